@@ -1,0 +1,63 @@
+# make demo    attach to a training that is already running, and see that it does not mind
+# make test    all that CI runs: lint, types, import arrows, tests
+# make docs    write docs/reference/ anew from the code
+#
+# Everything is installed into $(VENV), nothing outside it. Set in the environment or behind `make`:
+#   PYTHON=python3.12     the interpreter to use; by default the first of python3, python3.13 … python3.10 that fits
+#   TORCH_INDEX=URL       set to the CPU wheel index of your choice; by default pip decides, and on Linux its usual
+#                         index offers CUDA builds of several gigabytes
+#   TORCH='torch==2.13.0' the torch the demo and the tests train with
+
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+TORCH_INDEX ?=
+FITS := import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
+
+.PHONY: demo test lint types arrows docs
+.SILENT:
+
+demo: $(VENV)/.demo
+	$(BIN)/python docs/demo/demo.py
+
+test: lint types arrows
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	echo "ruff" && $(BIN)/ruff check
+
+types: $(VENV)/.test
+	echo "mypy --strict" && $(BIN)/mypy
+
+arrows: $(VENV)/.test
+	echo "import arrows" && $(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.test
+	$(BIN)/python docs/generate.py
+
+$(VENV)/.python:
+	test -n "$(PYTHON)" || { echo "no Python 3.10 to 3.13 found; name one: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "no venv: on Debian and Ubuntu, apt install python3-venv" >&2; exit 1; }
+	touch $@
+
+$(VENV)/.torch: $(VENV)/.python
+	echo "installing $(TORCH) into $(VENV)"
+	-$(PIP) install --dry-run --no-deps --quiet --report - $(TORCH_FROM) "$(TORCH)" 2>/dev/null \
+		| $(BIN)/python docs/demo/warn_of_cuda.py
+	$(PIP) install --quiet $(TORCH_FROM) "$(TORCH)"
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	echo "installing Probe into $(VENV)"
+	$(PIP) install --quiet --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.demo
+	echo "installing what the tests need into $(VENV)"
+	$(PIP) install --quiet --editable ".[dev]"
+	touch $@

@@ -1,0 +1,67 @@
+"""Probe as its users have it, the `probe` command, and the same without a new process where only the effect counts.
+
+Runs in the benchmark's process. Attaching for the sake of a block is done while that block has not begun.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from time import perf_counter
+
+from probe_agent import inject
+
+from .process import Program, plain_environment
+
+__all__ = ["attach", "command", "detach", "timed_command"]
+
+PROBE = str(Path(sys.executable).parent / "probe")
+
+
+def command(*arguments: str) -> str:
+    """What `probe ARGUMENTS` prints. Raises CalledProcessError when it fails."""
+    done = subprocess.run(
+        [PROBE, *arguments], capture_output=True, text=True, env=plain_environment(), check=False, timeout=60
+    )
+    if done.returncode:
+        raise RuntimeError(f"probe {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def timed_command(*arguments: str) -> float:
+    """Seconds from the start of the `probe` process to its end."""
+    began = perf_counter()
+    command(*arguments)
+    return perf_counter() - began
+
+
+def attach(program: Program, settle_steps: int, **settings: object) -> None:
+    """Put the recorder into a program while it trains, set what is to be set, and let it settle."""
+    program.while_running(lambda: inject.attach(program.pid))
+    changes = {name.replace("__", "."): str(value) for name, value in settings.items()}
+    program.while_running(lambda: _control(program, op="config", changes=changes))
+    program.block(steps=settle_steps)
+
+
+def detach(program: Program, settle_steps: int) -> None:
+    """Take it out again while it trains."""
+    program.while_running(lambda: _control(program, op="detach"))
+    program.block(steps=settle_steps)
+    left = list(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{program.pid}-*"))
+    assert not left, f"detach left {left}"
+
+
+def _control(program: Program, **request: object) -> None:
+    """One request to the recorder in a program. Raises RuntimeError when it is refused."""
+    folder = inject.attach(program.pid).folder  # it is there already
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(30)
+        connection.connect(str(folder / "control.sock"))
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        answer = json.loads(connection.makefile("rb").readline())
+    if "error" in answer:
+        raise RuntimeError(f"{request} was refused: {answer}")

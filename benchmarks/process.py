@@ -1,0 +1,126 @@
+"""Drives a measured program: start it, have it run blocks, end it.
+
+Runs in the benchmark's process; it sleeps in a pipe while a block runs, so it takes no CPU from it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+__all__ = ["Block", "Program", "plain_environment"]
+
+T = TypeVar("T")
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a program says of a block: `pieces` (steps, or gaps of spin.py) only when asked for."""
+
+    num_pieces: int
+    wall_s: float
+    cpu_s: float  #: of the whole process, our thread in it included
+    thread_cpu_s: float  #: of the thread that ran the block
+    median_s: float
+    longest_s: float
+    pieces_ns: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def per_piece_s(self) -> float:
+        return self.wall_s / self.num_pieces
+
+    def longest_within_s(self, begin_ns: int, end_ns: int) -> float:
+        """The longest of the pieces that touch this stretch of time; 0 when none does."""
+        lengths = [end - begin for begin, end in self.pieces_ns if end > begin_ns and begin < end_ns]
+        return max(lengths, default=0) * 1e-9
+
+
+class Program:
+    """One running program of `programs/`. Its `about` is what it said when it was ready."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        python: str = sys.executable,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        name, *options = arguments
+        self._process = subprocess.Popen(
+            [python, str(PROGRAMS / f"{name}.py"), *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**plain_environment(), **(environment or {})},
+        )
+        self.about = self._answer()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def begin(self, **order: float) -> None:
+        """Have it run a block; `end` waits for what came of it."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> Block:
+        """Wait for the block that was begun."""
+        answer = self._answer()
+        pieces = tuple((begin, end) for begin, end in answer.pop("pieces_ns", []))
+        return Block(**answer, pieces_ns=pieces)
+
+    def block(self, **order: float) -> Block:
+        """Run one block."""
+        self.begin(**order)
+        return self.end()
+
+    def while_running(self, act: Callable[[], T]) -> T:
+        """What `act` gives while the program works, however long that takes."""
+        self.begin(until_told=1)
+        try:
+            return act()
+        finally:
+            self.begin(steps=0, seconds=0)
+            self.end()
+            self.end()
+
+    def close(self) -> None:
+        """End it: its input ends."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._process.kill()
+            self._process.wait()
+
+    def _answer(self) -> dict[str, Any]:  # JSON from outside: whatever the program says
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}")
+
+
+def plain_environment() -> dict[str, str]:
+    """Ours, without what would start Probe or another tool in a program, and with one thread for every library."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE", "PROBING"))}
+    return {**kept, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,84 @@
+"""A real torch training that runs blocks of steps on command.
+
+python blocks.py --model mlp    37 modules, 0.8 ms a step: the overhead of a hook is at its worst
+python blocks.py --model gpt    10.7 million parameters, learns the standard library's sources by character
+
+{"steps": 400}                  train for 400 steps; its pieces are the steps
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from commands import Piece, now, serve_blocks, told
+
+sys.path.append(str(Path(__file__).parents[2] / "docs" / "demo"))
+
+Training = tuple[torch.nn.Module, torch.optim.Optimizer, Callable[[], torch.Tensor]]
+
+
+def mlp(batch_size: int) -> Training:
+    """Twelve blocks of Linear and ReLU: with the Sequentials around them 37 modules."""
+    blocks = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(12)]
+    model = torch.nn.Sequential(*blocks)
+    inputs, targets = torch.randn(batch_size, 64), torch.randn(batch_size, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return model, optimizer, lambda: torch.nn.functional.mse_loss(model(inputs), targets)
+
+
+def gpt(batch_size: int) -> Training:
+    """The GPT of the demo, at the size that is customary for text by characters."""
+    from torch.utils.data import DataLoader
+    from train_gpt import GPT, CharDataset, read_text  # type: ignore[import-not-found]  # in docs/demo
+
+    block_size = 32
+    dataset = CharDataset(read_text(1_000_000), block_size)
+    model = GPT(len(dataset.chars), block_size, n_layer=6, n_head=6, n_embd=384)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
+    loader = DataLoader(dataset, batch_size=batch_size, shuffle=True, drop_last=True)
+    batches = iter(loader)
+
+    def loss() -> torch.Tensor:
+        inputs, targets = next(batches)
+        return model(inputs, targets)  # type: ignore[no-any-return]
+
+    return model, optimizer, loss
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=("mlp", "gpt"), default="mlp")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(7)
+    model, optimizer, loss_of_next_batch = mlp(32) if args.model == "mlp" else gpt(2)
+
+    def train(order: dict[str, float]) -> list[Piece]:
+        ends = [now()]
+        until = ends[0] + order.get("seconds", float("inf")) * 1e9
+        num_steps = order.get("steps", float("inf"))
+        while len(ends) <= num_steps and ends[-1] < until and not (order.get("until_told") and told()):
+            optimizer.zero_grad(set_to_none=True)
+            loss_of_next_batch().backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            ends.append(now())
+        return list(pairwise(ends))
+
+    about: dict[str, object] = {
+        "program": f"blocks --model {args.model}",
+        "pid": os.getpid(),
+        "num_modules": len(list(model.modules())),
+        "num_parameters": sum(p.numel() for p in model.parameters()),
+        "torch": torch.__version__,
+    }
+    serve_blocks(about, train)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What our thread costs each time it samples or takes an inventory: `python -m benchmarks.samplers`.
+
+Alone, in a process that has torch loaded, OpenMP threads running and descriptors open. Times are those on the clock of
+our thread; what of it is system calls is done without the GIL.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter_ns, thread_time_ns
+
+import torch
+
+from probe_agent.recorder.config import Settings
+from probe_agent.recorder.operations import modules, optimizers
+from probe_agent.recorder.samplers import process
+from probe_agent.recorder.source import Recorder
+
+from .machine import provenance
+from .spread import table
+
+__all__ = ["main"]
+
+
+def costs(num_calls: int, num_threads: int, num_files: int) -> list[object]:
+    """One row: microseconds a sample of process.samples takes with so many threads and files."""
+    going = threading.Event()
+    threads = [threading.Thread(target=going.wait, daemon=True) for _ in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(num_files)]
+    source = process.Source(Recorder(Settings(), lambda name, error: False))
+    source.start()
+    source._pss_due = float("inf")
+    walls: list[float] = []
+    cpus: list[float] = []
+    for _ in range(num_calls):
+        source._last = 0.0
+        wall, cpu = perf_counter_ns(), thread_time_ns()
+        source.tick()
+        walls.append((perf_counter_ns() - wall) / 1e3)
+        cpus.append((thread_time_ns() - cpu) / 1e3)
+    going.set()
+    for thread in threads:
+        thread.join()
+    for file in files:
+        os.close(file)
+    spread = f"{median(walls):.0f} ({min(walls):.0f} to {sorted(walls)[len(walls) * 95 // 100]:.0f})"
+    return [len(os.listdir("/proc/self/task")) + num_threads, num_files, spread, f"{median(cpus):.0f}"]
+
+
+def pss_ms(num_mib: int) -> float:
+    """Milliseconds that the kernel takes to add up the shares of every page, with so much memory in use."""
+    held = bytearray(num_mib << 20)
+    held[::4096] = b"x" * len(held[::4096])
+    began = perf_counter_ns()
+    Path("/proc/self/smaps_rollup").read_text()
+    return (perf_counter_ns() - began) / 1e6
+
+
+def inventory(num_layers: int) -> list[object]:
+    """Milliseconds that `torch.modules` and `torch.optimizers` take, and those of asking Python's collector."""
+    model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(num_layers)])
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    recorder = Recorder(Settings(), lambda name, error: False)
+    questions = (lambda: modules.answer(recorder, {}), lambda: optimizers.answer(recorder, {}), gc.get_objects)
+    return [num_layers + 1, *(f"{median(_ms(question) for _ in range(5)):.1f}" for question in questions)]
+
+
+def _ms(question: Callable[[], object]) -> float:
+    began = thread_time_ns()
+    question()
+    return (thread_time_ns() - began) / 1e6
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=2_000, help="samples of each kind")
+    args = parser.parse_args()
+    torch.ones(1000, 1000) @ torch.ones(1000, 1000)
+    rows = [costs(args.calls, *sizes) for sizes in ((0, 0), (16, 100), (200, 2_000))]
+    print("One sample of process.samples, without PSS.\n")
+    print(table(["threads", "files open", "µs, median (least to 95 %)", "of it CPU time, µs"], rows))
+    print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
+    headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()"]
+    print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
+    print("\nReading PSS, by memory in use.\n")
+    print(table(["MiB", "ms"], [[size, f"{pss_ms(size):.1f}"] for size in (0, 256, 1024, 4096)]))
+    print()
+    print(provenance())
+
+
+if __name__ == "__main__":
+    main()

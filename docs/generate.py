@@ -1,0 +1,253 @@
+"""Write docs/reference/ from the code that defines what it describes, so that nothing is said twice.
+
+    python docs/generate.py           writes the pages
+    python docs/generate.py --check   exits with 1 and names the pages that are stale
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+REFERENCE = Path(__file__).parent / "reference"
+TESTS = Path(__file__).parents[1] / "tests"
+SETTINGS_HEAD = """\
+<!-- Made from probe_agent/recorder/config.py by `make docs`; change it there. -->
+
+# Settings
+
+Show them with `probe ENDPOINT config`; change a live one with `probe ENDPOINT config NAME=VALUE`. The
+environment variable is read when the recorder starts in the target.
+
+Variables that are read before the recorder starts, and decide whether it does. A value they cannot have is said in one
+line on stderr, and the job runs unrecorded.
+
+| variable | takes | meaning |
+|---|---|---|
+| `PROBE` | `1`, `all`, or `0` | `1` records the job's own processes: what you or a launcher (torchrun, \
+accelerate, deepspeed) start, not the launcher. `all` records their children too: DataLoader workers, \
+multiprocessing, Python tools; never pip or compile workers |
+| `PROBE_SCRIPT` | a name, with `*` and `?` | only the script of that name (`train_*.py`), or the module after \
+`-m` (`package.train`) |
+| `PROBE_RANKS` | ranks and ranges, `0,4-7` | only processes whose `RANK` is one of these; without `RANK` a \
+process is rank 0 |
+| `PROBE_LISTEN` | `127.0.0.1:8080` or `unix:/path` | the first target starts the host server there, if nobody \
+listens yet; it outlives any of them and ends a minute after the last. Loopback only. It needs Probe's packages \
+in the target's environment; if they are missing, `probe.errors` says so |
+
+"""
+TABLES_HEAD = """\
+<!-- Made from the table declarations in probe_agent/ by `make docs`; change it there. -->
+
+# Tables
+
+Times are in seconds, memory in MiB, timestamps in UTC. Recorded tables lie in a ring: of more rows than it
+holds the newest are kept. Live tables are taken when the query runs. A job may record tables of its own, `job.NAME`
+([how](../quickstart.md#record-something-of-your-own)). Every table begins with these columns:
+
+"""
+COMMANDS_HEAD = """\
+<!-- Made from probe_cli/ by `make docs`; change it there. -->
+
+# Commands
+
+"""
+SITUATIONS_HEAD = """\
+<!-- Made from the markers of the tests (`pytest.mark.situation`) by `make docs`; change them there. -->
+
+# Situations
+
+What happens to a target, by the state that it is in. Every line is held by a test on real processes, which runs with
+every change; the loops in it are short there. At full length, hundreds to a thousand times each:
+
+```
+python -m tests.integration.inject.full
+```
+
+The last result of that is in [benchmarks](../benchmarks.md#attach-hundreds-of-times).
+"""
+#: A folder of tests -> its heading here, in this order; others follow under their own names.
+AREAS = {"inject": "Attach and detach", "cli": "From the command line", "activate": "Started with the job"}
+HTTP_HEAD = """\
+<!-- Made from probe_agent/web/ by `make docs`; change it there. -->
+
+# HTTP
+
+"""
+
+
+def text(value: str) -> str:
+    """Fit for a cell of a Markdown table."""
+    return " ".join(value.split()).replace("|", "\\|")
+
+
+def table(head: list[str], body: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [" | ".join(text(cell) for cell in row) for row in [head, *body]]
+    return f"| {lines[0]} |\n|" + "---|" * len(head) + "\n" + "".join(f"| {line} |\n" for line in lines[1:])
+
+
+def settings_page() -> str:
+    from probe_agent.recorder.config import SETTINGS
+
+    return SETTINGS_HEAD + table(
+        ["setting", "default", "unit", "live", "environment", "meaning"],
+        [
+            [f"`{s.name}`", s.show(s.default), s.unit, "yes" if s.live else "no", f"`{s.env}`", s.meaning]
+            for s in SETTINGS
+        ],
+    )
+
+
+def tables_page() -> str:
+    from probe_agent.recorder.ring.table import COORDINATES
+    from probe_agent.sql.declarations import recorded_tables
+    from probe_agent.sql.live_table import live_tables
+
+    coordinates = [[f"`{column.name}`", column.sql_type, column.meaning] for column in COORDINATES]
+    page = TABLES_HEAD + table(["column", "type", "meaning"], coordinates)
+    for name, declared in sorted({**recorded_tables(), **live_tables()}.items()):
+        kind = "Live." if name in live_tables() else f"Recorded; {declared.capacity:,} rows are kept."
+        page += f"\n## {name}\n\n{declared.doc} {kind}\n\n"
+        columns = [[f"`{c.name}`", c.sql_type, c.unit, c.meaning] for c in declared.columns]
+        page += table(["column", "type", "unit", "meaning"], columns)
+    return page
+
+
+def commands_page() -> str:
+    from probe_cli import commands, main
+
+    page = COMMANDS_HEAD + "```\n" + help_of(main.cli, "probe") + "\n```\n"
+    for name in commands.names():
+        page += f"\n## {name}\n\n```\n{help_of(commands.load(name), f'probe [ENDPOINT] {name}')}\n```\n"
+    return page
+
+
+def help_of(command: click.Command, called: str) -> str:
+    """What --help prints, 100 columns wide."""
+    context = click.Context(command, info_name=called, terminal_width=100, max_content_width=100)
+    return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
+
+
+def situations_page() -> str:
+    page, area = SITUATIONS_HEAD, ""
+    order = [*AREAS]
+    modules = [(path, found) for path in TESTS.rglob("test_*.py") if (found := situations_of(path))]
+    for path, found in sorted(modules, key=lambda one: ([*order, one[0].parent.name].index(one[0].parent.name), one)):
+        if path.parent.name != area:
+            area = path.parent.name
+            page += f"\n## {AREAS.get(area, area.capitalize())}\n"
+        claim = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or path.stem).splitlines()[0]
+        link = f"../../{path.relative_to(TESTS.parent)}"
+        rows = [[state, outcome, f"[`{test}`]({link})"] for state, outcome, test in found]
+        page += f"\n{claim}\n\n" + table(["state", "what happens", "test"], rows)
+    return page
+
+
+def situations_of(path: Path) -> list[tuple[str, str, str]]:
+    """(state, outcome, test) of each marker in a file of tests, at the test itself or at a parameter of it."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    assigned = {
+        target.id: node.value
+        for node in module.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found = []
+    for test in ast.walk(module):
+        if isinstance(test, ast.FunctionDef):
+            nodes = [node for decorator in test.decorator_list for node in ast.walk(decorator)]
+            named = [assigned[node.id] for node in nodes if isinstance(node, ast.Name) and node.id in assigned]
+            for mark in markers([*test.decorator_list, *named]):
+                state, outcome = (ast.literal_eval(argument) for argument in mark.args)
+                found.append((state, outcome, test.name))
+    if len(found) < len(list(markers([module]))):
+        raise ValueError(f"{path}: a situation that belongs to no test")
+    return found
+
+
+def markers(nodes: list[Any]) -> Iterator[ast.Call]:
+    """The calls of `pytest.mark.situation` in these."""
+    calls = (node for outer in nodes for node in ast.walk(outer) if isinstance(node, ast.Call))
+    yield from sorted(
+        (call for call in calls if ast.unparse(call.func) == "pytest.mark.situation"), key=lambda call: call.lineno
+    )
+
+
+def http_page() -> str:
+    from probe_agent.web import create_app
+
+    described = create_app().openapi()
+    page = HTTP_HEAD + inspect.cleandoc(described["info"]["description"]) + "\n"
+    for path, methods in described["paths"].items():
+        for method, endpoint in methods.items():
+            page += f"\n## {method.upper()} {path}\n\n{inspect.cleandoc(endpoint['description'])}\n"
+            body, answer = schema_in(endpoint.get("requestBody", {})), schema_in(endpoint["responses"]["200"])
+            page += (f"\nBody: {kind_of(body)}. " if body else "\n") + f"Answer: {kind_of(answer)}.\n"
+            if "parameters" in endpoint:
+                rows = [[f"`{p['name']}`", kind_of(p["schema"]), p["description"]] for p in endpoint["parameters"]]
+                page += "\n" + table(["parameter", "type", "meaning"], rows)
+    page += "\n# Objects\n"
+    for name, schema in described["components"]["schemas"].items():
+        if "properties" in schema and "ValidationError" not in name:
+            page += f"\n## {name}\n\n{inspect.cleandoc(schema.get('description', ''))}\n\n"
+            fields = schema["properties"].items()
+            rows = [[f"`{field}`", kind_of(of), of.get("description", "")] for field, of in fields]
+            page += table(["field", "type", "meaning"], rows)
+    return page
+
+
+def schema_in(holder: dict[str, Any]) -> dict[str, Any]:
+    """What a request or an answer looks like."""
+    return next((media["schema"] for media in holder.get("content", {}).values() if "schema" in media), {})
+
+
+def kind_of(schema: dict[str, Any]) -> str:
+    """The type of a JSON value in words, with its default."""
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return f"[{name}](#{name.lower()})"
+    if "anyOf" in schema:
+        kind = " or ".join(kind_of(choice) for choice in schema["anyOf"])
+    elif schema.get("type") == "array":
+        kind = "list of " + kind_of(schema.get("items", {}))
+    else:
+        kind = schema.get("type", "anything")
+    default = schema.get("default")
+    return kind if default is None else f"{kind}, default {str(default).lower()}"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "tables.md": tables_page,
+    "commands.md": commands_page,
+    "settings.md": settings_page,
+    "http.md": http_page,
+    "situations.md": situations_page,
+}
+
+
+def main() -> int:
+    stale = [name for name, page in PAGES.items() if not is_fresh(REFERENCE / name, page())]
+    if "--check" in sys.argv[1:]:
+        for name in stale:
+            print(f"docs/reference/{name} is stale; run: make docs", file=sys.stderr)
+        return 1 if stale else 0
+    for name in stale:
+        (REFERENCE / name).write_text(PAGES[name](), encoding="utf-8")
+        print(f"wrote docs/reference/{name}")
+    return 0
+
+
+def is_fresh(path: Path, page: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == page
+
+
+if __name__ == "__main__":
+    sys.exit(main())

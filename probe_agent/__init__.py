@@ -1,0 +1,41 @@
+"""Probe: live answers from a running training job.
+
+    import probe_agent
+    probe_agent.start()
+
+starts the recorder in this very process; `PROBE=1` and `probe PID inject` do so from outside. A job may call
+`record` and `step` whether or not there is a recorder: without one they do nothing, and they never raise.
+"""
+
+import sys
+
+from .recorder import __version__
+
+__all__ = ["__version__", "record", "start", "step"]
+
+
+def start() -> None:
+    """Start the recorder in this process and return at once. Does nothing where it runs already.
+
+    Raises OSError where there is no shared memory to record into.
+    """
+    from .activate.start import start as start_recorder
+
+    start_recorder()
+
+
+def record(table: str, /, **values: object) -> None:
+    """Add a row to the table `job.<table>`; its columns are those of the first call: numbers, booleans, text.
+
+    The row gets the step being taken; `step=` says another one. None is NULL in a column of floats or text.
+    """
+    calls = getattr(sys, "_probe_calls", None)
+    if calls is not None:
+        calls.record(table, values)
+
+
+def step() -> None:
+    """End a step of a loop in which no optimizer or module does; from the first call on nothing else ends one."""
+    calls = getattr(sys, "_probe_calls", None)
+    if calls is not None:
+        calls.step()

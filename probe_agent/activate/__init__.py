@@ -1,0 +1,1 @@
+"""Planned activation: the recorder starts with the process, without an attach."""

@@ -1,0 +1,116 @@
+"""What the GPUs did in the last hour, in memory of a fixed size: 0.6 MiB a GPU.
+
+`sampling` runs in the host server as a thread that looks once a second; without a server `readings` looks once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic, time_ns
+from typing import Any
+
+import numpy as np
+
+from .nvml import NUMBERS, Gpu, Nvml, NvmlUnavailable
+
+__all__ = ["INTERVAL_S", "KEPT", "History", "Reading"]
+
+INTERVAL_S = 1.0
+KEPT = 4_096
+#: After this long without a look, what is there is not of now.
+STALE_S = 2 * INTERVAL_S
+
+Array = np.ndarray[Any, Any]  # Any: numpy's shape
+
+
+class Track:
+    """The looks at one GPU: times in microseconds since 1970, and a row of numbers each."""
+
+    def __init__(self, num_columns: int, kept: int = KEPT) -> None:
+        self._times = np.zeros(kept, "<i8")
+        self._numbers = np.full((kept, num_columns), np.nan)
+        self._count = 0
+
+    def add(self, time: int, numbers: tuple[float, ...]) -> None:
+        """One more; the oldest goes when all places are taken."""
+        at = self._count % len(self._times)
+        self._times[at] = time
+        self._numbers[at] = numbers
+        self._count += 1
+
+    def read(self) -> tuple[Array, Array]:
+        """A copy of times and numbers, oldest first."""
+        kept = min(self._count, len(self._times))
+        order = np.arange(self._count - kept, self._count) % len(self._times)
+        return self._times[order], self._numbers[order]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One GPU: what it is, who uses it, what it did. `numbers` has a column for each of `nvml.NUMBERS`."""
+
+    gpu: Gpu
+    users: frozenset[int]
+    times: Array
+    numbers: Array
+
+
+class History:
+    """The GPUs of this host. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nvml: Nvml | None = None
+        self._tracks: dict[str, Track] = {}
+        self._looked = float("-inf")
+
+    def readings(self) -> list[Reading]:
+        """Every GPU with its past; looks now unless somebody has just done so. Raises NvmlUnavailable."""
+        with self._lock:
+            nvml = self._open()
+            if monotonic() - self._looked > STALE_S:
+                self._look(nvml)
+            return [Reading(gpu, frozenset(nvml.users(gpu)), *self._tracks[gpu.uuid].read()) for gpu in nvml.gpus]
+
+    @contextmanager
+    def sampling(self) -> Iterator[None]:
+        """Look once a second while this lasts. Where there is no NVML, nothing runs."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._sample, args=(stop,), name="probe-gpu", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self.close()
+
+    def close(self) -> None:
+        """Let go of NVML; it is opened again when somebody asks."""
+        with self._lock:
+            nvml, self._nvml = self._nvml, None
+            if nvml is not None:
+                nvml.close()
+
+    def _sample(self, stop: threading.Event) -> None:
+        while not stop.wait(INTERVAL_S):
+            with self._lock:
+                try:
+                    self._look(self._open())
+                except NvmlUnavailable:
+                    return
+
+    def _open(self) -> Nvml:
+        if self._nvml is None:
+            self._nvml = Nvml()
+        return self._nvml
+
+    def _look(self, nvml: Nvml) -> None:
+        self._looked = monotonic()
+        nvml.note_xids()
+        for gpu in nvml.gpus:
+            track = self._tracks.setdefault(gpu.uuid, Track(len(NUMBERS)))
+            track.add(time_ns() // 1000, nvml.look(gpu))

@@ -1,0 +1,161 @@
+"""One look at every GPU of the host through NVIDIA's management library. Not run on a GPU yet.
+
+The door to `pynvml` (nvidia-ml-py), which loads the driver's library. NVML needs no CUDA context, so a look takes no
+memory of the GPU. What a GPU or driver does not support is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+__all__ = ["NUMBERS", "Gpu", "Nvml", "NvmlUnavailable", "throttle_reasons"]
+
+MIB = 1024.0 * 1024.0
+
+#: Bits of nvmlDeviceGetCurrentClocksEventReasons, in words.
+_REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+    0x100: "display clocks",
+    0x200: "board limit",
+    0x400: "reliability",
+}
+
+#: What a look gives for each GPU, in this order.
+NUMBERS = (
+    "utilization", "memory_busy", "memory_used", "memory_total", "power", "power_limit", "temperature", "sm_clock",
+    "sm_clock_max", "memory_clock", "throttle_bits", "ecc_corrected", "ecc_uncorrected", "num_xids", "last_xid",
+)  # fmt: skip
+
+
+def throttle_reasons(bits: int) -> str | None:
+    """Why the clocks are not at their highest, in words; None when nothing holds them back."""
+    known = [word for bit, word in _REASONS.items() if bits & bit]
+    rest = bits & ~sum(_REASONS)
+    return ", ".join([*known, *([f"unknown {rest:#x}"] if rest else [])]) or None
+
+
+class NvmlUnavailable(Exception):
+    """There is no NVML here; says why."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU, or an instance of one (MIG)."""
+
+    uuid: str
+    index: int
+    name: str
+    handle: Any  # NVML's own
+    parent: str | None = None  # UUID of the GPU that it is an instance of
+
+
+class Nvml:
+    """NVML, open until `close`."""
+
+    def __init__(self) -> None:
+        """Raises NvmlUnavailable."""
+        try:
+            import pynvml  # type: ignore[import-untyped]
+        except ImportError:
+            raise NvmlUnavailable("nvidia-ml-py is not installed beside Probe") from None
+        self._nvml: Any = pynvml
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError as error:
+            raise NvmlUnavailable(f"NVML says: {error}") from None
+        self.gpus = [gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in self._gpus_at(index)]
+        self._xids: dict[str, tuple[int, int]] = {}
+        self._events = self._listen()
+
+    def close(self) -> None:
+        """Let go of the library."""
+        self._nvml.nvmlShutdown()
+
+    def look(self, gpu: Gpu) -> tuple[float, ...]:
+        """The `NUMBERS` of a GPU now."""
+        nvml, handle = self._nvml, gpu.handle
+        rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+        xids = self._xids.get(gpu.uuid, (0, nan))
+        return (
+            nan if rates is None else rates.gpu / 100,
+            nan if rates is None else rates.memory / 100,
+            nan if memory is None else memory.used / MIB,
+            nan if memory is None else memory.total / MIB,
+            self._number(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
+            self._number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000,
+            self._number(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            self._number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            self._number(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
+            self._number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            self._number(reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+            self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED),
+            self._errors(handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
+            nan if self._events is None else xids[0],
+            nan if self._events is None else xids[1],
+        )
+
+    def users(self, gpu: Gpu) -> set[int]:
+        """Processes that have a CUDA context on it, by the numbers that the driver knows."""
+        running = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, gpu.handle)
+        return {process.pid for process in running or ()}
+
+    def note_xids(self) -> None:
+        """Take the errors that the driver has reported since the last time; never waits."""
+        while self._events is not None:
+            event = self._ask(self._nvml.nvmlEventSetWait_v2, self._events, 0)
+            if event is None:  # nothing has come
+                return
+            uuid = self._ask(self._nvml.nvmlDeviceGetUUID, event.device)
+            self._xids[str(uuid)] = (self._xids.get(str(uuid), (0, 0))[0] + 1, int(event.eventData))
+
+    def _gpus_at(self, index: int) -> list[Gpu]:
+        nvml = self._nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        whole = Gpu(nvml.nvmlDeviceGetUUID(handle), index, nvml.nvmlDeviceGetName(handle), handle)
+        found = [whole]
+        for number in range(self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
+            instance = self._ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
+            if instance is not None:
+                uuid, name = nvml.nvmlDeviceGetUUID(instance), nvml.nvmlDeviceGetName(instance)
+                found.append(Gpu(uuid, index, name, instance, whole.uuid))
+        return found
+
+    def _listen(self) -> Any:
+        """Have the driver report Xid errors from now on; None where it does not."""
+        nvml = self._nvml
+        events = self._ask(nvml.nvmlEventSetCreate)
+        if events is None:
+            return None
+        try:
+            for gpu in self.gpus:
+                if gpu.parent is None:
+                    nvml.nvmlDeviceRegisterEvents(gpu.handle, nvml.nvmlEventTypeXidCriticalError, events)
+        except nvml.NVMLError:
+            return None
+        return events
+
+    def _errors(self, handle: Any, kind: int) -> float:
+        return self._number(self._nvml.nvmlDeviceGetTotalEccErrors, handle, kind, self._nvml.NVML_VOLATILE_ECC)
+
+    def _number(self, question: Callable[..., Any], *arguments: Any) -> float:
+        answer = self._ask(question, *arguments)
+        return nan if answer is None else float(answer)
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        """What NVML answers; None where this GPU or driver does not know."""
+        try:
+            return question(*arguments)
+        except self._nvml.NVMLError:
+            return None

@@ -1,0 +1,9 @@
+"""Gets the recorder into a running process from outside: no compiler, no debugger, no package in the target."""
+
+from .attach import Attached, attach
+from .cpu_profile import Sampler
+from .nudge import wake
+from .outside import read_stacks, told
+from .preflight import Check, examine
+
+__all__ = ["Attached", "Check", "Sampler", "attach", "examine", "read_stacks", "told", "wake"]

@@ -1,0 +1,153 @@
+"""The folder in the target's view where it takes the payload from and where the recorder's files will lie.
+
+Runs in the attaching process. What is made there is the target's own, and nothing on the way to it is trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+from probe_agent import their_files
+from probe_agent.recorder.ring import folder as ring_folder
+from probe_agent.recorder.ring.folder import BASES, folder_name, user_folder
+
+from .process import Process
+
+__all__ = [
+    "FREE_MIB",
+    "connect",
+    "folders",
+    "is_held",
+    "link_text",
+    "make",
+    "names",
+    "remove",
+    "require_own",
+    "require_space",
+    "unlink",
+    "write",
+]
+
+#: What rings, sockets and a little more need.
+FREE_MIB = 64
+
+
+def folders(process: Process) -> list[Path]:
+    """Where its folder may be, as it sees it, in the order in which they are tried."""
+    return [Path(user_folder(base, process.uid), folder_name(process.inner_pid, process.ticks)) for base in BASES]
+
+
+def names(process: Process, folder: Path) -> list[str] | None:
+    """The files there; None when there is no such folder, or somebody else's."""
+    try:
+        with _opened(process, folder) as opened:
+            return os.listdir(opened)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return None
+
+
+def is_held(process: Process, folder: Path) -> bool:
+    """Whether a recorder in the process lives there."""
+    try:
+        with _opened(process, folder) as opened:
+            return ring_folder.is_held(f"/proc/self/fd/{opened}")
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False
+
+
+def link_text(process: Process, folder: Path, name: str) -> str | None:
+    """What the link of that name says; None when there is none."""
+    try:
+        with _opened(process, folder) as opened:
+            return os.readlink(name, dir_fd=opened)
+    except OSError:
+        return None
+
+
+def connect(process: Process, path: Path, connection: socket.socket) -> None:
+    """Connect to a socket of the process. Raises OSError."""
+    with their_files.socket_address(process.from_outside(str(path))) as address:
+        connection.connect(address)
+
+
+def require_space(process: Process, base: Path) -> str:
+    """How much its user can write below `base`, in words. Raises OSError, in words too, when it is not enough."""
+    with their_files.folder_opened(process.from_outside(str(base))) as opened, _as_its_user(process):
+        # access() asks for the real user unless told otherwise, and that one never changes.
+        if not os.access(f"/proc/self/fd/{opened}", os.W_OK | os.X_OK, effective_ids=True):
+            raise PermissionError(errno.EACCES, "not writable")
+        space = os.fstatvfs(opened)
+    free_mib = space.f_bavail * space.f_frsize >> 20
+    if free_mib < FREE_MIB:
+        raise OSError(errno.ENOSPC, f"{free_mib} MiB free")
+    return f"{free_mib} MiB free"
+
+
+def require_own(process: Process, folder: Path) -> None:
+    """Raise OSError, in words, when the folder is not the user's own: FileNotFoundError when there is none."""
+    try:
+        with _opened(process, folder):
+            pass
+    except NotADirectoryError:
+        raise NotADirectoryError(errno.ENOTDIR, "not a folder, or a link that could lead anywhere") from None
+
+
+def make(process: Process, folder: Path) -> None:
+    """Make a folder that only the target's user can read, or see that it is one."""
+    with (
+        their_files.folder_opened(process.from_outside(str(folder.parent))) as parent,
+        _as_its_user(process),
+        suppress(FileExistsError),
+    ):
+        os.mkdir(folder.name, 0o700, dir_fd=parent)
+    require_own(process, folder)
+
+
+def write(process: Process, file: Path, data: bytes) -> None:
+    """All of it or nothing: the target may come for it at any moment."""
+    new = file.name + ".new"
+    with _opened(process, file.parent) as opened, _as_its_user(process):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(new, flags, 0o600, dir_fd=opened), "wb") as out:
+            out.write(data)
+        os.rename(new, file.name, src_dir_fd=opened, dst_dir_fd=opened)
+
+
+def unlink(process: Process, file: Path) -> bool:
+    """Remove a file. False when there is none."""
+    try:
+        with _opened(process, file.parent) as opened, _as_its_user(process):
+            os.unlink(file.name, dir_fd=opened)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def remove(process: Process, folder: Path) -> None:
+    """Remove the folder with its files, also while its recorder does the same."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        with _opened(process, folder) as opened, _as_its_user(process):
+            for name in os.listdir(opened):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=opened)
+        with their_files.folder_opened(process.from_outside(str(folder.parent))) as parent, _as_its_user(process):
+            os.rmdir(folder.name, dir_fd=parent)
+
+
+@contextmanager
+def _opened(process: Process, folder: Path) -> Iterator[int]:
+    """The folder, when it is the user's own: in /tmp anybody may have made it."""
+    with their_files.folder_opened(process.from_outside(str(folder))) as opened:
+        status = os.fstat(opened)
+        if status.st_uid != process.uid or status.st_mode & 0o022:
+            raise PermissionError(errno.EPERM, "belongs to somebody else, or others can write it")
+        yield opened
+
+
+def _as_its_user(process: Process) -> AbstractContextManager[None]:
+    return their_files.as_user(process.uid, process.gid)

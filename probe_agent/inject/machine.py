@@ -1,0 +1,13 @@
+"""The machine code for this processor: `machine` is one of two modules with the same functions."""
+
+from __future__ import annotations
+
+import platform
+
+from . import stub_aarch64, stub_x86_64
+
+__all__ = ["ARCHITECTURES", "machine"]
+
+#: What `platform.machine()` says -> the module.
+ARCHITECTURES = {"x86_64": stub_x86_64, "aarch64": stub_aarch64}
+machine = ARCHITECTURES.get(platform.machine(), stub_x86_64)

@@ -1,0 +1,209 @@
+"""What is carried into the target: the recorder's modules, and the few lines that load and start them there.
+
+`place` runs in the attaching process, as the owner of the target's folder; what it writes runs in the target.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from socket import MSG_NOSIGNAL
+
+from probe_agent.errors import AttachRefused
+from probe_agent.recorder.turns import SHORT_S
+
+from .carried import PACKAGE, pack
+from .folder import folders, make, names, remove, require_space, unlink, write
+from .process import Process
+
+__all__ = ["ERROR", "PAYLOAD", "TAKEN", "Begun", "folders", "lines", "place", "take_back"]
+
+PAYLOAD = "payload"
+#: What the payload is called, and empty, once the target has taken it.
+TAKEN = "payload.taken"
+#: A link that leads to a text instead of a file: it can be made without a free file descriptor.
+ERROR = "boot.error"
+_RECORDER = Path(__file__).parent.parent / "recorder"
+
+#: Runs in the target, on a new thread. The first thing it does is to take itself away: whoever comes second finds
+#: nothing. `how` and `usual` are in its namespace already, `run` is what is called.
+_LOADER = """
+import os
+FOLDER = {folder!r}
+os.rename(FOLDER + "/payload", FOLDER + "/payload.taken")
+os.truncate(FOLDER + "/payload.taken", 0)
+PACKAGE = __name__ = {package!r}
+
+class Loader:
+    def __init__(self):
+        from _frozen_importlib_external import MAGIC_NUMBER
+        from marshal import loads
+        self.sources, magic, code = loads(globals().pop("carried"))
+        self.names = list(self.sources)
+        self.code = code if magic == MAGIC_NUMBER else {{}}
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.sources:
+            return None
+        from importlib.machinery import ModuleSpec
+        return ModuleSpec(name, self, origin="<probe>/" + name, is_package=self.sources[name][0])
+
+    def create_module(self, spec):
+        return None
+
+    def get_source(self, name):
+        from zlib import decompress
+        return decompress(self.sources[name][1]).decode()
+
+    def exec_module(self, module):
+        from marshal import loads
+        name = module.__name__
+        code = self.code.pop(name, None)
+        self.yield_gil()
+        code = loads(code) if code else compile(self.get_source(name), "<probe>/" + name, "exec")
+        self.yield_gil()
+        exec(code, module.__dict__)
+
+    held_since = 0.0
+
+    def yield_gil(self):
+        # What runs in C cannot be interrupted (compile() above all): the job gets the GIL before its gap becomes long.
+        import time
+        if time.perf_counter() - self.held_since > 0.002:
+            time.sleep(0.0001)
+            self.held_since = time.perf_counter()
+
+def run():
+    for connection, answer in record():
+        try:
+            connection.send(answer, {no_signal})
+        except OSError:
+            pass  # whoever asked has left
+        connection.close()
+    globals().clear()
+
+def record():
+    import sys
+    # A forked child has its parent's modules, as they were at the fork: a lock in them may be held for ever.
+    forget()
+    loader = globals().pop("Loader")()
+    sys.meta_path.append(loader)
+    farewells = []
+    try:
+        from importlib import import_module
+        try:
+            ending = import_module(PACKAGE + ".ending")
+            ending.watch()
+            turns = import_module(PACKAGE + ".turns")
+            turns.usual_s = usual
+            forks = import_module(PACKAGE + ".forks")
+            forks.watch(turns.rest)
+            for name in loader.names:
+                import_module(name)
+        finally:
+            sys.meta_path.remove(loader)
+        farewells = sys.modules[PACKAGE + ".boot"].start(FOLDER, how, {host_pid!r})
+    except BaseException:
+        import traceback
+        os.symlink(traceback.format_exc()[-3000:], FOLDER + "/boot.error")
+        sys.setswitchinterval(usual)
+    if PACKAGE + ".forks" in sys.modules:
+        forks.forget(turns.rest)
+    if PACKAGE + ".ending" in sys.modules:
+        ending.over()
+    forget()
+    if farewells:
+        turns.rest()  # the last that needs the GIL more than once
+    return farewells
+
+def forget():
+    import sys
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+"""
+
+#: What the new thread runs: silent when the payload is gone, because an attach that gave up has taken it back.
+_THREAD = """
+try:
+ with open(F+"/payload","rb")as f:t,_,N["carried"]=f.read().partition(b"\\0")
+ exec(t,N)
+ N["run"]()
+except BaseException as e:
+ s.setswitchinterval(N["usual"])
+ try:type(e)is FileNotFoundError or o.symlink(repr(e),F+"/boot.error")
+ except:0
+"""
+
+#: What the interpreter runs: start a thread, in this process and not in a child that was forked meanwhile. An audit
+#: hook of the job may forbid that: it is asked first, and then nothing is done. A signal handler of the job may raise
+#: in here; that goes on (it has a frame of its own), what is ours stays. That is why the hook is asked by unpacking: a
+#: call would let a handler run before the `try` is over, and what it raises would be taken for the hook's. The new
+#: thread may have to fight for the GIL (see turns.py); another attach may have seen to that already, and what the job
+#: had is not known any more.
+_LINES = """
+F={folder!r}
+try:
+ import os,_thread,sys as s
+ m=map(s.audit,["_thread.start_new_thread"],[exec],[()],[{{}}])
+ try:[_]=m
+ except:0
+ else:
+  if os.getpid()=={pid} and os.access(F+"/payload",0):
+   u=s.getswitchinterval();s.setswitchinterval({short});S=s.getswitchinterval()
+   try:_thread.start_new_thread(exec,({thread!r},dict(F=F,s=s,o=os,N=dict(how={how!r},usual=u if u!=S else .005))))
+   except:s.setswitchinterval(u);raise
+except(RuntimeError,MemoryError)as e:
+ if e.__traceback__.tb_next:raise
+ try:os.symlink(repr(e),F+"/boot.error")
+ except OSError:0
+"""
+
+
+def lines(process: Process, folder: Path, how: str) -> bytes:
+    """The Python code the target is made to run: it starts a thread, leaves no name and raises nothing of ours."""
+    text = _LINES.format(
+        pid=process.inner_pid, thread=_THREAD.strip(), folder=str(folder), how=how, short=SHORT_S
+    )
+    return text.strip().encode() + b"\n\0"
+
+
+class Begun(Exception):
+    """The target has taken a payload meanwhile: a recorder is starting there."""
+
+
+def place(process: Process, recorder: Path | None = None) -> Path:
+    """Make the target's folder with the payload in it, both the target's own. Returns the folder as it sees it.
+
+    Raises Begun, having touched nothing, when the target was quicker with a payload that lay there.
+    """
+    refused = []
+    carried = pack(process, recorder or _RECORDER)
+    fixed = {"package": PACKAGE, "host_pid": process.pid, "no_signal": int(MSG_NOSIGNAL)}
+    for folder in folders(process):
+        text = _LOADER.format(folder=str(folder), **fixed).encode()
+        try:
+            require_space(process, folder.parent.parent)
+            make(process, folder.parent)
+            if not take_back(process, folder) and TAKEN in (names(process, folder) or ()):
+                raise Begun
+            remove(process, folder)
+            make(process, folder)
+            write(process, folder / PAYLOAD, text + b"\0" + carried)
+        except OSError as error:
+            refused.append(f"{folder.parent}: {error.strerror or error}")
+            with suppress(OSError):
+                remove(process, folder)
+            continue
+        return folder
+    raise AttachRefused(
+        f"cannot attach to pid {process.pid}: no folder for the recorder's files ({'; '.join(refused)})",
+        "the target needs a writable /dev/shm or /tmp that is its user's own; in a container: --shm-size=256m",
+    )
+
+
+def take_back(process: Process, folder: Path) -> bool:
+    """Remove a payload that the target has not taken, so that it never will. False when there is none any more."""
+    if not unlink(process, folder / PAYLOAD):
+        return False
+    remove(process, folder)
+    return True

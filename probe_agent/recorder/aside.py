@@ -1,0 +1,37 @@
+"""Out of Dynamo's way: a hook of ours that is there while something is compiled becomes part of it, and when it goes
+there is a recompile. So our hooks go before a compilation and come back after it.
+
+Runs on the thread that compiles, at the beginning and the end of a compilation; watching costs a look at a list.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Callable
+
+__all__ = ["Aside"]
+
+
+class Aside:
+    """Has Dynamo call `leave` before it compiles and `come_back` after it; neither may raise."""
+
+    def __init__(self, leave: Callable[[], None], come_back: Callable[[], None]) -> None:
+        self._before: Callable[[Any], None] = lambda _: leave()
+        self._after: Callable[[Any], None] = lambda _: come_back()
+
+    def watch(self) -> None:
+        """From now on. Dynamo's reset forgets us, and it is imported late: call this again between steps."""
+        handler = self._handler()
+        if handler is not None and self._before not in handler.start_callbacks:
+            handler.start_callbacks.append(self._before)
+            handler.end_callbacks.append(self._after)
+
+    def forget(self) -> None:
+        """No more."""
+        handler = self._handler()
+        if handler is not None and self._before in handler.start_callbacks:
+            handler.start_callbacks.remove(self._before)
+            handler.end_callbacks.remove(self._after)
+
+    def _handler(self) -> Any:
+        return getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)

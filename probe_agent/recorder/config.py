@@ -1,0 +1,142 @@
+"""Every setting: its default, unit and meaning, and the one place that reads it from the environment.
+
+Read on the training thread, one dictionary lookup each; changed live by `probe … config name=value`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import NamedTuple, Union
+
+__all__ = ["SETTINGS", "Setting", "SettingError", "Settings"]
+
+Value = Union[int, float, bool]
+
+
+class SettingError(ValueError):
+    """A setting that does not exist or a value it cannot have; `hint` says what would do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class Setting(NamedTuple):
+    """One setting. Its type is that of its default; `live` ones take effect while the target runs."""
+
+    name: str
+    default: Value
+    unit: str
+    meaning: str
+    minimum: float = 0
+    live: bool = True
+
+    @property
+    def env(self) -> str:
+        """The environment variable read when the recorder starts."""
+        return "PROBE_" + self.name.upper().replace(".", "_")
+
+    def parse(self, text: str) -> Value:
+        """The value `text` stands for. Raises SettingError."""
+        try:
+            if isinstance(self.default, bool):
+                return {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}[text.lower()]
+            value = type(self.default)(text)
+        except (ValueError, KeyError):
+            kind = {bool: "on or off", int: "a whole number", float: "a number"}[type(self.default)]
+            raise SettingError(
+                f"{self.name} cannot be {text!r}", f"it takes {kind}, {self.unit or 'no unit'}"
+            ) from None
+        if value < self.minimum:
+            raise SettingError(f"{self.name} cannot be {text}", f"the least it takes is {self.minimum:g}")
+        return value
+
+    def show(self, value: Value) -> str:
+        """A value as text, the way `parse` takes it."""
+        if isinstance(self.default, bool):
+            return "on" if value else "off"
+        return str(value)
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("trace.every", 20, "steps", "module timings are recorded on one step in this many; 0 records none"),
+    Setting(
+        "trace.deep_every",
+        5,
+        "sampled steps",
+        "one sampled step in this many also records each module's backward and the norm of all gradients; 0 none",
+    ),
+    Setting(
+        "trace.budget",
+        1.0,
+        "%",
+        "what recording modules may cost of the run's time: as long as it costs more, fewer steps are sampled than"
+        " trace.every says; 0 is no limit",
+    ),
+    Setting("trace.rows", 131_072, "rows", "size of the ring of python.torch_trace", 1_000, live=False),
+    Setting("steps.rows", 65_536, "rows", "size of the ring of python.steps", 1_000, live=False),
+    Setting(
+        "memory.history",
+        0,
+        "events",
+        "torch's CUDA allocator keeps the Python stack of each block, for torch.memory_blocks; 0 does not",
+    ),
+    Setting(
+        "rings.scale",
+        1.0,
+        "",
+        "every ring keeps this many times its usual rows; at 1 all of them together take 64 MiB at most",
+        0.01,
+        live=False,
+    ),
+    Setting("flush.interval", 0.25, "s", "how often our thread looks after unwritten rows and memory", 0.01),
+)
+_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
+
+
+class Settings(dict[str, Value]):
+    """The values in force in this target: `settings["trace.every"]`, one dictionary lookup."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Defaults, overridden by the environment. A bad variable is kept in `problems`, not raised."""
+        super().__init__((setting.name, setting.default) for setting in SETTINGS)
+        self.problems: list[SettingError] = []
+        for setting in SETTINGS:
+            if setting.env in environ:
+                try:
+                    self[setting.name] = setting.parse(environ[setting.env])
+                except SettingError as error:
+                    self.problems.append(error)
+
+    def change(self, changes: Mapping[str, str]) -> None:
+        """Set all of `changes`, or none of them when one is wrong. Raises SettingError."""
+        parsed: dict[str, Value] = {}
+        for name, text in changes.items():
+            setting = _BY_NAME.get(name)
+            if setting is None:
+                near = difflib.get_close_matches(name, _BY_NAME, 3, 0.4) or list(_BY_NAME)
+                raise SettingError(f"there is no setting {name!r}", "did you mean: " + ", ".join(near))
+            if not setting.live:
+                raise SettingError(
+                    f"{name} cannot change while the recorder runs",
+                    f"set {setting.env}={text} in the environment the job starts with",
+                )
+            parsed[name] = setting.parse(text)
+        self.update(parsed)
+
+    def describe(self) -> list[dict[str, str]]:
+        """One entry a setting, values as text, as the control protocol sends them."""
+        return [
+            {
+                "name": setting.name,
+                "value": setting.show(self[setting.name]),
+                "default": setting.show(setting.default),
+                "unit": setting.unit,
+                "meaning": setting.meaning,
+                "env": setting.env,
+            }
+            for setting in SETTINGS
+        ]

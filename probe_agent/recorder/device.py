@@ -1,0 +1,127 @@
+"""The target's torch as the hooks need it: is it compiling, how much memory is in use, when did the device get there.
+
+Runs on the training thread. Nothing here waits for the device: CUDA events and copies to pinned memory are
+enqueued and read later, when `query()` says that they are done. The CUDA half has not been run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from resource import RUSAGE_SELF, getrusage
+from types import ModuleType
+from typing import Any
+
+from .ring.table import NULL_FLOAT
+
+__all__ = ["MIB", "Device", "Later"]
+
+MIB = 1024.0 * 1024.0
+_PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+class Later:
+    """A number on its way from the device. `value` is None until it has arrived."""
+
+    def __init__(self, host: Any, event: Any) -> None:
+        self._host = host
+        self._event = event
+
+    @property
+    def value(self) -> float | None:
+        return float(self._host) if self._event.query() else None
+
+
+class Device:
+    """One torch, one process. `memory` is (allocated, reserved) in MiB as of the last `refresh`."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch: Any = torch
+        self.is_compiling: Any = torch.compiler.is_compiling
+        self.has_gpu = False
+        self.memory: tuple[float, float] = (NULL_FLOAT, NULL_FLOAT)
+        #: The most memory in MiB that tensors have taken, without a GPU that was resident, as of the last `refresh`.
+        self.peak = NULL_FLOAT
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self.refresh()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._statm)
+
+    def rss(self) -> float:
+        """Resident memory of the process in MiB; one system call, 2 to 7 µs."""
+        return int(os.pread(self._statm, 64, 0).split()[1]) * _PAGES
+
+    def refresh(self) -> None:
+        """See whether the job uses a GPU by now, and how much of its memory."""
+        cuda = self._torch.cuda
+        self.has_gpu = bool(cuda.is_initialized())
+        if self.has_gpu:
+            self.memory = (cuda.memory_allocated() / MIB, cuda.memory_reserved() / MIB)
+            self.peak = cuda.max_memory_allocated() / MIB
+        else:
+            self.peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
+
+    def allocated(self) -> float:
+        """Memory in use now in MiB: the device's where there is one, else the resident memory."""
+        if self.has_gpu:
+            return float(self._torch.cuda.memory_allocated()) / MIB
+        return self.rss()
+
+    def is_capturing(self) -> bool:
+        """A CUDA graph is being captured: nothing may be enqueued that does not belong to it."""
+        return self.has_gpu and bool(self._torch.cuda.is_current_stream_capturing())
+
+    def has_compiled(self) -> bool:
+        """Whether Dynamo has compiled anything in this process."""
+        utils: Any = sys.modules.get("torch._dynamo.utils")
+        return utils is not None and bool(utils.counters.get("stats", {}).get("unique_graphs", 0))
+
+    def is_tensor(self, value: object) -> bool:
+        """A tensor of torch's own or of a subclass."""
+        return isinstance(value, self._torch.Tensor)
+
+    def mark(self) -> Any:
+        """A point in the device's stream, to be compared with another one later. None on a CPU."""
+        if not self.has_gpu:
+            return None
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def number(self, value: object) -> float | Later:
+        """The number in `value`, a Python number or a tensor of one element, without waiting for a device."""
+        if isinstance(value, (int, float)):
+            return float(value)
+        if not self.is_tensor(value) or value.numel() != 1:  # type: ignore[attr-defined]
+            return NULL_FLOAT
+        tensor: Any = value
+        if tensor.device.type == "cpu":
+            return float(tensor.item())
+        if tensor.device.type != "cuda" or self.is_capturing():
+            return NULL_FLOAT
+        host = self._torch.empty((), dtype=self._torch.float64, device="cpu", pin_memory=True)
+        host.copy_(tensor.detach().double().reshape(()), non_blocking=True)
+        event = self._torch.cuda.Event()
+        event.record()
+        return Later(host, event)
+
+    def grad_norm(self, optimizer: Any) -> float | Later:
+        """The 2-norm of all gradients the optimizer is about to use; NULL where it cannot be had without talking
+        to other ranks (sharded gradients), or without a second copy (sparse ones)."""
+        torch = self._torch
+        grads: list[Any] = [
+            parameter.grad
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        if not grads or self.is_capturing():
+            return NULL_FLOAT
+        first = grads[0]
+        for grad in grads:
+            if type(grad) is not torch.Tensor or grad.layout is not torch.strided or grad.device != first.device:
+                return NULL_FLOAT
+        with torch.no_grad():
+            return self.number(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))

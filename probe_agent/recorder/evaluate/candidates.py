@@ -1,0 +1,142 @@
+"""The one obvious candidate for a name that the script does not use: the outermost module as `model`, and so on.
+
+A bounded look through what the frames and `__main__` hold. Reads `__dict__`, lists, tuples and dicts; calls nothing
+of the job's. Takes up to some ms of the GIL, once for a name in an eval.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["KINDS", "LOADER", "MODEL", "OPTIMIZER", "Found", "Kind", "members", "outermost", "search", "walk"]
+
+MAX_OBJECTS = 2_000
+MAX_DEPTH = 3
+MAX_CHILDREN = 100
+_LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
+
+Found = tuple[Any, str, str]  # value, where it is, its last name
+
+
+class Kind(NamedTuple):
+    """What a name may stand for: `matches` is asked once for a class."""
+
+    meaning: str
+    matches: Callable[[type], bool]
+
+
+def _derives(*qualified: str) -> Callable[[type], bool]:
+    names = {tuple(name.rsplit(".", 1)) for name in qualified}
+    return lambda kind: any((base.__module__, base.__name__) in names for base in kind.__mro__)
+
+
+def _called(suffix: str) -> Callable[[type], bool]:
+    return lambda kind: kind.__name__.endswith(suffix)
+
+
+_is_module = _derives("torch.nn.modules.module.Module")
+_is_loss = _derives("torch.nn.modules.loss._Loss")
+MODEL = Kind("the outermost nn.Module", lambda kind: _is_module(kind) and not _is_loss(kind))
+_LOSS = Kind("the only loss module", _is_loss)
+OPTIMIZER = Kind("the only optimizer", _derives("torch.optim.optimizer.Optimizer"))
+LOADER = Kind("the only DataLoader", _derives("torch.utils.data.dataloader.DataLoader"))
+_SCHEDULER = Kind(
+    "the only learning rate scheduler",
+    _derives(*(f"torch.optim.lr_scheduler.{name}" for name in ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau"))),
+)
+_TRAINER = Kind("the only object whose class ends with Trainer", _called("Trainer"))
+_SCALER = Kind("the only gradient scaler", _called("GradScaler"))
+
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("model", "net", "network"), MODEL),
+    **dict.fromkeys(("optimizer", "opt"), OPTIMIZER),
+    **dict.fromkeys(("train_loader", "train_dataloader", "dataloader", "data_loader", "trainloader", "loader"), LOADER),
+    **dict.fromkeys(("scheduler", "lr_scheduler"), _SCHEDULER),
+    **dict.fromkeys(("criterion", "loss_fn"), _LOSS),
+    "trainer": _TRAINER,
+    "scaler": _SCALER,
+}
+
+
+def search(name: str, roots: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[Any, str]]:
+    """Candidates for `name` with their places; exactly one means that it is obvious."""
+    kind = KINDS[name]
+    found = list(walk(kind, roots))
+    if kind is MODEL:
+        found = outermost(found)
+    named = [candidate for candidate in found if candidate[2] == name]
+    return [(value, place) for value, place, _ in (named if len(named) == 1 else found)]
+
+
+def walk(
+    kind: Kind,
+    roots: Iterable[tuple[str, Mapping[str, Any]]],
+    max_objects: int = MAX_OBJECTS,
+    max_depth: int = MAX_DEPTH,
+) -> Iterator[Found]:
+    """Breadth first, so that what lies near is named by its shortest way."""
+    matches: dict[type, bool] = {}
+    seen: set[int] = set()
+    queue: deque[tuple[Any, str, str, str, int]] = deque()
+    for label, values in roots:
+        for name, value in values.items():
+            queue.append((value, f"{label.partition(' of ')[0]} `{name}`", label.partition(" of ")[2], name, 0))
+    while queue and len(seen) < max_objects:
+        value, what, place, last, depth = queue.popleft()
+        kind_of_value = type(value)
+        if isinstance(value, _LEAVES) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        hit = matches.get(kind_of_value)
+        if hit is None:
+            hit = matches[kind_of_value] = kind.matches(kind_of_value)
+        if hit:
+            yield value, f"{what} of {place}", last
+        elif depth < max_depth and _is_container(kind_of_value):
+            for name, child in _children(value):
+                way = f"attribute `{name}` of {what}" if name.isidentifier() else f"item {name} of {what}"
+                queue.append((child, way, place, name, depth + 1))
+
+
+def _is_container(kind: type) -> bool:
+    module = kind.__module__.partition(".")[0]
+    return kind in (list, tuple, dict) or (module not in ("builtins", "torch", "numpy") and not _is_module(kind))
+
+
+def _children(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, (list, tuple)):
+        return [(f"[{index}]", child) for index, child in enumerate(value[:MAX_CHILDREN])]
+    if not isinstance(value, dict):
+        try:
+            value = object.__getattribute__(value, "__dict__")
+        except AttributeError:
+            return []
+    if not isinstance(value, dict):
+        return []
+    return [(name, child) for name, child in list(value.items())[:MAX_CHILDREN] if isinstance(name, str)]
+
+
+def outermost(found: list[Found]) -> list[Found]:
+    """Without modules inside other found ones, and without those that have nothing to train (metrics, say)."""
+    inner: set[int] = set()
+    trained: list[Found] = []
+    for candidate in found:
+        within = list(members(candidate[0]))
+        inner.update(id(member) for member in within[1:])
+        if any(vars(member).get("_parameters") for member in within):
+            trained.append(candidate)
+    return [candidate for candidate in trained or found if id(candidate[0]) not in inner]
+
+
+def members(module: Any) -> Iterator[Any]:
+    """The module and all below it, the same as `modules()` without calling the job's code."""
+    seen: set[int] = set()
+    waiting = [module]
+    while waiting:
+        member = waiting.pop()
+        if member is not None and id(member) not in seen:
+            seen.add(id(member))
+            yield member
+            waiting.extend(vars(member).get("_modules", {}).values())

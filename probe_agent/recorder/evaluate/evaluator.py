@@ -1,0 +1,195 @@
+"""The operations `eval` and `complete`: starts the code, streams its output, stops it in time.
+
+Runs on the thread of the request and wakes 20 times a second while code runs; the code has a thread of its own, or
+the training thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any
+
+from .. import own_threads
+from ..reply import Gone, Reply
+from . import complete, frames, show
+from .at_step import StepQueue
+from .capture import Capture
+from .names import Lookup
+from .run import Evaluation
+from .session import Namespace
+
+__all__ = ["Evaluator"]
+
+POLL_S = 0.05
+#: How long at-step code without a timeout waits for a step.
+STEP_TIMEOUT_S = 30.0
+RESEND_S = 0.05
+#: Code that has not stopped after so long is reported as still running.
+GIVE_UP_S = 0.8
+MAX_SESSIONS = 100
+
+
+class Evaluator:
+    """Evals of this target. `training_ident` says which thread trains, None while that is unknown."""
+
+    def __init__(
+        self,
+        step_queue: StepQueue,
+        training_ident: Callable[[], int | None],
+        on_error: Callable[[str, BaseException], object],
+    ) -> None:
+        self._queue = step_queue
+        self._training_ident = training_ident
+        self._on_error = on_error
+        self._capture = Capture()
+        self._sessions: dict[str, Namespace] = {}
+        self._pid = os.getpid()
+
+    def eval(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        """Run `code` and stream what it prints; see the control protocol."""
+        code, timeout = request.get("code"), request.get("timeout")
+        if not isinstance(code, str):
+            return {"error": {"message": "eval needs `code`, a text", "hint": ""}}
+        if not (timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)):
+            return {"error": {"message": f"{timeout!r} is no timeout", "hint": "seconds, more than 0"}}
+        at_step = bool(request.get("at_step"))
+        namespace = self._namespace(request.get("session"))
+        lookup = Lookup(self._training_ident, Evaluation.run.__code__, namespace.told)
+        namespace.scope.lookup = lookup
+        evaluation = Evaluation(
+            code, namespace, self._capture, self._on_error, keep=bool(request.get("session")), at_step=at_step
+        )
+        del namespace
+        self._capture.begin()
+        try:
+            if at_step:
+                self._queue.submit(evaluation)
+            else:
+                own_threads.start(evaluation.run)
+        except RuntimeError as error:
+            evaluation.withdraw()
+            return {"error": {"message": f"the target cannot start a thread: {error}", "hint": "try --at-step"}}
+        try:
+            return _Watch(evaluation, lookup, reply, self._queue if at_step else None, timeout).to_the_end()
+        finally:
+            evaluation.sink.discard = True
+
+    def complete(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        """Names that `text` can go on with."""
+        namespace = self._sessions.get(str(request.get("session"))) or Namespace()
+        lookup = Lookup(self._training_ident, Evaluation.run.__code__, namespace.told)
+        try:
+            return {"matches": complete.matches(str(request.get("text", "")), namespace, lookup)}
+        finally:
+            lookup.finish()
+
+    def close(self) -> None:
+        """On detach, and in a forked child: no session is left.
+
+        On detach, what runs or waits was cancelled with its connection and cleans up after itself; in a child
+        nobody else does it.
+        """
+        for namespace in self._sessions.values():
+            for file in namespace.files:
+                show.forget_source(file)
+        self._sessions.clear()
+        if os.getpid() != self._pid:
+            self._queue.pending.clear()
+            self._capture.in_child()
+
+    def _namespace(self, session: object) -> Namespace:
+        if not session:
+            return Namespace()
+        name = str(session)
+        if name not in self._sessions and len(self._sessions) >= MAX_SESSIONS:
+            del self._sessions[next(iter(self._sessions))]  # the oldest
+        return self._sessions.setdefault(name, Namespace())
+
+
+class _Watch:
+    """Follows one evaluation until it has ended, or is given up."""
+
+    def __init__(
+        self, evaluation: Evaluation, lookup: Lookup, reply: Reply, queue: StepQueue | None, timeout_s: float | None
+    ) -> None:
+        self._evaluation = evaluation
+        self._lookup = lookup
+        self._reply = reply
+        self._queue = queue
+        self._timeout_s = timeout_s
+        self._asked = monotonic()
+        self._last_send = 0.0
+        self._helpless = False
+
+    def to_the_end(self) -> dict[str, object]:
+        """The last line of the answer."""
+        reason, since = None, 0.0
+        while not self._evaluation.wait(POLL_S):
+            self._forward()
+            now = monotonic()
+            if reason is None:
+                reason, since = self._reason(now), now
+                if reason is not None and self._queue is not None and self._queue.withdraw(self._evaluation):
+                    return self._withdrawn(reason, now - self._asked)
+            if reason is not None:
+                if now - since > GIVE_UP_S:
+                    return self._given_up(reason)
+                self._stop(now)
+        self._forward()
+        evaluation = self._evaluation
+        return self._answer(evaluation.state or reason or "cancelled")
+
+    def _answer(self, state: str) -> dict[str, object]:
+        lost = self._evaluation.sink.num_lost_chars
+        if lost:
+            self._note(f"{lost:,} characters of output were lost: they came faster than they were read")
+        return {"state": state, "result": self._evaluation.result, "traceback": self._evaluation.traceback}
+
+    def _reason(self, now: float) -> str | None:
+        """Why it has to end now."""
+        if self._reply.cancelled():
+            return "cancelled"
+        started = self._evaluation.started
+        limit = self._timeout_s if started or self._queue is None else self._timeout_s or STEP_TIMEOUT_S
+        return "timed out" if limit is not None and now - (started or self._asked) >= limit else None
+
+    def _stop(self, now: float) -> None:
+        if now - self._last_send >= RESEND_S:
+            self._last_send = now
+            if not self._evaluation.fence.send() and not self._helpless:
+                self._helpless = True
+                self._note("the target's Python has no ctypes, so running code cannot be stopped")
+
+    def _withdrawn(self, reason: str, waited_s: float) -> dict[str, object]:
+        self._evaluation.withdraw()
+        last = self._queue.last_step() if self._queue is not None else ""
+        self._note(f"no step ended within {round(waited_s, 1):g} s; the last step was {last}; the code did not run")
+        return self._answer(reason)
+
+    def _given_up(self, reason: str) -> dict[str, object]:
+        frame = sys._current_frames().get(self._evaluation.ident or 0)
+        place = "an unknown place" if frame is None else frames.where(frame)
+        del frame
+        thread = "the training thread" if self._queue is not None else "its thread"
+        self._note(f"still running on {thread}, in {place}: it is in a call outside Python, or catches what stops it")
+        return self._answer(reason)
+
+    def _forward(self) -> None:
+        output = self._evaluation.sink.take()
+        for notes in (self._lookup.notes, self._evaluation.notes):
+            while notes:
+                self._note(notes.pop(0))
+        for stream, text in output:
+            self._send({"stream": stream, "text": text})
+
+    def _note(self, note: str) -> None:
+        self._send({"note": note})
+
+    def _send(self, line: dict[str, object]) -> None:
+        try:
+            self._reply.send(line)
+        except Gone:
+            self._evaluation.sink.discard = True  # and `cancelled()` is true from now on

@@ -1,0 +1,61 @@
+"""How long each step waited for its next batch, and how large that was: `data_wait`, `batch_size` of `python.steps`.
+
+Runs on the training thread: two clock reads a batch. `__next__` is looked up on the class, so iterators that
+exist already are seen too.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from _thread import get_ident
+from collections.abc import Mapping
+from time import perf_counter_ns
+from typing import Any
+
+from ..source import Source as BaseSource
+
+__all__ = ["Source"]
+
+
+class Source(BaseSource):
+    name = "data_wait"
+    needs = ("torch", "torch.utils.data.dataloader")
+
+    def start(self) -> None:
+        self._owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
+        self._original = original = self._owner.__next__
+        step, tensor = self.recorder.step, sys.modules["torch"].Tensor
+
+        @functools.wraps(original)
+        def timed_next(iterator: Any) -> Any:
+            began = perf_counter_ns()
+            batch = None
+            try:
+                batch = original(iterator)
+                return batch
+            finally:
+                if step.thread == get_ident():
+                    step.data_wait += perf_counter_ns() - began
+                    step.batch_size += _size(batch, tensor)
+
+        self._ours = timed_next
+        self._owner.__next__ = timed_next
+
+    def stop(self) -> None:
+        if self._owner.__dict__.get("__next__") is self._ours:
+            self._owner.__next__ = self._original
+
+
+def _size(batch: Any, tensor: type) -> int:
+    """Length of the first tensor of a batch; 0 when it has none where batches have them."""
+    for _ in range(3):
+        if isinstance(batch, tensor):
+            return int(batch.shape[0]) if batch.dim() else 0  # type: ignore[attr-defined]
+        if isinstance(batch, (tuple, list)) and batch:
+            batch = batch[0]
+        elif isinstance(batch, Mapping) and batch:
+            batch = next(iter(batch.values()))
+        else:
+            return 0
+    return 0

@@ -1,0 +1,245 @@
+"""When each module's forward and backward ran in a sampled step: `python.torch_trace`.
+
+Runs on the training thread. torch calls every module through a fast path as long as no hook exists, so the hooks
+are installed when a sampled step begins and removed when it ends, both between two steps. While Dynamo compiles they
+are not there, so that what it makes does not depend on them. Modules inside a compiled region are invisible, and so is
+one compiled in place (`m.compile()`), whose hooks are part of what is compiled: its time is its caller's own.
+
+Backward: a hook on the gradient of a module's output begins its window, one on its input's ends it. The root's
+window is recorded in every sampled step, the others' in one sampled step in `trace.deep_every`.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections.abc import Callable, Iterator
+from time import perf_counter_ns
+from typing import Any
+
+from ..aside import Aside
+from ..ring.table import NULL_FLOAT, Column, Table
+from ..source import Recorder
+from ..source import Source as BaseSource
+from ..windows import Backward, Windows
+
+__all__ = ["Source", "TorchTrace"]
+
+#: Reading the resident memory is a system call; between two modules it is as of so long ago at most.
+RSS_VALID_NS = 1_000_000
+#: When our own thread begins to show an unfinished step.
+LONG_STEP_NS = 500_000_000
+
+
+class TorchTrace(Table):
+    name = "python.torch_trace"
+    doc = "One row for each module and stage of a sampled step."
+    capacity = 131_072
+    columns = (
+        Column("step", "int", "", "number of the step, counted from 0"),
+        Column("ts", "time", "UTC", "when the window ended"),
+        Column("seq", "int", "", "order in which the windows of the step ended"),
+        Column("module", "text", "", "class of the outermost module, then the path below it: GPT.blocks.0.attn"),
+        Column("stage", "text", "", "forward, backward or step (the optimizer)"),
+        Column("duration", "float", "s", "from the window's begin to its end on the host, children included"),
+        Column("self_duration", "float", "s", "duration less that of the recorded children"),
+        Column("device", "text", "", "where the module's output lies"),
+        Column("device_duration", "float", "s", "the same window on the device; NULL on a CPU"),
+        Column("allocated", "float", "MiB", "memory in use at the end: the device's, or resident on a CPU target"),
+        Column("allocated_delta", "float", "MiB", "how much of it came in this window"),
+        Column("reserved", "float", "MiB", "held by torch's allocator; NULL on a CPU target"),
+        Column("input_shapes", "text", "", "of the tensors among a forward's positional arguments: 32x64, 32x8"),
+        Column("compiled", "bool", "", "the module is compiled: those below it cannot be seen"),
+        Column("recomputed", "bool", "", "a forward inside backward: activation checkpointing, already counted there"),
+    )
+
+
+class Source(BaseSource):
+    name = "torch_trace"
+    needs = ("torch", "torch.nn.modules.module", "torch.optim.optimizer")
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._step = recorder.step
+        self._device = recorder.device
+        self._is_compiling = recorder.device.is_compiling
+        self._cost = recorder.cost(self.name)
+        self._buffer = recorder.buffer(TorchTrace)
+        self._windows = Windows(self._step, self._device, self._buffer)
+        self._handles: list[Any] = []
+        self._leaf_handles: list[Any] = []
+        self._asked: Any = None  # torch's own _has_any_global_hook, and ours in its place
+        self._answered: Any = None
+        #: The thread whose modules are recorded now; None between sampled steps.
+        self._thread: int | None = None
+        self._outermost: Any = None
+        self._allocated = NULL_FLOAT
+        self._read_at = 0
+        self._aside = Aside(self._remove, self._come_back)
+
+    def start(self) -> None:
+        self._step.ending.append(self._end_step)
+        self._step.beginning.append(self._begin_step)
+
+    def tick(self) -> None:
+        """Show what a long step has done so far."""
+        if self._windows.events and perf_counter_ns() - self._step.started > LONG_STEP_NS:
+            self._windows.replay()
+
+    def stop(self) -> None:
+        self._thread = None
+        for calls, ours in ((self._step.ending, self._end_step), (self._step.beginning, self._begin_step)):
+            if ours in calls:
+                calls.remove(ours)
+        self._aside.forget()
+        self._remove()
+        self._windows.device_times(give_up=True)
+
+    # Between two steps, on the training thread.
+
+    def _begin_step(self) -> None:
+        try:
+            if self._step.sampled and not self._device.is_capturing():
+                began = perf_counter_ns()
+                self._allocated, self._read_at = self._device.allocated(), began
+                self._windows.begin(self._allocated)
+                self._aside.watch()
+                if not self._handles:
+                    self._install()
+                self._thread = self._step.thread
+                self._cost.ns += perf_counter_ns() - began
+            elif self._handles:
+                self._remove()
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _end_step(self) -> None:
+        began = perf_counter_ns()
+        try:
+            if self._thread is not None:
+                self._thread = self._outermost = None
+                self._windows.end()
+                for handle in self._leaf_handles:
+                    handle.remove()
+                self._leaf_handles.clear()
+                self._cost.calls = self._windows.num_calls
+                self._cost.ns += perf_counter_ns() - began
+            self._windows.device_times()
+            if self._buffer.rows:
+                self._buffer.flush()
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _install(self) -> None:
+        modules: Any = sys.modules["torch.nn.modules.module"]
+        if not modules._has_any_global_hook():
+            # A compiled module warns about global hooks, which a job run with -W error would die of. The hooks are
+            # ours and do nothing there, so the answer to its question stays what it was.
+            self._asked = modules._has_any_global_hook
+            modules._has_any_global_hook = self._answered = lambda: False
+        before, after = self._hooks()
+        self._handles = [
+            modules.register_module_forward_pre_hook(before),
+            modules.register_module_forward_hook(after),
+        ]
+
+    def _come_back(self) -> None:
+        """Dynamo has compiled something in the middle of a sampled step."""
+        try:
+            if self._thread is not None and not self._handles:
+                self._install()
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _remove(self) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+        modules: Any = sys.modules["torch.nn.modules.module"]
+        if self._answered is not None and modules._has_any_global_hook is self._answered:
+            modules._has_any_global_hook = self._asked
+        self._answered = None
+
+    # The hooks: clock reads and a list append. They are functions with what they need at hand, since they run twice a
+    # module call.
+
+    def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
+        """The hook before a module's forward, and the one after it."""
+        is_compiling, has_gpu, mark_of = self._is_compiling, self._device.has_gpu, self._device.mark
+        note, tensor, step = self._windows.events.append, sys.modules["torch"].Tensor, self._step
+
+        def before(module: Any, args: object) -> None:
+            if is_compiling() or self._thread != get_ident():
+                return
+            if self._outermost is None and not step.in_backward:
+                self._outermost = module
+            try:
+                note((module, perf_counter_ns(), mark_of() if has_gpu else None))
+            except Exception as error:
+                if self.recorder.fail(self.name, error):
+                    raise
+
+        def after(module: Any, args: tuple[Any, ...], output: Any) -> None:
+            if is_compiling() or self._thread != get_ident():
+                return
+            now = perf_counter_ns()
+            try:
+                mark = mark_of() if has_gpu else None
+                out = output if output.__class__ is tensor else self._first_tensor(output)
+                backward = None
+                if self._outermost is module:
+                    self._outermost = None
+                    self._read_at = 0
+                    backward = self._watch_backward(out, ())
+                elif step.deep:
+                    backward = self._watch_backward(out, args)
+                if has_gpu or now - self._read_at > RSS_VALID_NS:
+                    self._allocated = self._device.allocated()
+                    self._read_at = now
+                shapes = tuple([value.shape for value in args if value.__class__ is tensor])
+                device = None if out is None else out.device
+                note((module, now, mark, self._allocated, device, backward, shapes, step.in_backward))
+            except Exception as error:
+                if self.recorder.fail(self.name, error):
+                    raise
+
+        return before, after
+
+    def _first_tensor(self, output: object) -> Any:
+        return output if self._device.is_tensor(output) else next(self._tensors(output), None)
+
+    def _watch_backward(self, out: Any, args: object) -> Backward | None:
+        """Have the gradient of a module's output tell when it comes, and those of its inputs.
+
+        The outermost has no inputs here: it ends with the whole backward, since its input seldom has a gradient.
+        """
+        if out is None or out.grad_fn is None:
+            return None
+        backward, number, step = Backward(), self._step.number, self._step
+
+        def begin(_: object) -> None:
+            if not backward.began and step.number == number:
+                backward.began = perf_counter_ns()
+
+        def end(_: object) -> None:
+            if backward.began and not backward.ended and step.number == number:
+                backward.ended = perf_counter_ns()
+
+        out.register_hook(begin)
+        for tensor in self._tensors(args):
+            if tensor.requires_grad:
+                handle = tensor.register_hook(end)
+                if tensor.is_leaf:
+                    self._leaf_handles.append(handle)
+        return backward
+
+    def _tensors(self, value: object) -> Iterator[Any]:
+        """The tensors directly in `value`, a tuple, list or dict."""
+        if isinstance(value, dict):
+            value = tuple(value.values())
+        if isinstance(value, (tuple, list)):
+            for item in value:
+                if self._device.is_tensor(item):
+                    yield item

@@ -1,0 +1,197 @@
+"""Where a training's steps end: at `optimizer.step()`.
+
+Runs on the training thread, once before and once after each `optimizer.step()`: a few clock reads and one row.
+The optimizer that steps first is the one that counts steps, until it is gone or steps no more; others add to its
+`optimizer` time. Where its hooks are never called (the step is compiled) the step ends with `zero_grad`; where
+GradScaler leaves the optimizer out, with `GradScaler.update`.
+
+torch iterates over its table of hooks while it calls them, so that table is never changed: it is replaced by
+one that yields torch's own hooks and ours, and put back on detach.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import OrderedDict
+from time import perf_counter_ns
+from typing import Any, Callable
+from weakref import ref
+
+from ..source import Recorder
+from ..source import Source as BaseSource
+
+__all__ = ["Source"]
+
+#: So often may others step or clear their gradients before one of them counts instead: another training has begun.
+MAX_OTHERS = 100
+
+
+class HookTable(OrderedDict):  # type: ignore[type-arg]
+    """Stands in for one of torch's global hook tables: changes go to torch's own, reading adds our hook.
+
+    Iterating gives a snapshot, so nothing that another thread does can disturb a running step.
+    """
+
+    def __init__(self, torchs: OrderedDict[int, Callable[..., object]], ours: Callable[..., object]) -> None:
+        super().__init__()
+        self._torchs: Any = torchs
+        self._ours = ours
+
+    def values(self) -> Any:
+        return (*self._torchs.values(), self._ours)
+
+    def __setitem__(self, key: int, hook: Callable[..., object]) -> None:
+        self._torchs[key] = hook
+        # A handle for this hook refers to us; torch's table keeps us alive so that it can still be removed.
+        self._torchs.handles_refer_to = self
+
+    def __delitem__(self, key: int) -> None:
+        del self._torchs[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._torchs
+
+
+class Source(BaseSource):
+    name = "steps"
+    needs = ("torch", "torch.optim.optimizer", "torch.nn.modules.module", "torch.amp.grad_scaler")
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._step = recorder.step
+        self._ends = recorder.ends
+        self._cost = recorder.cost(self.name)
+        self._primary: Callable[[], Any] | None = None
+        #: Whether torch calls our hooks for the primary; not where its step is compiled.
+        self._has_hooks = False
+        self._num_others = 0
+        self._began = 0
+        self._is_stepping = False
+        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._num_ended_at_update = 0
+        self._device = recorder.device
+
+    def start(self) -> None:
+        module = sys.modules["torch.optim.optimizer"]
+        for name, hook in (
+            ("_global_optimizer_pre_hooks", self._before),
+            ("_global_optimizer_post_hooks", self._after),
+        ):
+            torchs = getattr(module, name)
+            table = HookTable(torchs, hook)
+            self._replace(module, name, torchs, table)
+        self._patch(module.Optimizer, "zero_grad", self._before_zero_grad, None)
+        self._patch(sys.modules["torch.amp.grad_scaler"].GradScaler, "update", None, self._after_update)
+
+    def _patch(
+        self, owner: Any, name: str, before: Callable[[Any], None] | None, after: Callable[[Any], None] | None
+    ) -> None:
+        """Have a method of one of torch's classes call ours, each with the object."""
+        original = owner.__dict__[name]
+
+        @functools.wraps(original)
+        def ours(this: Any, *args: Any, **kwargs: Any) -> Any:
+            if before is not None:
+                before(this)
+            answer = original(this, *args, **kwargs)
+            if after is not None:
+                after(this)
+            return answer
+
+        self._replace(owner, name, original, ours)
+
+    def _replace(self, owner: Any, name: str, torchs: Any, ours: Any) -> None:
+        self._replaced.append((owner, name, torchs, ours))
+        setattr(owner, name, ours)
+
+    def stop(self) -> None:
+        for owner, name, torchs, ours in self._replaced:
+            if owner.__dict__.get(name) is ours:
+                setattr(owner, name, torchs)
+        self._replaced.clear()
+        self._primary = None
+        self._ends.close()
+
+    def _before(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if self._device.is_compiling():
+            return
+        self._is_stepping = True
+        self._began = perf_counter_ns()
+        try:
+            if self._step.deep:
+                self._step.grad_norm = self._device.grad_norm(optimizer)
+                self._cost.ns += perf_counter_ns() - self._began
+                self._began = perf_counter_ns()
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _after(self, optimizer: Any, args: object, kwargs: object) -> None:
+        if self._device.is_compiling():
+            return
+        now = perf_counter_ns()
+        self._is_stepping = False
+        step = self._step
+        try:
+            # A closure runs forward and backward in here; what follows them is the optimizer's own.
+            step.optimizer += now - max(self._began, step.backward_ended)
+            if self._counts(optimizer):
+                self._has_hooks = True
+                self._end(optimizer, now)
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _before_zero_grad(self, optimizer: Any) -> None:
+        """Ends the steps of an optimizer whose step is compiled: its hooks are never called."""
+        if self._is_stepping or not self._step.micro_batches or self._device.is_compiling():
+            return
+        try:
+            if self._counts(optimizer) and not self._has_hooks:
+                self._end(optimizer, perf_counter_ns())
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _counts(self, optimizer: Any) -> bool:
+        """Whether this optimizer is the one whose steps are counted."""
+        primary = self._primary() if self._primary is not None else None
+        if primary is not optimizer:
+            self._num_others += 1
+            if primary is not None and self._num_others < MAX_OTHERS:
+                return False
+            self._primary = ref(optimizer)
+            self._has_hooks = False
+            self._step.optimizer_class = type(optimizer).__name__
+        self._num_others = 0
+        return True
+
+    def _after_update(self, scaler: Any) -> None:
+        """Ends a step that GradScaler has skipped: no optimizer has stepped since the scale was last updated."""
+        try:
+            primary = self._primary() if self._primary is not None and self._has_hooks else None
+            if primary is not None and self._ends.num_ended == self._num_ended_at_update and self._step.micro_batches:
+                self._end(primary, perf_counter_ns(), skipped=True)
+            self._num_ended_at_update = self._ends.num_ended
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _end(self, optimizer: Any, now: int, skipped: bool = False) -> None:
+        lr = optimizer.param_groups[0].get("lr")
+        self._ends.end(now, lr, lambda: _count(optimizer), skipped)
+        self._cost.calls += 1
+        self._cost.ns += self._step.started - now
+
+
+def _count(optimizer: Any) -> int:
+    """How many steps this optimizer has taken, as far as it keeps count; it has just taken one."""
+    for state in optimizer.state.values():
+        count = state.get("step") if isinstance(state, dict) else None
+        if isinstance(count, (int, float)):
+            return int(count)
+        if count is not None and getattr(count, "device", None) is not None and count.device.type == "cpu":
+            return int(count.item())
+        break
+    return 1

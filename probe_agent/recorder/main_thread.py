@@ -1,0 +1,67 @@
+"""Which thread is the main one, and `threading` set right when its first import happened on a thread of ours.
+
+Runs on our threads. `threading` takes whoever imports it first for the main thread (before Python 3.13); code that
+a user evals may be that first import.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import sys
+from _thread import allocate_lock
+from types import FrameType
+from typing import Any
+
+__all__ = ["main_ident", "repair_threading"]
+
+
+def main_ident() -> int | None:
+    """The main thread's identifier, None when it cannot be told."""
+    ask: Any = getattr(_thread, "_get_main_thread_ident", None)  # Python 3.13
+    if ask is not None:
+        return int(ask())
+    ident = _ident_by_frames()
+    if ident is None and "threading" in sys.modules:
+        return getattr(sys.modules["threading"].main_thread(), "ident", None)
+    return ident
+
+
+def _ident_by_frames() -> int | None:
+    """The thread that runs the body of the script."""
+    script = vars(sys.modules["__main__"])
+    frames = sys._current_frames()
+    # No frame in a variable here: one of them is this very call, and would be kept, with all that its callers hold.
+    return next((ident for ident in list(frames) if _runs(frames.pop(ident), script)), None)
+
+
+def _runs(frame: FrameType | None, script: dict[str, Any]) -> bool:
+    while frame is not None:
+        if frame.f_globals is script and frame.f_code.co_name == "<module>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def repair_threading() -> bool:
+    """Make `threading.main_thread()` tell the truth again. True when it had lied."""
+    threading: Any = sys.modules.get("threading")
+    main: Any = getattr(threading, "_main_thread", None)
+    right = main_ident() if main is not None else None
+    # Python 3.13 knows the identifier, but takes the native one from whoever imports.
+    lied = main is not None and (main.ident != right or main.native_id == _thread.get_native_id())
+    if right is None or right == _thread.get_ident() or not lied:
+        return False
+    threading._active.pop(main.ident, None)
+    main._ident = right
+    main._native_id = os.getpid()
+    threading._active[right] = main
+    lock = getattr(main, "_tstate_lock", None)  # until Python 3.12: released when the thread ends
+    if lock is not None:
+        # The one it has is released when *our* thread ends, and the shutdown asserts that it is held.
+        fresh = allocate_lock()
+        fresh.acquire()
+        main._tstate_lock = fresh
+        threading._shutdown_locks.discard(lock)
+        threading._shutdown_locks.add(fresh)
+    return True

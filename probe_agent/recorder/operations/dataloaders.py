@@ -1,0 +1,63 @@
+"""The data loaders as they are, for `torch.dataloaders`. Reads their attributes; never asks a dataset anything.
+
+1 to 10 ms, in pieces of microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import inventory
+from ..source import Recorder
+
+__all__ = ["answer"]
+
+COLUMNS = (
+    "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
+    "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",
+    "start_method",
+)  # fmt: skip
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """One row a loader."""
+    found = inventory.find(inventory.LOADER, recorder)
+    rows = [[type(loader).__qualname__, place, *_row(loader)] for loader, place in found]
+    notes = [] if rows else [inventory.unseen("DataLoader")]
+    return {"columns": COLUMNS, "rows": rows, "notes": notes}
+
+
+def _row(loader: Any) -> list[object]:
+    held = vars(loader)
+    context = held.get("_DataLoader__multiprocessing_context")
+    sampler = held.get("sampler")
+    batch_size = held.get("batch_size")
+    if batch_size is None:  # a batch sampler was passed instead
+        batch_size = getattr(held.get("batch_sampler"), "__dict__", {}).get("batch_size")
+    return [
+        inventory.name_of(type(held.get("dataset"))),
+        batch_size,
+        held.get("num_workers"),
+        _workers(held.get("_iterator")),
+        held.get("prefetch_factor"),
+        bool(held.get("pin_memory")),
+        bool(held.get("persistent_workers")),
+        bool(held.get("drop_last")),
+        held.get("in_order"),
+        held.get("timeout"),
+        None if sampler is None else inventory.name_of(type(sampler)),
+        _named(held.get("collate_fn")),
+        _named(held.get("worker_init_fn")),
+        None if context is None else getattr(context, "_name", None) or type(context).__name__,
+    ]
+
+
+def _workers(iterator: object) -> int | None:
+    """How many processes the loader keeps. Only one with persistent workers knows."""
+    workers = getattr(iterator, "__dict__", {}).get("_workers")
+    return None if workers is None else len(workers)
+
+
+def _named(function: object) -> str | None:
+    return None if function is None else inventory.name_of(function)

@@ -1,0 +1,146 @@
+"""The models as they are: each module with its parameters and buffers, for `torch.modules`.
+
+Reads `_modules`, `_parameters` and `_buffers`, and of a tensor its shape, type and device; calls nothing of the job's
+and waits for no device. 20 to 40 µs of CPU time a module, in pieces of microseconds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from .. import inventory
+from ..source import Recorder
+
+__all__ = ["answer"]
+
+MAX_MODULES = 20_000
+COLUMNS = (
+    "module", "class", "depth", "place", "parameters", "own_parameters", "trainable", "buffers", "dtype", "device",
+    "memory", "own_memory", "gradients", "training", "compiled",
+)  # fmt: skip
+
+
+class _Held(NamedTuple):
+    """One parameter or buffer."""
+
+    key: int
+    is_parameter: bool
+    number: int
+    trainable: int
+    memory: float
+    gradient: float
+    dtype: str
+    device: str
+
+
+class _Sum:
+    """What a module and all below it hold; a tensor that several of them share counts once."""
+
+    def __init__(self) -> None:
+        self.parameters = self.trainable = self.buffers = 0
+        self.memory = self.gradients = 0.0
+        self.dtypes: set[str] = set()
+        self.devices: set[str] = set()
+        self._seen: set[int] = set()
+
+    def add(self, held: _Held) -> None:
+        if held.key in self._seen:
+            return
+        self._seen.add(held.key)
+        if held.is_parameter:
+            self.parameters += held.number
+            self.trainable += held.trainable
+            self.gradients += held.gradient
+        else:
+            self.buffers += held.number
+        self.memory += held.memory
+        self.dtypes.add(held.dtype)
+        self.devices.add(held.device)
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """One row a module, parents before their children."""
+    rows: list[list[object]] = []
+    classes: Counter[str] = Counter()
+    for model, place in inventory.find(inventory.MODEL, recorder):
+        name = type(model).__name__
+        classes[name] += 1
+        if len(rows) < MAX_MODULES:
+            rows += _rows(model, name if classes[name] == 1 else f"{name}#{classes[name]}", place)
+    notes = [] if rows else [inventory.unseen("model")]
+    if len(rows) > MAX_MODULES:
+        del rows[MAX_MODULES:]
+        notes.append(f"cut after {MAX_MODULES:,} modules")
+    return {"columns": COLUMNS, "rows": rows, "notes": notes}
+
+
+def _rows(model: Any, name: str, place: str) -> list[list[object]]:
+    listed = []
+    for module, path, above in _walk(model, name):
+        own, sums = _Sum(), _Sum()
+        listed.append((module, path, len(above), own, sums))
+        for held in _tensors(module):
+            for total in (own, sums, *above):
+                total.add(held)
+        above.append(sums)
+    return [_row(*entry, place) for entry in listed]
+
+
+def _tensors(module: Any) -> Iterator[_Held]:
+    for kind in ("_parameters", "_buffers"):
+        for tensor in list(vars(module).get(kind, {}).values()):
+            if tensor is None:
+                continue
+            try:
+                number, memory = tensor.numel(), inventory.mib(tensor)
+            except (RuntimeError, ValueError):
+                continue  # a lazy module's: it has no shape yet
+            is_parameter = kind == "_parameters"
+            yield _Held(
+                key=id(tensor),
+                is_parameter=is_parameter,
+                number=number,
+                trainable=number if tensor.requires_grad else 0,
+                memory=memory,
+                gradient=inventory.mib(tensor.grad) if is_parameter and tensor.grad is not None else 0.0,
+                dtype=str(tensor.dtype).partition(".")[2],
+                device=str(tensor.device),
+            )
+
+
+def _walk(model: Any, name: str) -> Iterator[tuple[Any, str, list[_Sum]]]:
+    """Each module once, by its first path, with the sums of those above it; to these the caller adds its own."""
+    seen: set[int] = set()
+    waiting: list[tuple[Any, str, list[_Sum]]] = [(model, name, [])]
+    while waiting:
+        module, path, above = waiting.pop()
+        if id(module) in seen or len(seen) > MAX_MODULES:
+            continue
+        seen.add(id(module))
+        sums = above[:]
+        yield module, path, sums
+        children = [(child, key) for key, child in vars(module).get("_modules", {}).items() if child is not None]
+        waiting += [(child, f"{path}.{key}", sums) for child, key in reversed(children)]
+
+
+def _row(module: Any, path: str, depth: int, own: _Sum, sums: _Sum, place: str) -> list[object]:
+    held = vars(module)
+    return [
+        path,
+        type(module).__qualname__,
+        depth,
+        place,
+        sums.parameters,
+        own.parameters,
+        sums.trainable,
+        sums.buffers,
+        ", ".join(sorted(sums.dtypes)) or None,
+        ", ".join(sorted(sums.devices)) or None,
+        sums.memory,
+        own.memory,
+        sums.gradients,
+        bool(held.get("training")),
+        type(module).__name__ == "OptimizedModule" or held.get("_compiled_call_impl") is not None,
+    ]

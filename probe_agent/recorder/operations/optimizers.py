@@ -1,0 +1,80 @@
+"""The optimizers as they are: each parameter group with its options and its state, for `torch.optimizers`.
+
+Reads `param_groups` and `state`; of a tensor its shape, type and device, and its value only where that is a number
+on the CPU. 1 to 10 ms, in pieces of microseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from .. import inventory
+from ..source import Recorder, loaded
+
+__all__ = ["answer"]
+
+COLUMNS = (
+    "optimizer", "place", "param_group", "name", "lr", "weight_decay", "options", "num_tensors", "parameters", "dtype",
+    "device", "state_memory", "updates",
+)  # fmt: skip
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """One row a parameter group."""
+    rows: list[list[object]] = []
+    for optimizer, place in inventory.find(inventory.OPTIMIZER, recorder):
+        held = vars(optimizer)
+        while "param_groups" not in held and hasattr(held.get("optimizer"), "__dict__"):
+            held = vars(held["optimizer"])  # a wrapper, such as Accelerate's
+        for number, group in enumerate(list(held.get("param_groups", ()))):
+            rows.append([type(optimizer).__qualname__, place, *_row(number, group, held.get("state", {}))])
+    return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("optimizer")]}
+
+
+def _row(number: int, group: Mapping[str, Any], state: Mapping[Any, Any]) -> list[object]:
+    parameters = list(group.get("params", ()))
+    size, updates = 0.0, None
+    for parameter in parameters:
+        kept = state.get(parameter)
+        if isinstance(kept, dict):
+            size += sum(inventory.mib(value) for value in list(kept.values()) if _is_tensor(value))
+            updates = _number(kept.get("step")) if updates is None else updates
+    options = {
+        key: shown for key, value in list(group.items()) if key != "params" and (shown := _shown(value)) is not None
+    }
+    return [
+        number,
+        group.get("name"),
+        _number(group.get("lr")),
+        _number(group.get("weight_decay")),
+        json.dumps(options, default=str),
+        len(parameters),
+        sum(parameter.numel() for parameter in parameters),
+        ", ".join(sorted({str(parameter.dtype).partition(".")[2] for parameter in parameters})) or None,
+        ", ".join(sorted({str(parameter.device) for parameter in parameters})) or None,
+        size,
+        None if updates is None else int(updates),
+    ]
+
+
+def _is_tensor(value: object) -> bool:
+    torch: Any = loaded("torch")
+    return isinstance(value, torch.Tensor)
+
+
+def _number(value: object) -> float | None:
+    """A number, also out of a tensor; not out of one that lies on a device, which would have to be waited for."""
+    if _is_tensor(value):
+        tensor: Any = value
+        return float(tensor.item()) if tensor.device.type == "cpu" and tensor.numel() == 1 else None
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, (bool, str)) or value is None:
+        return value
+    if isinstance(value, (tuple, list)):
+        return [_number(item) for item in value]
+    return _number(value)

@@ -1,0 +1,53 @@
+"""The process groups and how far each has come, for `torch.process_groups`. Costs what `flight_recorder` costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import flight_recorder
+from ..source import Recorder
+
+__all__ = ["answer"]
+
+COLUMNS = (
+    "group", "group_desc", "backend", "group_rank", "size", "ranks", "last_enqueued", "last_started",
+    "last_completed", "last_op", "last_state", "last_ts",
+)  # fmt: skip
+_STATUS = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """One row a group, or one for each backend of it that has done something."""
+    progress = _progress()
+    rows = []
+    for group in flight_recorder.groups():
+        ranks = group["ranks"]
+        head = [group["group"], group["group_desc"]]
+        tail = [group["group_rank"], len(ranks), flight_recorder.ranks_text(ranks)]
+        found = progress.get(group["group"]) or [[group["backend"], *[None] * 6]]
+        rows += [[*head, backend, *tail, *values] for backend, *values in found]
+    return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [flight_recorder.why_empty()]}
+
+
+def _progress() -> dict[str, list[list[object]]]:
+    """For each group's name: backend, its three counts, and its last operation's name, state and time."""
+    found: dict[str, list[list[object]]] = {}
+    for dump in flight_recorder.dumps(with_entries=True):
+        last: dict[str, dict[str, Any]] = {}
+        seq_of: dict[tuple[str, int], int] = {}
+        for entry in dump["entries"]:
+            last[str(entry["pg_id"])] = entry
+            seq_of[str(entry["pg_id"]), entry["op_id"]] = entry["collective_seq_id"]
+        for number, entry in last.items():
+            told = flight_recorder.describe(entry)
+            status = dump.get("pg_status", {}).get(number, {})
+            counts: list[object] = []
+            for name in _STATUS:
+                count = int(status.get(name, -1))
+                if told["backend"] == "gloo":  # it counts sends and receives, too
+                    count = seq_of.get((number, count), count)
+                counts.append(None if count < 0 else count)
+            row = [told["backend"], *counts, told["op"], told["state"], told["ts"]]
+            found.setdefault(told["group"], []).append(row)
+    return found

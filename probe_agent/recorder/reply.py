@@ -1,0 +1,111 @@
+"""One connection of the control socket: its request, the lines of its answer, and whether anybody still waits for it.
+
+Runs on the thread of the request. Nothing here ever blocks on a client that has stopped reading for long.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Mapping
+from time import monotonic
+from typing import Any
+
+__all__ = ["Gone", "Reply"]
+
+#: A client that takes nothing for so long is gone.
+SEND_TIMEOUT_S = 10.0
+_CHUNK_BYTES = 1 << 16
+
+
+class Gone(Exception):
+    """The client has closed the connection, or reads nothing any more."""
+
+
+class Reply:
+    """The way back to one client."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self._connection = connection
+        self._received = bytearray()
+        self._cancelled = False
+
+    def read_line(self, max_bytes: int, timeout_s: float) -> dict[str, Any]:
+        """The next JSON object from the client. Raises ValueError for anything else, Gone when nothing comes."""
+        deadline = monotonic() + timeout_s
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            if searched > max_bytes:
+                raise ValueError(f"longer than {max_bytes >> 20} MiB")
+            if not self._receive(max(0.0, deadline - monotonic())):
+                raise Gone("no complete request came")
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        try:
+            request = json.loads(line)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if not isinstance(request, dict):
+            raise ValueError(f"a {type(request).__name__} is no JSON object")
+        return request
+
+    def send(self, line: Mapping[str, object]) -> None:
+        """Send one line. Raises Gone when the client does not take it."""
+        rest = memoryview(json.dumps(line).encode() + b"\n")
+        while rest:
+            try:
+                rest = rest[self._connection.send(rest, socket.MSG_NOSIGNAL) :]
+            except BlockingIOError:
+                if not self._ready(select.POLLOUT, SEND_TIMEOUT_S):
+                    self._cancelled = True
+                    raise Gone(f"the client took nothing for {SEND_TIMEOUT_S:.0f} s") from None
+            except OSError as error:
+                self._cancelled = True
+                raise Gone(str(error)) from None
+
+    def cancelled(self) -> bool:
+        """Whether the client sent `{"op": "cancel"}` or went away; never blocks. Half-closing is no going away."""
+        if not self._cancelled:
+            self._receive(0.0)
+            while b"\n" in self._received and not self._cancelled:
+                try:
+                    self._cancelled = self.read_line(_CHUNK_BYTES, 0.0).get("op") == "cancel"
+                except ValueError:
+                    continue  # not a line we know; the request itself has been read long ago
+            if len(self._received) > _CHUNK_BYTES:
+                self._received.clear()
+            if self._ready(0, 0.0):
+                self._cancelled = True
+        return self._cancelled
+
+    def cancel(self) -> None:
+        """Cancel it from our side: the recorder is leaving."""
+        self._cancelled = True
+
+    def hand_over(self) -> socket.socket:
+        """The connection, for whoever gives the last answer."""
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def _receive(self, timeout_s: float) -> bool:
+        """Read what has come, waiting for the first byte. False when nothing came."""
+        if not self._ready(select.POLLIN, timeout_s):
+            return False
+        try:
+            data = self._connection.recv(_CHUNK_BYTES)
+        except OSError:
+            return False
+        self._received += data
+        return bool(data)
+
+    def _ready(self, events: int, timeout_s: float) -> bool:
+        """Wait for `events`; with none, ask whether the peer has hung up."""
+        poller = select.poll()
+        poller.register(self._connection, events)
+        return any(found & (events or ~0) for _, found in poller.poll(timeout_s * 1e3))

@@ -1,0 +1,81 @@
+"""What a recorded table is: a name, a sentence, and columns with a type, a unit and a meaning.
+
+A table is one subclass of `Table` in the file that records it. Everything else that knows its columns (the
+ring file, SQL views, `probe tables`, the docs) is made from that declaration.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+__all__ = ["COORDINATES", "KINDS", "NULL_FLOAT", "Column", "Table", "row_struct"]
+
+#: kind -> (struct code, SQL type). Text is stored as an index into the ring's own string list.
+KINDS: dict[str, tuple[str, str]] = {
+    "float": ("d", "DOUBLE"),
+    "int": ("q", "BIGINT"),
+    "bool": ("?", "BOOLEAN"),
+    "text": ("I", "VARCHAR"),
+    "time": ("q", "TIMESTAMP"),  # microseconds since 1970 in UTC
+}
+
+
+#: NULL in a float column. Not NaN, which a loss may well be, and not an infinity: the lowest finite double.
+NULL_FLOAT = -1.7976931348623157e308
+
+
+class Column(NamedTuple):
+    """One column: `kind` is a key of `KINDS`; `unit` is empty where there is none."""
+
+    name: str
+    kind: str
+    unit: str
+    meaning: str
+
+    @property
+    def sql_type(self) -> str:
+        return KINDS[self.kind][1]
+
+
+#: What every table begins with. They are the same for all rows of a target, so the ring keeps them once.
+COORDINATES: tuple[Column, ...] = (
+    Column("host", "text", "", "name of the host the target runs on"),
+    Column("pid", "int", "", "process id of the target, as the host sees it"),
+    Column("rank", "int", "", "rank of the target in its job; 0 where it has none"),
+    Column("world_size", "int", "", "number of ranks in the job; 1 where it is not distributed"),
+)
+
+
+class Table:
+    """Base of every recorded table.
+
+    A row is a tuple with one value for each of `columns`, in order. `None` is NULL in a float or text
+    column; int, bool and time columns are never NULL.
+    """
+
+    name: ClassVar[str]  #: as users type it, schema included: "python.steps"
+    doc: ClassVar[str]  #: one sentence
+    columns: ClassVar[tuple[Column, ...]]
+    capacity: ClassVar[int] = 65_536  #: rows kept
+    without_rows: ClassVar[str] = ""  #: remark for who asks while no target has a row
+
+    @classmethod
+    def row_struct(cls) -> struct.Struct:
+        """How one row lies in the ring."""
+        return row_struct(cls.columns)
+
+
+def row_struct(columns: Sequence[Column]) -> struct.Struct:
+    """How a row of `columns` lies in a ring: little-endian, each value at a multiple of its size, rows at one of 8.
+
+    DuckDB reads aligned values where they lie; unaligned ones are copied, 13 ms a column for 1,000,000 rows.
+    """
+    codes, size = "", 0
+    for code in (KINDS[column.kind][0] for column in columns):
+        value_size = struct.calcsize("<" + code)
+        gap = -size % value_size
+        codes += "x" * gap + code
+        size += gap + value_size
+    return struct.Struct("<" + codes + "x" * (-size % 8))

@@ -1,0 +1,298 @@
+"""Puts the recorder together in the target and takes it apart again.
+
+Runs on the one thread we have there. Everything that the recorder changes in the process is changed by `start`
+of some part and undone by its `stop`; `Runtime.stop` calls them all, in reverse.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from socket import socket
+from time import perf_counter_ns, time
+from types import ModuleType
+from typing import Any
+
+from . import ending, forks, hooks, operations, own_threads, samplers, stacks, turns
+from .config import SettingError, Settings
+from .control import ControlServer, Operation, Reply
+from .errors import Errors, Failures
+from .evaluate import Evaluator
+from .faults import FaultDump
+from .ring.buffer import RowBuffer
+from .ring.folder import CONTROL, STACKS, TARGET, hold, prune, remove, ring_name
+from .ring.writer import RingWriter
+from .source import Recorder, Source, loaded
+
+__all__ = ["PROTOCOL", "Runtime"]
+
+PROTOCOL = 1
+#: Until a request that was cancelled by a detach, an eval say, has ended.
+CANCELLED_S = 2.0
+#: The least that a ring holds, however small it is asked to be.
+MIN_ROWS = 16
+_PACKAGE = __name__.rpartition(".")[0]
+_CAPACITY_SETTINGS = {"python.torch_trace": "trace.rows", "python.steps": "steps.rows"}
+
+
+class Runtime:
+    """The recorder of this process. `run` is the life of our thread."""
+
+    def __init__(self, folder: str, identity: Mapping[str, object]) -> None:
+        self._folder = folder
+        self._held = hold(folder)
+        prune(os.path.dirname(folder))
+        self._identity = dict(identity)
+        self._settings = Settings()
+        errors = RowBuffer(Errors)
+        self._failures = Failures(errors)
+        self._recorder = Recorder(self._settings, self._failures.record)
+        self._recorder.folder = folder
+        self._recorder.buffers[Errors.name] = errors
+        self._running: list[Source] = []
+        self._num_left = 0  # threads that could not be ended
+        self._to_start: list[type[Source]] = list(_source_classes())
+        self._faults = FaultDump(os.path.join(folder, STACKS))
+        self._steps = self._recorder.at_step
+        self._steps.last_step = self._last_step
+        self._evaluator = Evaluator(self._steps, self._training_ident, self._failures.record)
+        self._server = ControlServer(
+            os.path.join(folder, CONTROL),
+            {
+                "hello": self._hello,
+                "stacks": self._stacks,
+                "eval": self._evaluator.eval,
+                "complete": self._evaluator.complete,
+                "config": self._config,
+                "flush": self._flush,
+                "detach": self._detach,
+                **_operations(self._recorder),
+            },
+            self._failures.record,
+        )
+        for problem in self._settings.problems:
+            self._failures.record("config", problem)
+
+    def run(self) -> None:
+        """Serve until detached, and leave nothing behind; or until the process ends, and leave its rings."""
+        try:
+            self._identity["stacks_signal"] = self._faults.arm()
+            self._recorder.step.beginning.append(self._run_pending)
+            forks.watch(self._in_child)
+            ending.tell(self._server.stop_serving)
+            self._tick()
+            self._server.listen()
+            self._write_identity()
+            turns.rest()
+            if not ending.is_ending():
+                self._server.serve(self._tick, float(self._settings["flush.interval"]))
+        finally:
+            turns.hurry()
+            if ending.is_ending():
+                self._flush_all()
+                self._server.close()
+            else:
+                self.stop()
+
+    def stop(self) -> None:
+        """Undo everything `run` did, but for the short switch interval: the caller ends that, when it is done."""
+        self._steps.close(CANCELLED_S)
+        for source in reversed(self._running):
+            self._guarded(source.name, source.stop)
+        self._running.clear()
+        forks.forget(self._in_child)
+        self._recorder.step.beginning.clear()
+        self._faults.disarm()
+        self._evaluator.close()
+        self._recorder.close()
+        os.close(self._held)
+        remove(self._folder)
+        self._server.close()
+        self._num_left = own_threads.wait_for_end(CANCELLED_S)
+
+    def farewells(self) -> list[tuple[socket, bytes]]:
+        """Who has detached, and what to answer when nothing of us is left."""
+        left = {"threads_left": self._num_left} if self._num_left else {}
+        answer = json.dumps({**left, "done": True}).encode() + b"\n"
+        return [(connection, answer) for connection in self._server.kept()]
+
+    def _in_child(self) -> None:
+        """After a fork: the child has our hooks but not our thread. Make it clean; the files are the parent's."""
+        for source in reversed(self._running):
+            self._guarded(source.name, source.stop)
+        self._running.clear()
+        self._recorder.step.beginning.clear()
+        self._faults.disarm()
+        self._evaluator.close()
+        self._recorder.close()
+        self._server.close()
+        turns.rest()
+        os.close(self._held)
+        if "." not in _PACKAGE:  # carried in, so nobody else's: a child that wants a recorder gets one of its own
+            for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
+                del sys.modules[name]
+
+    def _tick(self) -> None:
+        for kind in list(self._to_start):
+            if all(loaded(name) for name in kind.needs):
+                self._to_start.remove(kind)
+                self._guarded(kind.name, partial(self._start, kind))
+        for source in list(self._running):
+            self._guarded(source.name, source.tick)
+            if source.name in self._failures.given_up:
+                self._running.remove(source)
+                self._guarded(source.name, source.stop)
+        self._flush_all()
+        with suppress(PermissionError):  # the process has become another user's
+            os.utime(self._held)  # alive: see `prune`
+
+    def _start(self, kind: type[Source]) -> None:
+        source = kind(self._recorder)
+        self._running.append(source)  # first: one that fails half way has something to undo as well
+        source.start()
+
+    def _flush_all(self) -> None:
+        for buffer in list(self._recorder.buffers.values()):
+            if buffer.writer is None and buffer.rows:
+                buffer.writer = self._make_ring(buffer)
+            buffer.flush()
+
+    def _make_ring(self, buffer: RowBuffer) -> RingWriter | None:
+        name = buffer.table.name
+        capacity = self._settings[_CAPACITY_SETTINGS[name]] if name in _CAPACITY_SETTINGS else buffer.table.capacity
+        try:
+            return RingWriter(
+                os.path.join(self._folder, ring_name(name)),
+                buffer.table,
+                {
+                    "host": self._identity["host"],
+                    "pid": self._identity["host_pid"],
+                    "rank": self._identity["rank"],
+                    "world_size": self._identity["world_size"],
+                },
+                capacity=max(MIN_ROWS, int(capacity * float(self._settings["rings.scale"]))),
+            )
+        except OSError as error:
+            if buffer.table is not Errors:
+                self._failures.record(name, error)
+            return None
+
+    def _guarded(self, name: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self._failures.record(name, error)
+
+    def _run_pending(self) -> None:
+        if self._steps.pending:
+            self._steps.run_pending()
+
+    def _last_step(self) -> str:
+        step = self._recorder.step
+        if step.thread is None:
+            return "not seen since the recorder started"
+        return f"step {step.number - 1}, {(perf_counter_ns() - step.started) * 1e-9:.1f} s ago"
+
+    def _training_ident(self) -> int | None:
+        return self._recorder.step.thread
+
+    def _write_identity(self) -> None:
+        path = os.path.join(self._folder, TARGET)
+        with open(path + ".new", "w") as file:
+            json.dump(self._identity, file)
+        os.chmod(path + ".new", 0o600)
+        os.rename(path + ".new", path)
+
+    # Operations of the control socket; each runs on a short-lived thread of ours.
+
+    def _hello(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        return dict(self._identity)
+
+    def _stacks(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        return {"threads": stacks.take(bool(request.get("all")), self._training_ident(), self._server.idents)}
+
+    def _config(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        try:
+            self._settings.change(request.get("changes") or {})
+        except SettingError as error:
+            return {"error": {"message": error.message, "hint": error.hint}}
+        return {"settings": self._settings.describe()}
+
+    def _flush(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        self._flush_all()
+        return {}
+
+    def _detach(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        self._server.keep(reply)
+        self._server.stop_serving()
+        return {}
+
+
+def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[str, object]:
+    """Who this process is, as `target.json` has it."""
+    torch = loaded("torch")
+    rank, world_size = _rank()
+    return {
+        "pid": os.getpid(),
+        "host_pid": host_pid,
+        "start_ticks": start_ticks,
+        "uid": os.getuid(),
+        "host": os.uname().nodename,
+        "rank": rank,
+        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "world_size": world_size,
+        "version": version,
+        "protocol": PROTOCOL,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "command": _command(),
+        "how": how,
+        "attached_at": time(),
+        "torch": getattr(torch, "__version__", None) and str(torch.__version__),  # type: ignore[union-attr]
+    }
+
+
+def _rank() -> tuple[int, int]:
+    distributed: Any = loaded("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1
+
+
+def _command() -> list[str]:
+    with open("/proc/self/cmdline", "rb") as file:
+        return [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+
+
+def _source_classes() -> Iterator[type[Source]]:
+    """Every `Source` in hooks/ and samplers/: adding one is adding a file."""
+    for package in (hooks, samplers):
+        for name in _modules_of(package):
+            yield import_module(name).Source
+
+
+def _operations(recorder: Recorder) -> dict[str, Operation]:
+    """Every module in operations/ by its name: adding one is adding a file."""
+
+    def operation_of(module: ModuleType) -> Operation:
+        if hasattr(module, "stream"):
+            return partial(module.stream, recorder)
+        return lambda request, reply: module.answer(recorder, request)
+
+    return {name.rpartition(".")[2]: operation_of(import_module(name)) for name in _modules_of(operations)}
+
+
+def _modules_of(package: ModuleType) -> list[str]:
+    """The modules of one of our packages, carried in as a payload or read from disk."""
+    names = getattr(package.__loader__, "names", None)
+    if names is None:
+        names = [info.name for info in pkgutil.iter_modules(package.__path__, package.__name__ + ".")]
+    return sorted(name for name in names if name.startswith(package.__name__ + "."))

@@ -1,0 +1,177 @@
+"""What torch.compile compiled, compiled anew, and where it broke a graph: `torch.compile`.
+
+Runs on our own thread every flush.interval and only reads what Dynamo notes for itself: the metrics of its last 64
+compilations and its list of graph breaks. No logging is switched on, and Dynamo sees nothing of us. While nothing is
+compiled it costs two comparisons.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import time
+from typing import Any
+
+from ..ring.table import NULL_FLOAT, Column, Table
+from ..source import Recorder
+from ..source import Source as BaseSource
+
+__all__ = ["Compilations", "Source"]
+
+MAX_REASON = 400
+#: How long the compilation of a break may still be under way; then the break has a row without it.
+WAIT_S = 60.0
+
+
+class Compilations(Table):
+    name = "torch.compile"
+    doc = "One row for each compilation and each graph break of Dynamo; of those before the attach the last 64 at most."
+    capacity = 8_192
+    columns = (
+        Column("step", "int", "", "the step that was being taken when it was noted; -1 before the first"),
+        Column("ts", "time", "UTC", "when the compilation ended"),
+        Column("event", "text", "", "compile, recompile, backward (compiled when needed), graph_break or failure"),
+        Column("compile_id", "text", "", "Dynamo's name for it: number of the function / how often it was compiled"),
+        Column("function", "text", "", "what was compiled, or where the graph broke"),
+        Column("file", "text", "", "its source"),
+        Column("lineno", "int", "", "first line of the function, or the line that broke the graph; 0 if not known"),
+        Column("reason", "text", "", "why it had to be compiled again, why the graph broke, or what failed"),
+        Column("duration", "float", "s", "how long the job stood still for it; NULL for a graph break"),
+        Column("num_ops", "int", "", "operations in the graph"),
+        Column("num_guards", "int", "", "conditions under which the compiled code may be used again"),
+    )
+
+
+class Source(BaseSource):
+    name = "compilations"
+    needs = ("torch", "torch._dynamo.utils")
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._buffer = recorder.buffer(Compilations)
+        self._utils: Any = sys.modules["torch._dynamo.utils"]
+        self._last: Any = None
+        self._num_breaks = 0
+        self._last_break: Any = None
+        #: With the time at which each was seen.
+        self._breaks: list[tuple[float, Any]] = []
+        #: Function, file and line by the first half of a compile id; not every compilation repeats them.
+        self._functions: dict[str, tuple[str | None, str | None, int]] = {}
+
+    def start(self) -> None:
+        self.tick()
+
+    def tick(self) -> None:
+        """Whatever Dynamo has noted since last time becomes rows."""
+        metrics = self._utils.get_compilation_metrics()
+        reasons = list(getattr(self._utils, "graph_break_reasons", ()))
+        noted = reasons[self._num_breaks - 1 : self._num_breaks] if self._num_breaks else []
+        if not any(told is self._last_break for told in noted):
+            self._num_breaks = 0  # torch._dynamo.reset() has emptied it
+        if len(reasons) > self._num_breaks:
+            now = time()
+            self._breaks += [(now, told) for told in reasons[self._num_breaks :]]
+            self._num_breaks, self._last_break = len(reasons), reasons[-1]
+        if metrics and metrics[-1] is not self._last:
+            at = next((at for at in range(len(metrics) - 1, -1, -1) if metrics[at] is self._last), -1)
+            self._last = metrics[-1]
+            for compilation in metrics[at + 1 :]:
+                self._write(compilation)
+        while self._breaks and time() - self._breaks[0][0] > WAIT_S:
+            self._write_break(*self._breaks.pop(0), None)
+
+    def _write(self, compilation: Any) -> None:
+        """The row of one compilation, and those of the breaks it met."""
+        compile_id = str(_of(compilation, "compile_id") or "")
+        frame, _, number = compile_id.rpartition("/")
+        name = _of(compilation, "co_name")
+        place: tuple[str | None, str | None, int]
+        if name is not None:
+            place = (str(name), _of(compilation, "co_filename"), int(_of(compilation, "co_firstlineno") or 0))
+            self._functions[frame] = place
+        else:
+            place = self._functions.get(frame, (None, None, 0))
+        failure = _of(compilation, "fail_type")
+        again = _of(compilation, "recompile_reason")
+        if failure is not None:
+            event, reason = "failure", f"{failure}: {_of(compilation, 'fail_reason')}"
+        elif name is None:
+            event, reason = "backward", None
+        elif again is not None or number.split("_")[0] not in ("", "0"):
+            event, reason = "recompile", again
+        else:
+            event, reason = "compile", None
+        duration = _of(compilation, "duration_us")
+        seconds = _of(compilation, "entire_frame_compile_time_s") if duration is None else duration * 1e-6
+        ended = (_of(compilation, "start_time") or time()) + (seconds or 0.0)
+        if name is not None:
+            # Dynamo stops at the first break of a function; what follows is compiled as another one.
+            at = next((at for at, (_, told) in enumerate(self._breaks) if _is_of(told, place)), None)
+            if at is not None and _of(compilation, "restart_reasons") != set():
+                self._write_break(ended, self._breaks.pop(at)[1], compile_id)
+        self._row(
+            ended,
+            event,
+            compile_id,
+            place,
+            reason,
+            seconds,
+            _of(compilation, "graph_op_count"),
+            _of(compilation, "guard_count"),
+        )
+
+    def _write_break(self, ts: float, told: Any, compile_id: str | None) -> None:
+        inner = told.user_stack[-1] if told.user_stack else None
+        place = (None, None, 0) if inner is None else (inner.name, inner.filename, inner.lineno or 0)
+        self._row(ts, "graph_break", compile_id, place, told.reason, None, None, None)
+
+    def _row(
+        self,
+        ts: float,
+        event: str,
+        compile_id: str | None,
+        place: tuple[str | None, str | None, int],
+        reason: str | None,
+        duration: float | None,
+        num_ops: int | None,
+        num_guards: int | None,
+    ) -> None:
+        number = self._buffer.number
+        function, file, lineno = place
+        self._buffer.rows.append(
+            (
+                self.recorder.step.number,
+                round(ts * 1e6),
+                number(event),
+                number(compile_id or None),
+                number(function),
+                number(file),
+                lineno,
+                number(None if reason is None else _short(str(reason))),
+                NULL_FLOAT if duration is None else float(duration),
+                int(num_ops or 0),
+                int(num_guards or 0),
+            )
+        )
+
+
+def _of(compilation: Any, name: str) -> Any:
+    """A value of a compilation's metrics; torch's versions differ in what they have."""
+    return getattr(compilation, name, None)
+
+
+def _is_of(told: Any, place: tuple[str | None, str | None, int]) -> bool:
+    """Whether the outermost function of a break is the one that was compiled."""
+    outer = told.user_stack[0] if told.user_stack else None
+    return outer is not None and (outer.name, outer.filename) == place[:2]
+
+
+def _short(reason: str) -> str:
+    """What happened and why, on one line: Dynamo adds hints and an address."""
+    kept = []
+    for line in reason.splitlines():
+        text = line.strip()
+        if text.startswith(("Hint:", "Developer debug context:", "For more details")):
+            break
+        if text:
+            kept.append(text.replace("Explanation: ", ""))
+    return " ".join(kept)[:MAX_REASON]

@@ -1,0 +1,96 @@
+"""What each of our sources costs, measured in this very run: `probe.overhead`.
+
+Runs on our own thread every ten seconds. The hooks time themselves; what torch spends on calling them does not
+show in their own clocks, so sampled steps are also compared with unsampled ones (governor.py).
+"""
+
+from __future__ import annotations
+
+from time import monotonic, thread_time, time_ns
+
+from ..ring.table import NULL_FLOAT, Column, Table
+from ..source import Recorder
+from ..source import Source as BaseSource
+
+__all__ = ["Overhead", "Source"]
+
+INTERVAL_S = 10.0
+
+
+class Overhead(Table):
+    name = "probe.overhead"
+    doc = "What each source of rows cost the target, measured by itself; one row a source every ten seconds."
+    capacity = 8_192
+    columns = (
+        Column("ts", "time", "UTC", "end of the period"),
+        Column("source", "text", "", "a source of rows, `our thread`, or `sampled steps` (the whole of sampling)"),
+        Column("every", "int", "steps", "one step in this many is sampled: trace.every, or more to keep trace.budget"),
+        Column("thread", "text", "", "training, or probe (beside it; it shares the GIL)"),
+        Column("calls", "int", "", "how often it ran in the period"),
+        Column("seconds", "float", "s", "time it took in the period; of sampled steps what they took longer"),
+        Column("per_call", "float", "s", "seconds by calls"),
+        Column("share", "float", "", "seconds by the length of the period: 0.01 is 1 %"),
+        Column(
+            "uncertainty",
+            "float",
+            "s",
+            "of per_call: half the quartile range by root n; NULL where counted exactly",
+        ),
+    )
+
+
+class Source(BaseSource):
+    name = "overhead"
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._buffer = recorder.buffer(Overhead)
+        self._last: dict[str, tuple[int, int]] = {}
+        self._since = monotonic()
+        self._thread_s = thread_time()
+        self._ticks = 0
+        self._num_sampled = 0
+
+    def tick(self) -> None:
+        self._ticks += 1
+        now = monotonic()
+        period = now - self._since
+        if period < INTERVAL_S:
+            return
+        calls_of = {}
+        for name, cost in self.recorder.costs.items():
+            calls, ns = self._last.get(name, (0, 0))
+            self._last[name] = (cost.calls, cost.ns)
+            calls_of[name] = cost.calls - calls
+            self._row(name, "training", cost.calls - calls, (cost.ns - ns) * 1e-9, period)
+        self._row("our thread", "probe", self._ticks, thread_time() - self._thread_s, period)
+        self._compare(calls_of.get("torch_trace", 0), period)
+        self._since, self._thread_s, self._ticks = now, thread_time(), 0
+
+    def _compare(self, module_calls: int, period: float) -> None:
+        """Sampled against unsampled steps: the whole cost of sampling, what torch spends on our hooks included."""
+        governor = self.recorder.governor
+        num_sampled, self._num_sampled = governor.num_sampled - self._num_sampled, governor.num_sampled
+        verdict = governor.review(module_calls / num_sampled if num_sampled else 0.0)
+        if verdict is not None:
+            self._row(
+                "sampled steps", "training", num_sampled, verdict.extra * num_sampled, period, verdict.uncertainty
+            )
+
+    def _row(
+        self, source: str, thread: str, calls: int, seconds: float, period: float, spread: float | None = None
+    ) -> None:
+        number = self._buffer.number
+        self._buffer.rows.append(
+            (
+                time_ns() // 1000,
+                number(source),
+                self.recorder.governor.every,
+                number(thread),
+                calls,
+                seconds,
+                seconds / calls if calls else NULL_FLOAT,
+                seconds / period,
+                NULL_FLOAT if spread is None else spread,
+            )
+        )

@@ -1,0 +1,108 @@
+"""What a source of rows is, and what it gets to work with.
+
+Every module in `hooks/` and `samplers/` has one class `Source`. The runtime makes one of each when what it
+`needs` is imported in the target, starts it, and stops it on detach or after its third failure.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Callable
+
+from .config import Settings
+from .device import Device
+from .evaluate.at_step import StepQueue
+from .governor import Governor
+from .ring.buffer import RowBuffer
+from .ring.table import Table
+from .step import Step
+from .steps import StepEnds, Steps
+
+__all__ = ["Cost", "Recorder", "Source", "loaded"]
+
+
+class Cost:
+    """What a source has cost the thread it runs on, in nanoseconds; the source itself adds it up."""
+
+    __slots__ = ("calls", "ns")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.ns = 0
+
+
+class Recorder:
+    """What all sources share: settings, the step being taken, their way into tables, where failures go."""
+
+    def __init__(self, settings: Settings, on_error: Callable[[str, BaseException], bool]) -> None:
+        self.settings = settings
+        self.step = Step()
+        #: What is to run on the training thread between two steps.
+        self.at_step = StepQueue()
+        self.governor = Governor(settings)
+        self.buffers: dict[str, RowBuffer] = {}
+        self.costs: dict[str, Cost] = {}
+        #: Where the target keeps its files.
+        self.folder = ""
+        #: Record a failure of ours. True when the exception is the job's own (a signal handler of the job
+        #: raised it while our code ran); then it has to be raised again.
+        self.fail = on_error
+        self._device: Device | None = None
+        self._ends: StepEnds | None = None
+
+    @property
+    def device(self) -> Device:
+        """The accelerator of the target; torch must be loaded."""
+        if self._device is None:
+            self._device = Device(sys.modules["torch"])
+        return self._device
+
+    @property
+    def ends(self) -> StepEnds:
+        """Where steps end; torch must be loaded."""
+        if self._ends is None:
+            self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps))
+        return self._ends
+
+    def buffer(self, table: type[Table]) -> RowBuffer:
+        """The way into `table`; its ring is made when the first row has come."""
+        return self.buffers.setdefault(table.name, RowBuffer(table))
+
+    def cost(self, name: str) -> Cost:
+        """The account of the source called `name`."""
+        return self.costs.setdefault(name, Cost())
+
+    def close(self) -> None:
+        """Give back what the sources shared; the rings' files stay."""
+        if self._device is not None:
+            self._device.close()
+        for buffer in self.buffers.values():
+            buffer.close()
+
+
+class Source:
+    """Base of every source. `start`, `tick` and `stop` run on our own thread."""
+
+    name = ""
+    #: Modules that must be imported by the target first.
+    needs: tuple[str, ...] = ()
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def start(self) -> None:
+        """Begin to record."""
+
+    def tick(self) -> None:
+        """Called every `flush.interval`."""
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+
+
+def loaded(name: str) -> ModuleType | None:
+    """A module that the target has finished importing; we never import it ourselves."""
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return None if module is None or getattr(spec, "_initializing", False) else module

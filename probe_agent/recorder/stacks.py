@@ -1,0 +1,59 @@
+"""Where every thread is: the frames as they are at this moment.
+
+Runs on a thread of ours, which holds the GIL for a few microseconds a frame. Reads code objects and line numbers,
+never a local variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection
+from types import FrameType
+from typing import Any
+
+from .main_thread import main_ident
+
+__all__ = ["frames_of", "take"]
+
+
+def take(all_threads: bool, training_ident: int | None, probe_idents: Collection[int]) -> list[dict[str, object]]:
+    """One entry a thread, the main thread first, then the one that trains.
+
+    Without `all_threads` only these two, or the one that is both.
+    """
+    main = main_ident()
+    threading: Any = sys.modules.get("threading")
+    known: dict[int, Any] = dict(getattr(threading, "_active", {}))
+    threads: list[dict[str, object]] = []
+    frames = sys._current_frames()
+    for ident in list(frames):
+        if not (all_threads or ident in (main, training_ident)):
+            continue
+        thread = known.get(ident)
+        tid = os.getpid() if ident == main else getattr(thread, "native_id", None)
+        name = getattr(thread, "name", None)
+        threads.append(
+            {
+                "thread": name if name is not None or ident != main else "MainThread",
+                "ident": ident,
+                "tid": tid,
+                "is_main": ident == main,
+                "is_training": ident == training_ident,
+                "is_probe": ident in probe_idents,
+                "frames": frames_of(frames.pop(ident)),  # a variable would keep this very call
+            }
+        )
+    threads.sort(key=lambda entry: (not entry["is_main"], not entry["is_training"], bool(entry["is_probe"])))
+    return threads
+
+
+def frames_of(frame: FrameType | None) -> list[dict[str, object]]:
+    """`frame` and its callers, innermost first; `lineno` is the line being executed."""
+    frames: list[dict[str, object]] = []
+    while frame is not None:
+        code = frame.f_code
+        func = getattr(code, "co_qualname", code.co_name)  # qualified since Python 3.11
+        frames.append({"func": func, "file": code.co_filename, "lineno": frame.f_lineno or code.co_firstlineno})
+        frame = frame.f_back
+    return frames

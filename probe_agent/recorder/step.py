@@ -1,0 +1,56 @@
+"""The step being taken: what the hooks of the training thread know together.
+
+Plain attributes, written on the training thread only. A hook adds the time it saw; the optimizer hook ends the
+step, writes the row and starts the next one.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from typing import Callable
+
+from .device import Later
+from .ring.table import NULL_FLOAT
+
+__all__ = ["Step"]
+
+
+class Step:
+    """One step, from the end of one `optimizer.step()` to the end of the next. Times in nanoseconds."""
+
+    def __init__(self) -> None:
+        #: The thread that steps the optimizer; None until the first step has ended.
+        self.thread: int | None = None
+        #: Counted from 0; taken from the optimizer's own state where it keeps a count, so that ranks agree.
+        self.number = -1
+        self.sampled = False
+        #: A sampled step that also records each module's backward and the norm of the gradients.
+        self.deep = False
+        self.started = 0
+        #: Resident memory of the process in MiB, refreshed by our own thread.
+        self.rss = 0.0
+        #: The most memory that tensors have taken (on a CPU-only target: that was resident), likewise.
+        self.peak = NULL_FLOAT
+        #: Class of the optimizer that counts the steps.
+        self.optimizer_class = ""
+        #: Called on the training thread between two steps: first what ends the old one (number and times are
+        #: still its own), then what begins the new one (number and sampled are set).
+        self.ending: list[Callable[[], None]] = []
+        self.beginning: list[Callable[[], None]] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the next step now."""
+        self.started = perf_counter_ns()
+        self.duration = 0.0  # seconds; set when the step ends
+        self.data_wait = 0
+        self.forward: int | None = None
+        self.backward: int | None = None
+        self.backward_ended = 0
+        #: Whether backward runs now: a forward in it is a recomputation.
+        self.in_backward = False
+        self.micro_batches = 0
+        self.batch_size = 0
+        self.optimizer = 0
+        self.loss: float | Later = NULL_FLOAT
+        self.grad_norm: float | Later = NULL_FLOAT

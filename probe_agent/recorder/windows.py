@@ -1,0 +1,200 @@
+"""From what the module hooks noted to rows of `python.torch_trace`: which forward lay in which, and what it took.
+
+Runs at the end of a sampled step on the training thread, or on our own thread while a step takes long. About 1 µs a
+module call.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import deque
+from time import perf_counter_ns, time_ns
+from typing import Any
+
+from .device import Device
+from .module_names import ModuleNames
+from .ring.buffer import RowBuffer
+from .ring.table import NULL_FLOAT
+from .step import Step
+
+__all__ = ["Backward", "Windows"]
+
+#: Shapes that get a text; more come with inputs of every length, and their texts would fill the ring.
+MAX_SHAPES = 1_000
+#: Sampled steps whose device times may be on their way; of older ones the device time is given up.
+MAX_STEPS_WAITING = 8
+_DEVICE_DURATION = 8  # its place in a row
+
+
+class Backward:
+    """When the gradients of a module's output and of its input came, in nanoseconds; 0 until then."""
+
+    __slots__ = ("began", "ended")
+
+    def __init__(self) -> None:
+        self.began = self.ended = 0
+
+
+class Windows:
+    """The windows of the sampled step that is being taken. `buffer` is the one of `python.torch_trace`."""
+
+    def __init__(self, step: Step, device: Device, buffer: RowBuffer) -> None:
+        self._step = step
+        self._device = device
+        self._buffer = buffer
+        self._names = ModuleNames(buffer.number)
+        self._forward, self._backward, self._optimizer = map(buffer.number, ("forward", "backward", "step"))
+        #: What the hooks noted and nobody has looked at yet: (module, ns, mark) where a forward began,
+        #: (module, ns, mark, allocated, device, backward, shapes, recomputed) where it ended. Always the same list.
+        self.events: list[tuple[Any, ...]] = []
+        self.num_calls = 0
+        self._replaying = allocate_lock()
+        #: Forwards that have begun and not ended, as `_replay` writes them.
+        self._stack: list[list[Any]] = []
+        #: For each window of a deep step the number of the one around it.
+        self._parents: list[int] = []
+        self._with_backward: list[tuple[int, int, Backward]] = []  # number of the window, name, backward
+        self._devices: dict[Any, int] = {None: 0}
+        self._shapes: dict[tuple[Any, ...], int] = {(): 0}
+        self._seq = 0
+        self._epoch = 0  # what to add to perf_counter_ns for the time of day
+        self._allocated = NULL_FLOAT
+        self._marked: list[tuple[list[Any], Any, Any]] = []
+        self._waiting: deque[list[tuple[list[Any], Any, Any]]] = deque()
+
+    def begin(self, allocated: float) -> None:
+        """A sampled step begins, with so much memory in use."""
+        self._allocated = allocated
+        self._epoch = time_ns() - perf_counter_ns()
+
+    def end(self) -> None:
+        """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
+        now = perf_counter_ns()
+        self.replay()
+        if self._with_backward:
+            self._close_backward(now)
+        self._host_row(self._buffer.number(self._step.optimizer_class), self._optimizer, now, self._step.optimizer, 0)
+        self._stack.clear()
+        self._parents.clear()
+        self._seq = 0
+        if self._marked:
+            self._waiting.append(self._marked)
+            self._marked = []
+
+    def replay(self) -> None:
+        """Turn the events so far into windows, and those that have ended into rows."""
+        with self._replaying:
+            events = self.events[:]
+            del self.events[: len(events)]
+            self._replay(events)
+
+    def _replay(self, events: list[tuple[Any, ...]]) -> None:
+        # In one loop, with what it needs at hand: this is most of what a sampled step costs.
+        stack, parents, known = self._stack, self._parents, self._names.known
+        devices, known_shapes = self._devices, self._shapes
+        allocated, seq, epoch = self._allocated, self._seq, self._epoch
+        step, forward, reserved = self._step.number, self._forward, self._device.memory[1]
+        add = self._buffer.rows.append
+        for event in events:
+            if len(event) == 3:
+                module, now, mark = event
+                entry = known.get(id(module)) or self._names.learn(module, stack[-1][0] if stack else None)
+                stack.append([module, entry[0], now, 0, mark, allocated, len(parents), entry[3]])
+                parents.append(stack[-2][6] if len(stack) > 1 else -1)
+                continue
+            module, now, mark, allocated, device, backward, shapes, recomputed = event
+            while stack and stack[-1][0] is not module:
+                stack.pop()  # its forward raised, so torch did not tell us of its end
+            if not stack:
+                continue
+            _, name, began, children, began_mark, allocated_before, number, is_compiled = stack.pop()
+            duration = now - began
+            if stack:
+                stack[-1][3] += duration
+            elif not recomputed:
+                self._step.forward = (self._step.forward or 0) + duration
+            if backward is not None:
+                self._with_backward.append((number, name, backward))
+            if device not in devices:
+                devices[device] = self._buffer.number(str(device))
+            if shapes not in known_shapes and len(known_shapes) < MAX_SHAPES:
+                known_shapes[shapes] = self._buffer.number(", ".join("x".join(map(str, shape)) for shape in shapes))
+            row = (
+                step,
+                (now + epoch) // 1000,
+                seq,
+                name,
+                forward,
+                duration * 1e-9,
+                (duration - children) * 1e-9,
+                devices[device],
+                NULL_FLOAT,
+                allocated,
+                allocated - allocated_before,
+                reserved,
+                known_shapes.get(shapes, 0),
+                is_compiled or module._compiled_call_impl is not None,
+                recomputed,
+            )
+            seq += 1
+            if mark is None:
+                add(row)
+            else:
+                self._marked.append((list(row), began_mark, mark))
+        self.num_calls += seq - self._seq
+        self._allocated, self._seq = allocated, seq
+
+    def _close_backward(self, now: int) -> None:
+        """Turn the windows of the step's backward into rows, in the order in which they ended."""
+        end = self._step.backward_ended or now
+        numbers = {number for number, _, _ in self._with_backward}
+        children: dict[int, int] = {}
+        spans = []
+        for number, name, backward in self._with_backward:
+            if backward.began:
+                duration = (backward.ended or end) - backward.began
+                spans.append((backward.ended or end, duration, number, name))
+                above = self._parents[number]
+                while above >= 0 and above not in numbers:
+                    above = self._parents[above]
+                children[above] = children.get(above, 0) + duration
+        spans.sort(key=lambda span: span[0])
+        for ended, duration, number, name in spans:
+            self._host_row(name, self._backward, ended, duration, children.get(number, 0))
+        self._with_backward.clear()
+
+    def _host_row(self, name: int, stage: int, ended: int, duration: int, children: int) -> None:
+        """A row of which the host's clock is all we know."""
+        self._buffer.rows.append(
+            (
+                self._step.number,
+                (ended + self._epoch) // 1000,
+                self._seq,
+                name,
+                stage,
+                duration * 1e-9,
+                max(0, duration - children) * 1e-9,
+                0,
+                NULL_FLOAT,
+                NULL_FLOAT,
+                NULL_FLOAT,
+                self._device.memory[1],
+                0,
+                False,
+                False,
+            )
+        )
+        self._seq += 1
+
+    def device_times(self, give_up: bool = False) -> None:
+        """Rows whose device time has arrived go to the ring; nothing waits for the device."""
+        while self._waiting:
+            rows = self._waiting[0]
+            arrived = rows[-1][2].query()
+            if not arrived and not give_up and len(self._waiting) <= MAX_STEPS_WAITING:
+                return
+            self._waiting.popleft()
+            for row, begin, end in rows:
+                if arrived:
+                    row[_DEVICE_DURATION] = begin.elapsed_time(end) * 1e-3
+                self._buffer.rows.append(tuple(row))

@@ -1,0 +1,9 @@
+"""SQL over what targets recorded and over what they are doing now. Runs in the host server, never in the target."""
+
+from .catalog import list_tables
+from .deadline import Deadline
+from .engine import Answer, QueryEngine
+from .live.gpu_samples import sample_host
+from .newest_step import newest_step
+
+__all__ = ["Answer", "Deadline", "QueryEngine", "list_tables", "newest_step", "sample_host"]

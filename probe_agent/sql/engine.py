@@ -1,0 +1,234 @@
+"""One SQL statement, answered: checked, given its tables, limited in time, memory and rows.
+
+Runs in the host server, on a thread of the query's own; DuckDB lets go of the GIL while it works. Nothing is asked
+of the target unless the statement names a live table.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, TypeVar
+
+import duckdb
+
+from probe_agent.errors import BadRequest, QueryFailed
+from probe_agent.target import Target
+from probe_agent.wire import QueryRequest
+
+from .databases import Databases
+from .deadline import Deadline
+from .errors import READ_ONLY, failed
+from .gather import Gathered
+from .open_rings import OpenRings
+from .source import TableSource
+from .values import json_rows
+
+__all__ = ["Answer", "QueryEngine"]
+
+T = TypeVar("T")
+
+#: Functions that reach past the tables: they run SQL we have not seen, belong to DuckDB's Python module, or change
+#: settings (on DuckDB 1.5 a log file that may not be written ends the process).
+_REFUSED = re.compile(
+    r"\b((?:en|dis)able_logging|pandas_scan|arrow_scan\w*|python_arrow_scan|python_map_function|json_execute_serialized_sql"
+    r'|\w*external_resource\w*|(?:query|query_table)(?="?\s*\())\b',
+    re.IGNORECASE,
+)
+_COMMENTS = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_PRAGMA = re.compile(_COMMENTS + r"pragma\b", re.I | re.S)  # DuckDB 1.5 shows some of them as SELECT
+_EXPLAIN = re.compile(_COMMENTS + r"explain(?:\s+analyze\b)?(?:\s*\([^)]*\)(?=\s*\w))?", re.I | re.S)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The body of an answer, and what has to be known about it."""
+
+    body: bytes
+    truncated: bool
+    notes: tuple[str, ...]
+
+
+class QueryEngine:
+    """Answers queries; keeps mapped rings and empty databases from one to the next. Any thread may ask."""
+
+    def __init__(self) -> None:
+        self._databases = Databases()
+        self.rings = OpenRings()
+
+    def close(self) -> None:
+        """Let go of everything that was kept."""
+        self._databases.close()
+        self.rings.forget_removed()
+
+    def json(
+        self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
+    ) -> Answer:
+        """A `wire.QueryResult` as JSON. Raises QueryFailed, BadRequest, or NoAnswer."""
+        began = perf_counter()
+
+        def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[tuple[str, str]], str, bool]:
+            result = connection.execute(sql)
+            columns = _described(result)
+            if any("WITH TIME ZONE" in kind for _, kind in columns):
+                result = connection.execute(_without_zones(sql, columns))
+            rows = result.fetchmany(request.max_rows + 1)
+            truncated = len(rows) > request.max_rows
+            return columns, json_rows(rows[: request.max_rows], [kind for _, kind in columns]), truncated
+
+        (columns, rows, truncated), notes = self._run(targets, request, deadline, read)
+        notes = _with_cut([*remarks, *notes], truncated, request)
+        head = {
+            "columns": [{"name": name, "type": kind} for name, kind in columns],
+            "truncated": truncated,
+            "notes": notes,
+            "elapsed_s": round(perf_counter() - began, 6),
+        }
+        # The rows are JSON already: they are put in, not encoded once more.
+        body = json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ' + rows + "}"
+        return Answer(body.encode("utf-8", "replace"), truncated, tuple(notes))
+
+    def arrow(
+        self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
+    ) -> Answer:
+        """An Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
+
+        def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[bytes, bool]:
+            return _arrow_stream(connection.sql(sql), request.max_rows)
+
+        (body, truncated), notes = self._run(targets, request, deadline, read)
+        return Answer(body, truncated, tuple(_with_cut([*remarks, *notes], truncated, request)))
+
+    def _run(
+        self,
+        targets: Sequence[Target],
+        request: QueryRequest,
+        deadline: Deadline,
+        read: Callable[[duckdb.DuckDBPyConnection, str], T],
+    ) -> tuple[T, list[str]]:
+        _check_limits(request)
+        self.rings.forget_removed()
+        try:
+            with self._databases.lend(request.memory_mb) as connection:
+                deadline.start(connection)
+                try:
+                    sql = _only_statement(connection, request.sql)
+                    gathered = Gathered(self.rings, targets, sql)
+                    result = _attempt(connection, gathered, sql, read, copied=False)
+                    if gathered.overtaken() and deadline.reason is None:
+                        result = _attempt(connection, gathered, sql, read, copied=True)
+                    if isinstance(result, duckdb.Error):
+                        raise result
+                    if deadline.reason is not None:
+                        raise duckdb.InterruptException("ended")  # the answer came as its time was up
+                    return result, gathered.notes
+                finally:
+                    deadline.end()
+        except duckdb.Error as error:
+            columns = Gathered(self.rings, targets, "").columns_of_all
+            raise failed(error, request.sql, columns, deadline, request.memory_mb) from None
+
+
+def _attempt(
+    connection: duckdb.DuckDBPyConnection,
+    gathered: Gathered,
+    sql: str,
+    read: Callable[[duckdb.DuckDBPyConnection, str], T],
+    *,
+    copied: bool,
+) -> T | duckdb.Error:
+    """What `read` gives, or the error it met: rows that were overwritten under it may have caused that."""
+    created: list[TableSource] = []
+    try:
+        for source in gathered.sources(copied=copied):
+            created.append(source)
+            source.create(connection)
+        return read(connection, sql)
+    except duckdb.Error as error:
+        return error
+    finally:
+        _tidy(connection, created)
+
+
+def _tidy(connection: duckdb.DuckDBPyConnection, created: Sequence[TableSource]) -> None:
+    connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
+    for source in created:
+        source.drop(connection)
+
+
+def _check_limits(request: QueryRequest) -> None:
+    if request.max_rows < 0 or not request.timeout_s > 0 or request.memory_mb < 1:
+        raise BadRequest(
+            "a query needs max_rows of at least 0, timeout_s above 0 and memory_mb of at least 1",
+            "leave them out for 100,000 rows, 10 s and 512 MB",
+        )
+
+
+def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    statements = connection.extract_statements(sql)
+    if not statements:
+        raise QueryFailed(
+            "there is no SQL statement in the question", "for example: SELECT * FROM python.steps LIMIT 5"
+        )
+    if len(statements) > 1:
+        raise QueryFailed(f"one statement at a time, these are {len(statements)}", "ask them one after the other")
+    text: str = statements[0].query
+    text = text.rstrip().rstrip(";")
+    kind = statements[0].type
+    if kind == duckdb.StatementType.EXPLAIN and (explain := _EXPLAIN.match(text)):
+        # EXPLAIN ANALYZE runs what it explains.
+        kind = connection.extract_statements(text[explain.end() :])[0].type
+    if _PRAGMA.match(sql):
+        kind = duckdb.StatementType.PRAGMA
+    if kind != duckdb.StatementType.SELECT:
+        raise QueryFailed(f"{READ_ONLY}; {kind.name.replace('_', ' ')} is refused", "begin with SELECT, FROM or WITH")
+    if refused := _REFUSED.search(text):
+        raise QueryFailed(f"{READ_ONLY}; {refused[1]} is refused", "name the tables you want to read")
+    return text
+
+
+def _described(result: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
+    return [(str(entry[0]), str(entry[1])) for entry in result.description or ()]
+
+
+def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
+    """`sql` with times of a zone as text in UTC: DuckDB would want the package pytz to hand them over."""
+    names = [f"c{at}" for at in range(len(columns))]
+    shown = [
+        f"timezone('UTC', {name})"
+        if kind == "TIMESTAMP WITH TIME ZONE"
+        else f"{name}::VARCHAR"
+        if "WITH TIME ZONE" in kind
+        else name
+        for name, (_, kind) in zip(names, columns, strict=True)
+    ]
+    return f"SELECT {', '.join(shown)} FROM ({sql}\n) AS t({', '.join(names)})"
+
+
+def _arrow_stream(relation: Any, max_rows: int) -> tuple[bytes, bool]:  # Any: None for a statement without rows
+    from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
+    from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
+
+    out = io.BytesIO()
+    stream = c_array_stream(relation.limit(max_rows + 1) if hasattr(relation, "limit") else relation)
+    schema = stream.get_schema()
+    num_rows = 0
+    with ipc.StreamWriter.from_writable(out) as writer:
+        for batch in stream:
+            kept = batch[: max_rows - num_rows] if num_rows + len(batch) > max_rows else batch
+            num_rows += len(batch)
+            if len(kept):
+                writer.write_array(kept)
+        if not out.tell():
+            writer.write_stream(CArrayStream.from_c_arrays([], schema))
+    return out.getvalue(), num_rows > max_rows
+
+
+def _with_cut(notes: list[str], truncated: bool, request: QueryRequest) -> list[str]:
+    if not truncated:
+        return notes
+    return [*notes, f"cut after {request.max_rows:,} rows: there are more (--max-rows)"]

@@ -1,0 +1,123 @@
+"""DuckDB's errors as one line that points at the place and names what was probably meant.
+
+Runs in the host server, on the query's thread, once a query has failed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+import duckdb
+
+from probe_agent.errors import QueryFailed
+
+from .deadline import Deadline
+
+__all__ = ["READ_ONLY", "failed"]
+
+READ_ONLY = "Probe's SQL is read-only: one SELECT over the tables that `probe tables` lists"
+
+_TABLE_AT = re.compile(r'"[^"]+"(?:\."[^"]+")?|[\w$]+(?:\.[\w$]+)*')
+
+
+def failed(
+    error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], deadline: Deadline, memory_mb: int
+) -> QueryFailed:
+    """What to tell the user about `error`; `tables` are the known ones with their columns."""
+    said = _said(error)
+    message = said["exception_message"]
+    if isinstance(error, duckdb.InterruptException):
+        if deadline.reason == "cancelled":
+            return QueryFailed("the query was cancelled")
+        return QueryFailed(
+            f"the query did not end within {deadline.timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
+        )
+    if isinstance(error, duckdb.OutOfMemoryException):
+        return QueryFailed(f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES")
+    if isinstance(error, duckdb.PermissionException) or "configuration has been locked" in message:
+        return QueryFailed(f"{READ_ONLY}; no files, network, extensions or settings", _first_line(message))
+    place = _place(sql, said.get("position", ""))
+    missing = _missing(said, sql, tables)
+    if missing is not None:
+        return QueryFailed(f"SQL error{place}: {missing[0]}", missing[1])
+    return QueryFailed(f"SQL error{place}: {_first_line(message)}", _hint(message))
+
+
+def _said(error: duckdb.Error) -> dict[str, str]:
+    """DuckDB puts JSON behind the name of the error; some errors are text only."""
+    text = str(error)
+    start = text.find("{")
+    if start >= 0:
+        try:
+            said = json.loads(text[start:])
+        except ValueError:
+            said = None
+        if isinstance(said, dict) and "exception_message" in said:
+            return {str(key): str(value) for key, value in said.items()}
+    return {"exception_message": text}
+
+
+def _place(sql: str, position: str) -> str:
+    if not position.isdigit():
+        return ""
+    # DuckDB counts bytes.
+    before = sql.encode()[: int(position)].decode("utf-8", "replace")
+    return f" at line {before.count(chr(10)) + 1}, column {len(before) - (before.rfind(chr(10)) + 1) + 1}"
+
+
+def _missing(said: Mapping[str, str], sql: str, tables: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    """Message and hint for a table or column that does not exist."""
+    message = said["exception_message"]
+    name = said.get("name", "")
+    if said.get("error_subtype") == "COLUMN_NOT_FOUND":
+        found = [candidate.strip() for candidate in said.get("candidates", "").split(",") if candidate.strip()]
+        return f'there is no column "{name}"', _did_you_mean(_near(name, _columns(sql, tables)) or found)
+    if match := re.match(r'(?:Values list|Table) "([^"]+)" does not have a column named "([^"]+)"', message):
+        return f'"{match[1]}" has no column "{match[2]}"', _did_you_mean(_near(match[2], _columns(sql, tables)))
+    if said.get("type") in ("Table", "View") or re.match(r"Table with name .* does not exist because schema", message):
+        position = said.get("position", "")
+        text = sql.encode()[int(position) :].decode("utf-8", "replace") if position.isdigit() else name
+        written = _TABLE_AT.match(text)
+        asked = written[0].replace('"', "") if written else name
+        near = _near_tables(asked, tables)
+        hint = _did_you_mean(near) or "tables: " + ", ".join(sorted(tables))
+        return f'there is no table "{asked}"', hint
+    if said.get("type", "").endswith("Function"):
+        return f'there is no function "{name}"', _did_you_mean([c for c in said.get("candidates", "").split(",") if c])
+    return None
+
+
+def _columns(sql: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
+    lowered = sql.lower()
+    mentioned = [columns for table, columns in tables.items() if table.rpartition(".")[2].lower() in lowered]
+    return sorted({column for columns in mentioned for column in columns})
+
+
+def _near_tables(asked: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
+    last = asked.rpartition(".")[2].lower()
+    same = [table for table in tables if table.rpartition(".")[2].lower() == last]
+    if same:
+        return same
+    by_last = {table.rpartition(".")[2].lower(): table for table in tables}
+    near = [by_last[name] for name in difflib.get_close_matches(last, by_last, 3, 0.6)]
+    return near or difflib.get_close_matches(asked.lower(), tables, 3, 0.7)
+
+
+def _near(name: str, known: Sequence[str]) -> list[str]:
+    return difflib.get_close_matches(name.lower(), known, 3, 0.6)
+
+
+def _did_you_mean(names: Sequence[str]) -> str:
+    return "did you mean: " + ", ".join(names) if names else ""
+
+
+def _first_line(message: str) -> str:
+    return message.strip().splitlines()[0] if message.strip() else "DuckDB gave no reason"
+
+
+def _hint(message: str) -> str:
+    """What DuckDB says below its first line, in one line."""
+    return " ".join(" ".join(message.strip().splitlines()[1:]).split())[:300]

@@ -1,0 +1,153 @@
+"""Collects what a query asks for: the rings of the targets, and the live tables it names.
+
+Runs in the host server, on the query's thread. A target that cannot be read is left out with a note; when none can
+be, that is an error, since "no rows" and "no answer" must not look alike.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from probe_agent.errors import NoAnswer, ProbeError
+from probe_agent.recorder.ring.table import COORDINATES, Column, Table
+from probe_agent.target import RingError, Target
+
+from .declarations import recorded_tables
+from .host_table import HostTable
+from .live_table import LiveTable, live_tables
+from .open_rings import OpenRings
+from .snapshot import Columns, Snapshot
+from .source import Part, TableSource
+
+__all__ = ["Gathered", "known_tables"]
+
+#: Statements that ask which tables there are, without naming one.
+_LISTS_TABLES = re.compile(r"\b(show|information_schema|duckdb_\w+|pg_\w+|sqlite_\w+)\b", re.IGNORECASE)
+_GAP = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
+_LIVE_DTYPES = {"time": "datetime64[us]"}
+
+
+class Gathered:
+    """The sources of one query, and the notes that came with them."""
+
+    def __init__(self, rings: OpenRings, targets: Sequence[Target], sql: str) -> None:
+        self.notes: list[str] = []
+        self._rings = rings
+        self._targets = targets
+        self._known = known_tables(targets)
+        named = {name: table for name, table in self._known.items() if _names(sql, name)}
+        if not named and _LISTS_TABLES.search(sql):
+            named = {name: table for name, table in self._known.items() if name not in live_tables()}
+        self._wanted = named
+        self._live = {n: self._take(live_tables()[n]) for n in self._wanted if n in live_tables()}
+        self._snapshots: list[Snapshot] = []
+
+    @property
+    def columns_of_all(self) -> dict[str, list[str]]:
+        """Every known table with its columns."""
+        return {name: [c.name for c in (*COORDINATES, *columns)] for name, columns in self._known.items()}
+
+    def sources(self, *, copied: bool) -> Iterator[TableSource]:
+        """The tables; rings are looked at when this is called, live tables have been taken already."""
+        self._snapshots.clear()
+        for name, columns in self._wanted.items():
+            parts = self._live[name] if name in self._live else self._read_rings(name, copied)
+            yield TableSource(name, columns, parts)
+
+    def overtaken(self) -> bool:
+        """Whether a writer has begun to overwrite what the last `sources` showed."""
+        return any(snapshot.overtaken() for snapshot in self._snapshots)
+
+    def _read_rings(self, name: str, copied: bool) -> list[Part]:
+        parts: list[Part] = []
+        failures: list[str] = []
+        for target in self._targets:
+            if not target.has_recorder:
+                failures.append(f"{target} has no recorder in it: it has recorded nothing")
+                continue
+            try:
+                ring = self._rings.get(target.ring_path(name))
+                snapshot = Snapshot.copied(ring) if copied else Snapshot.in_place(ring)
+            except FileNotFoundError:
+                if not os.path.isdir(target.folder):
+                    failures.append(f"{target} has been detached meanwhile")
+                continue  # otherwise it has no rows of this table yet
+            except (RingError, OSError) as error:
+                failures.append(f"{target}: {name} cannot be read: {error}")
+                continue
+            self._snapshots.append(snapshot)
+            parts.append(Part.of_ring(snapshot))
+        self._note(failures, answered=len(parts))
+        remark = recorded_tables()[name].without_rows if name in recorded_tables() else ""
+        if remark and not parts:
+            self._note([remark], answered=1)
+        return parts
+
+    def _take(self, table: type[LiveTable]) -> Sequence[Part]:
+        if not issubclass(table, HostTable):
+            return self._take_live(table)
+        parts, notes = table.take_host(self._targets)
+        self._note(notes, answered=1)
+        return parts
+
+    def _take_live(self, table: type[LiveTable]) -> list[Part]:
+        parts: list[Part] = []
+        failures: list[ProbeError] = []
+        for target in self._targets:
+            try:
+                rows, notes = table.take(target)
+            except NoAnswer as error:
+                failures.append(error)
+                continue
+            self.notes += [note for note in notes if note not in self.notes]
+            parts.append(Part(_coordinates(target), table.columns, [_columns(table, rows)]))
+        if failures and not parts:
+            raise failures[0]
+        self._note([error.message for error in failures], answered=len(parts))
+        return parts
+
+    def _note(self, failures: Sequence[str], *, answered: int) -> None:
+        if failures and not answered:
+            pid = self._targets[0].pid
+            raise NoAnswer("; ".join(failures), f"attach again, with a recorder of this version: probe {pid} inject")
+        self.notes += [failure for failure in failures if failure not in self.notes]
+
+
+def _names(sql: str, table: str) -> bool:
+    """Whether a statement names `table`, as schema.table in any spelling that SQL has for that."""
+    schema, name = (re.escape(part) for part in table.rsplit(".", 1))
+    between = r'"?' + _GAP + r"\." + _GAP + r'"?'
+    return re.search(rf"(?<!\w){schema}{between}{name}(?!\w)", sql, re.IGNORECASE | re.DOTALL) is not None
+
+
+def known_tables(targets: Sequence[Target]) -> dict[str, Sequence[Column]]:
+    """Columns of every table by its name: declared by us, live, or found in a ring of another version."""
+    declared: Mapping[str, type[Table]] = {**recorded_tables(), **live_tables()}
+    known: dict[str, Sequence[Column]] = {name: table.columns for name, table in declared.items()}
+    for target in targets:
+        for name in target.ring_tables:
+            known.setdefault(name, ())  # its rings say what its columns are
+    return dict(sorted(known.items()))
+
+
+def _coordinates(target: Target) -> dict[str, object]:
+    identity = target.identity
+    return {
+        "host": identity.get("host"),
+        "pid": target.pid,
+        "rank": target.rank,
+        "world_size": identity["world_size"],
+    }
+
+
+def _columns(table: type[LiveTable], rows: Sequence[tuple[object, ...]]) -> Columns:
+    columns: Columns = {}
+    for at, column in enumerate(table.columns):
+        values = np.empty(len(rows), object)
+        values[:] = [row[at] for row in rows]
+        columns[column.name] = values.astype(_LIVE_DTYPES.get(column.kind, object))
+    return columns

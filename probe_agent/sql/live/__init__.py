@@ -1,0 +1,1 @@
+"""Live tables, one a file: adding one is adding a file."""

@@ -1,0 +1,41 @@
+"""What a live table is: declared like a recorded one, but its rows are taken from the target when a query names it.
+
+Runs in the host server, on the query's thread. A live table is one module in `live/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+
+from probe_agent.recorder.ring.table import Table
+from probe_agent.target import Target
+
+__all__ = ["LiveTable", "live_tables"]
+
+
+class LiveTable(Table):
+    """Base of every live table. Unlike in a ring, any value may be None."""
+
+    @classmethod
+    def take(cls, target: Target) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
+        """The rows of `target` now, and notes about them. Raises NoAnswer."""
+        raise NotImplementedError
+
+
+@cache
+def live_tables() -> dict[str, type[LiveTable]]:
+    """All of them by name."""
+    found = {table.name: table for table in _declared()}
+    return dict(sorted(found.items()))
+
+
+def _declared() -> Iterator[type[LiveTable]]:
+    from . import live
+
+    for info in iter_modules(live.__path__, live.__name__ + "."):
+        for declared in vars(import_module(info.name)).values():
+            if isinstance(declared, type) and issubclass(declared, LiveTable) and declared.__module__ == info.name:
+                yield declared

@@ -1,0 +1,109 @@
+"""Tables as DuckDB gets to see them: a view over NumPy columns that are registered for one query.
+
+Runs in the host server, on the query's thread: one to two milliseconds for a ring of 1,000,000 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+
+from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, Column
+
+from .snapshot import Columns, Snapshot
+
+__all__ = ["Part", "TableSource", "quoted"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one target adds to a table: its coordinates, its columns, its rows."""
+
+    coordinates: dict[str, object]
+    columns: Sequence[Column]
+    segments: Sequence[Columns]
+    #: What the numbers in text columns stand for; None when these hold the text itself.
+    strings: Sequence[str] | None = None
+
+    @classmethod
+    def of_ring(cls, snapshot: Snapshot) -> Part:
+        ring = snapshot.ring
+        return cls(ring.coordinates, ring.columns, snapshot.segments(), snapshot.strings)
+
+
+@dataclass
+class TableSource:
+    """One table for one query: the parts of all targets under one name."""
+
+    name: str
+    columns: Sequence[Column]
+    parts: Sequence[Part]
+    _registered: list[str] = field(default_factory=list)
+
+    def create(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Make the view."""
+        schema, _, table = self.name.partition(".")
+        selects = [select for at, part in enumerate(self.parts) for select in self._selects(connection, at, part)]
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        connection.execute(
+            f"CREATE OR REPLACE VIEW {quoted(schema)}.{quoted(table)} AS "
+            + (" UNION ALL BY NAME ".join(selects) or self._empty())
+        )
+
+    def drop(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Take the view away, and let go of the arrays."""
+        schema, _, table = self.name.partition(".")
+        connection.execute(f"DROP VIEW IF EXISTS {quoted(schema)}.{quoted(table)}")
+        while self._registered:
+            connection.unregister(self._registered.pop())
+
+    def _selects(self, connection: duckdb.DuckDBPyConnection, at: int, part: Part) -> Iterable[str]:
+        texts = None
+        if part.strings is not None:
+            texts = self._register(connection, f"{at}_strings", _numbered(part.strings))
+        for number, segment in enumerate(part.segments):
+            rows = self._register(connection, f"{at}_{number}", segment)
+            columns = [_constant(column, part.coordinates) for column in COORDINATES]
+            columns += [_expression(column, texts) for column in part.columns]
+            yield f"SELECT {', '.join(columns)} FROM {rows}"
+
+    def _register(self, connection: duckdb.DuckDBPyConnection, suffix: str, arrays: Columns) -> str:
+        name = f"_{self.name.replace('.', '_')}_{suffix}"
+        connection.register(name, arrays)
+        self._registered.append(name)
+        return quoted(name)
+
+    def _empty(self) -> str:
+        columns = [f"NULL::{column.sql_type} AS {quoted(column.name)}" for column in (*COORDINATES, *self.columns)]
+        return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def _numbered(strings: Sequence[str]) -> Columns:
+    # Never empty: a column of no objects has no type.
+    return {"number": np.arange(len(strings) + 1), "text": np.array([*strings, None], object)}
+
+
+def _expression(column: Column, texts: str | None) -> str:
+    name = quoted(column.name)
+    value = name
+    if column.kind == "text" and texts is not None:
+        # A list that the query reads once and indexes: 3 ms for 1,000,000 rows, where a join takes 17 ms.
+        value = f"list_extract((SELECT list(text ORDER BY number) FROM {texts}), {name})"
+    elif column.kind == "float" and texts is not None:
+        # DuckDB takes a NaN in a NumPy column for NULL; a ring says NULL in its own way.
+        value = f"nullif(coalesce({name}, 'NaN'::DOUBLE), {NULL_FLOAT!r}::DOUBLE)"
+    return f"({value})::{column.sql_type} AS {name}"
+
+
+def _constant(column: Column, coordinates: dict[str, object]) -> str:
+    value = coordinates.get(column.name)
+    literal = "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
+    return f"{literal}::{column.sql_type} AS {quoted(column.name)}"
+
+
+def quoted(identifier: str) -> str:
+    """An SQL identifier, whatever is in it."""
+    return '"' + identifier.replace('"', '""') + '"'

@@ -1,0 +1,31 @@
+"""One target as seen from beside it: where it is, what it recorded, how to ask it. Standard library only.
+
+Runs in the host server and in the CLI, never in the target.
+"""
+
+from .archive import ArchiveDirectory
+from .control import ask, stream
+from .cpu_profile import CpuProfile
+from .directory import TargetDirectory
+from .processes import Process
+from .rings import Ring, RingError
+from .source_text import with_source
+from .stacks import take_stacks
+from .target import Target
+from .workers import take_worker_stacks, workers_of
+
+__all__ = [
+    "ArchiveDirectory",
+    "CpuProfile",
+    "Process",
+    "Ring",
+    "RingError",
+    "Target",
+    "TargetDirectory",
+    "ask",
+    "stream",
+    "take_stacks",
+    "take_worker_stacks",
+    "with_source",
+    "workers_of",
+]

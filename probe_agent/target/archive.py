@@ -1,0 +1,41 @@
+"""The folder of one target, or a copy of it, as if it were all that is on this host.
+
+Runs in the CLI, for a folder that its user has named.
+"""
+
+from __future__ import annotations
+
+import os
+
+from probe_agent.errors import NoAnswer
+from probe_agent.recorder.ring.folder import is_held
+
+from .directory import TargetDirectory
+from .processes import Process
+from .target import Target, read_identity
+
+__all__ = ["ArchiveDirectory"]
+
+
+class ArchiveDirectory(TargetDirectory):
+    """What one target has left. Where it still lives, its recorder can be asked as well."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(())
+        self._folder = folder
+
+    def candidates(self) -> list[Process]:
+        """None: an archive has no processes."""
+        return []
+
+    def _targets(self) -> list[Target]:
+        try:
+            identity = read_identity(self._folder, os.stat(self._folder).st_uid)
+            held = is_held(self._folder)
+        except OSError as error:
+            raise NoAnswer(
+                f"{self._folder} cannot be read: {error.strerror}", "is it still there, and yours?"
+            ) from None
+        if identity is None:
+            raise NoAnswer(f"{self._folder} holds no target: its target.json cannot be read", "copy all of the folder")
+        return [Target(self._folder, identity, None, held)]

@@ -1,0 +1,141 @@
+"""Asks a target over its unix socket: one question a connection, JSON lines.
+
+`ask` blocks its thread until the answer is there; `stream` belongs to an event loop. Both turn what a socket can
+raise into an error that says what to do. Runs beside the target; what it costs there is one short thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from select import select
+from time import monotonic
+from typing import Any
+
+from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.their_files import socket_address
+
+from .processes import read_process
+from .target import Target
+
+__all__ = ["ANSWER_S", "ask", "stream"]
+
+#: How long a target may take to answer unless the caller knows better.
+ANSWER_S = 2.0
+#: One that has said nothing for so long may not get the GIL by itself.
+SILENCE_S = 0.1
+#: The longest line we take from a target: a `repr` can be long.
+_MAX_LINE_BYTES = 64 << 20
+
+Answer = dict[str, Any]  # one decoded JSON line: whatever the operation answers
+
+
+def ask(target: Target, op: str, *, timeout_s: float = ANSWER_S, **fields: object) -> Answer:
+    """The one answer of `target` to `op`. Raises NoAnswer, or BadRequest with what the target objected to."""
+    deadline = monotonic() + timeout_s
+    data = bytearray()
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+            connection.settimeout(timeout_s)
+            with socket_address(target.control_path) as address:
+                connection.connect(address)
+            connection.sendall(_line(op, fields))
+            # Its tick may take the turn that was meant for us, so it is asked for again.
+            while not select([connection], [], [], min(timeout_s, SILENCE_S))[0] and monotonic() < deadline:
+                _wake(target)
+            while not data.endswith(b"\n"):
+                connection.settimeout(max(0.001, deadline - monotonic()))
+                received = connection.recv(1 << 20)
+                if not received or len(data) > _MAX_LINE_BYTES:
+                    raise ConnectionResetError("it hung up before the answer was complete")
+                data += received
+    except OSError as error:
+        raise _no_answer(target, op, error, timeout_s) from error
+    return _decoded(target, bytes(data))
+
+
+async def stream(target: Target, op: str, **fields: object) -> AsyncIterator[Answer]:
+    """The lines of `target`'s answer as they come, the last one with `done`. Closing this cancels the operation."""
+    try:
+        with socket_address(target.control_path) as address:
+            reader, writer = await asyncio.open_unix_connection(address, limit=_MAX_LINE_BYTES)
+    except OSError as error:
+        raise _no_answer(target, op, error, ANSWER_S) from error
+    waking = asyncio.create_task(_wake_after_silence(target))
+    try:
+        writer.write(_line(op, fields))
+        await writer.drain()
+        while True:
+            line = await reader.readline()
+            waking.cancel()
+            if not line:
+                raise ConnectionResetError("it hung up before the answer was complete")
+            answer = _decoded(target, line)
+            yield answer
+            if answer.get("done"):
+                return
+    except (OSError, ValueError) as error:  # ValueError: a line longer than we take
+        raise _no_answer(target, op, error, ANSWER_S) from error
+    finally:
+        waking.cancel()
+        writer.close()  # the target takes a closed connection for "cancel"
+
+
+async def _wake_after_silence(target: Target) -> None:
+    await asyncio.sleep(SILENCE_S)
+    await asyncio.to_thread(_wake, target)
+
+
+def _wake(target: Target) -> None:
+    """Help the recorder to the GIL, if we may."""
+    if target.process is not None and target.is_alive:
+        from probe_agent import inject
+
+        inject.wake(target.pid)
+
+
+def _line(op: str, fields: dict[str, object]) -> bytes:
+    return json.dumps({"op": op, **fields}).encode() + b"\n"
+
+
+def _decoded(target: Target, line: bytes) -> Answer:
+    try:
+        answer = json.loads(line)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
+        raise NoAnswer(f"{target} answered with something that is not JSON", "is its recorder of another version?")
+    if error := answer.get("error"):
+        raise BadRequest(str(error.get("message", "")), str(error.get("hint", "")))
+    return answer
+
+
+def _no_answer(target: Target, op: str, error: Exception, timeout_s: float) -> NoAnswer:
+    process = read_process(target.process.pid) if target.process else None
+    if not (target.is_alive if process is None else process.is_alive) or (target.process and process is None):
+        return NoAnswer(
+            f"{target} has ended: it cannot answer {op} any more", "what it recorded can still be queried with SQL"
+        )
+    state = process.state if process else target.state
+    if isinstance(error, TimeoutError) and state.startswith("stopped"):
+        return NoAnswer(f"{target} did not answer {op}: it is {state}", f"let it go on: kill -CONT {target.pid}")
+    if isinstance(error, TimeoutError):
+        return NoAnswer(
+            f"{target} did not answer {op} within {timeout_s:g} s, though it is {state}:"
+            " a thread in it may hold the GIL",
+            f"see where it is, which needs no GIL: probe {target.pid} backtrace --all",
+        )
+    if isinstance(error, PermissionError):
+        return NoAnswer(
+            f"{target} did not let us in: {error.strerror}", "run as the user the target runs as, or as root"
+        )
+    if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+        return NoAnswer(
+            f"{target} has a recorder's files, but nothing listens there",
+            f"attach again: probe {target.pid} inject",
+        )
+    return NoAnswer(
+        f"{target} broke off while it was asked for {op}: {error}", "has it been detached, or has it ended?"
+    )

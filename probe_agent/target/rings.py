@@ -1,0 +1,116 @@
+"""A ring's file, mapped for reading: its schema, its counters, its strings.
+
+Runs beside the target. The file was made by another process and is checked before it is believed; nothing here
+ever writes to it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import stat
+import threading
+from typing import Any
+
+from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
+from probe_agent.recorder.ring.table import NULL_FLOAT, Column, row_struct
+from probe_agent.their_files import opened
+
+__all__ = ["Ring", "RingError"]
+
+
+class RingError(Exception):
+    """A file that is no ring, or one that we cannot read; says why."""
+
+
+class Ring:
+    """One ring, open for reading for as long as somebody holds this."""
+
+    def __init__(self, path: str) -> None:
+        """Map the file at `path`. Raises RingError, or FileNotFoundError when there is no file."""
+        self.path = path
+        with opened(path) as descriptor:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size < SCHEMA_AT:
+                raise RingError("not a ring: too short" if stat.S_ISREG(status.st_mode) else "not a file")
+            self.file_id = (status.st_dev, status.st_ino)
+            self.map = mmap.mmap(descriptor, status.st_size, prot=mmap.PROT_READ)
+        self._read_header(status.st_size)
+        # One load of 8 bytes each, as the writer stores them.
+        self._counters = memoryview(self.map)[COUNTERS_AT : COUNTERS_AT + COUNTERS.size].cast("Q")
+        self._strings: list[str] = []
+        self._strings_read = 0
+        self._lock = threading.Lock()
+
+    def _read_header(self, size: int) -> None:
+        magic, version, row_size, capacity, schema_size, strings_at, strings_size, rows_at = FIXED.unpack_from(self.map)
+        if magic != MAGIC:
+            raise RingError("not a ring, or not complete yet: no magic number")
+        if version != VERSION:
+            raise RingError(f"written by another version of the recorder (layout {version}, this reads {VERSION})")
+        if not capacity or SCHEMA_AT + schema_size > strings_at or strings_at + strings_size > rows_at:
+            raise RingError("damaged header")
+        if rows_at + capacity * row_size > size:
+            raise RingError(f"cut short: {size:,} bytes of {rows_at + capacity * row_size:,}")
+        try:
+            schema: dict[str, Any] = json.loads(self.map[SCHEMA_AT : SCHEMA_AT + schema_size])
+            self.table = str(schema["table"])
+            self.doc = str(schema["doc"])
+            self.columns = tuple(Column(**column) for column in schema["columns"])
+            self.coordinates: dict[str, object] = dict(schema["coordinates"])
+            self.row = row_struct(self.columns)
+        except (ValueError, KeyError, TypeError) as error:
+            raise RingError(f"damaged description: {error}") from None
+        if self.row.size != row_size:
+            raise RingError(f"its rows are {row_size} bytes, its columns make {self.row.size}")
+        self.capacity, self.rows_at = int(capacity), int(rows_at)
+        self._strings_at, self._strings_size = strings_at, strings_size
+
+    @property
+    def reserved(self) -> int:
+        """Rows the writer has begun: slots of those below `reserved - capacity` may hold something newer."""
+        return self._counters[0]
+
+    @property
+    def head(self) -> int:
+        """Rows that are complete, overwritten ones included."""
+        return self._counters[1]
+
+    @property
+    def strings(self) -> list[str]:
+        """The text that number n stands for is at n - 1. Take `head` first, then this. Any thread may ask."""
+        with self._lock:
+            self._read_strings()
+            return self._strings
+
+    def _read_strings(self) -> None:
+        used = min(self._counters[2], self._strings_size)
+        while self._strings_read + STRING_LENGTH.size <= used:
+            start = self._strings_at + self._strings_read + STRING_LENGTH.size
+            (length,) = STRING_LENGTH.unpack_from(self.map, start - STRING_LENGTH.size)
+            if self._strings_read + STRING_LENGTH.size + length > used:
+                raise RingError("damaged strings")
+            self._strings.append(self.map[start : start + length].decode("utf-8", "replace"))
+            self._strings_read += STRING_LENGTH.size + length
+
+    def newest(self) -> dict[str, object] | None:
+        """The newest row, decoded; None when there is none or the writer was faster than we."""
+        return self.row_number(self.head - 1)
+
+    def row_number(self, number: int) -> dict[str, object] | None:
+        """Row `number`, counted from the first ever written; None when it is not there (any more)."""
+        head = self.head
+        if not 0 <= number < head:
+            return None
+        values = self.row.unpack_from(self.map, self.rows_at + number % self.capacity * self.row.size)
+        strings = self.strings
+        if self.reserved - self.capacity > number:
+            return None
+        row: dict[str, object] = {}
+        for column, value in zip(self.columns, values, strict=True):
+            if column.kind == "text":
+                row[column.name] = strings[value - 1] if 0 < value <= len(strings) else None
+            else:
+                row[column.name] = None if column.kind == "float" and value == NULL_FLOAT else value
+        return row

@@ -1,0 +1,68 @@
+"""The text of the line that each frame is executing, read from the target's own files.
+
+Runs beside the target. The files are opened through /proc/PID/root, so that a container's are found; one that has
+changed since the target read it shows the wrong text, as in any traceback.
+
+The target says which files these are, and lays the links in them. So links lead where the target sees them lead, and
+root shows it nothing that it could not read itself.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+from probe_agent.their_files import as_user, opened_inside
+from probe_agent.wire import Backtrace, Frame
+
+from .processes import Process
+from .target import Target
+
+__all__ = ["with_source"]
+
+_MAX_SOURCE_BYTES = 8 << 20
+
+
+def with_source(target: Target, taken: Backtrace) -> Backtrace:
+    """`taken`, its frames with the text of their lines where that can be read."""
+    read: dict[str, list[str]] = {}
+
+    def shown(frame: Frame) -> Frame:
+        if frame.source is not None:
+            return frame
+        if frame.file not in read:
+            read[frame.file] = _lines(target, frame.file)
+        lines = read[frame.file]
+        return replace(frame, source=lines[frame.lineno - 1].strip() if 0 < frame.lineno <= len(lines) else None)
+
+    threads = tuple(replace(thread, frames=tuple(map(shown, thread.frames))) for thread in taken.threads)
+    return replace(taken, threads=threads)
+
+
+def _lines(target: Target, file: str) -> list[str]:
+    """The lines of `file` as `target` sees it; none when it is no file, such as <string>."""
+    process = target.process
+    if file.startswith("<") or process is None or not process.is_alive:
+        return []
+    place = f"{process.proc}/{'root' if os.path.isabs(file) else 'cwd'}"
+    try:
+        with _with_its_rights(target, process), opened_inside(place, file) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return []
+            with open(descriptor, "rb", closefd=False) as opened:
+                return opened.read(_MAX_SOURCE_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return []  # not there any more, or not its own to read
+
+
+def _with_its_rights(target: Target, process: Process) -> AbstractContextManager[None]:
+    """For root only: others have no rights that the target has not. Raises PermissionError when it is not clear whose
+    these are: which process it is, a target has said itself."""
+    if os.geteuid() != 0:
+        return nullcontext()
+    uid, gid, groups = process.rights
+    if target.has_recorder and os.lstat(target.folder).st_uid != uid:
+        raise PermissionError(f"pid {process.pid} is not of the user who says so")
+    return as_user(uid, gid, groups)

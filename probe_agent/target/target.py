@@ -1,0 +1,105 @@
+"""One target: who it says it is, where its folder is, and whether it still lives."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
+from probe_agent.their_files import opened
+
+from .processes import Process
+
+__all__ = ["Target", "read_identity", "without_recorder"]
+
+_MAX_IDENTITY_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Target:
+    """A process with a recorder in it, or what is left of one. `folder` is its path as we reach it; none when the
+    process has no recorder: then only its stacks can be asked for, from outside."""
+
+    folder: str
+    identity: dict[str, Any]  # target.json: checked for the fields below, otherwise as the recorder wrote it
+    process: Process | None
+    #: Whether somebody holds the lock on its folder: it lives, though we may not see its process.
+    is_held: bool = False
+
+    @property
+    def pid(self) -> int:
+        """Its process id as we see it; what the recorder said once it is gone."""
+        return self.process.pid if self.process else int(self.identity["host_pid"])
+
+    @property
+    def has_recorder(self) -> bool:
+        return bool(self.folder)
+
+    @property
+    def rank(self) -> int:
+        return int(self.identity["rank"])
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.is_alive if self.process else self.is_held
+
+    @property
+    def state(self) -> str:
+        """What it does, as far as the kernel tells us."""
+        if self.process is not None:
+            return self.process.state
+        return "in another PID namespace" if self.is_held else "gone"
+
+    @property
+    def control_path(self) -> str:
+        return os.path.join(self.folder, CONTROL)
+
+    @property
+    def stacks_path(self) -> str:
+        return os.path.join(self.folder, STACKS)
+
+    def ring_path(self, table: str) -> str:
+        return os.path.join(self.folder, ring_name(table))
+
+    @property
+    def ring_tables(self) -> list[str]:
+        """Names of the tables it has recorded rows of; none once it has been detached."""
+        ending = ring_name("")
+        try:
+            return sorted(name[: -len(ending)] for name in os.listdir(self.folder) if name.endswith(ending))
+        except FileNotFoundError:
+            return []
+
+    def __str__(self) -> str:
+        if int(self.identity.get("world_size", 1)) > 1:
+            return f"pid {self.pid} (rank {self.rank})"
+        return f"pid {self.pid}"
+
+
+def without_recorder(process: Process) -> Target:
+    """A process that we have not attached to. Its rank is what its environment says, if we may read that."""
+    try:
+        with open(process.proc + "/environ", "rb") as file:
+            environment = dict(part.partition(b"=")[::2] for part in file.read().split(b"\0"))
+        rank, world_size = int(environment[b"RANK"]), int(environment[b"WORLD_SIZE"])
+    except (OSError, KeyError, ValueError):
+        rank, world_size = 0, 1
+    identity = {"host": os.uname().nodename, "host_pid": process.pid, "rank": rank, "world_size": world_size}
+    return Target("", identity, process)
+
+
+def read_identity(folder: str, uid: int) -> dict[str, Any] | None:
+    """What target.json in `folder` says; None when it is not there yet, or not written by a recorder of `uid`."""
+    try:
+        with opened(os.path.join(folder, TARGET)) as descriptor:
+            if os.fstat(descriptor).st_uid != uid:
+                return None
+            identity = json.loads(os.read(descriptor, _MAX_IDENTITY_BYTES))
+    except (OSError, ValueError):
+        return None  # not complete yet, gone meanwhile, not ours to read, or not JSON
+    needed = {"pid": int, "host_pid": int, "start_ticks": int, "rank": int, "world_size": int}
+    if not isinstance(identity, dict) or any(not isinstance(identity.get(k), kind) for k, kind in needed.items()):
+        return None
+    return identity

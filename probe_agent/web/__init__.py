@@ -1,0 +1,5 @@
+"""The HTTP API over all targets of a host. Runs in the host server, or in the CLI for one question."""
+
+from .app import create_app
+
+__all__ = ["create_app"]

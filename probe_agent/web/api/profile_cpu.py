@@ -1,0 +1,37 @@
+"""`POST /v1/profile/cpu`: the stacks of all threads, sampled from outside."""
+
+from __future__ import annotations
+
+import json
+
+from fastapi import APIRouter, Request, Response
+
+from probe_agent.target import CpuProfile
+from probe_agent.web.chosen import AnyTarget
+from probe_agent.web.hangup import in_thread
+from probe_agent.web.problem import PROBLEMS
+from probe_agent.wire import CpuProfileRequest
+
+__all__ = ["router"]
+
+router = APIRouter(responses=PROBLEMS)
+
+MEDIA_TYPES = {
+    "svg": "image/svg+xml",
+    "html": "text/html; charset=utf-8",
+    "speedscope": "application/json",
+    "folded": "text/plain; charset=utf-8",
+}
+
+
+@router.post(
+    "/v1/profile/cpu", response_class=Response, responses={200: {"content": {k: {} for k in MEDIA_TYPES.values()}}}
+)
+async def profile_cpu(request: Request, target: AnyTarget, wanted: CpuProfileRequest) -> Response:
+    """Where the time goes, line by line, in the format that was asked for; remarks are a JSON list in the header
+    `X-Probe-Notes`. Read from the target's memory: it is not stopped, and needs no recorder. Hanging up ends it."""
+    profile = CpuProfile(target, wanted)
+    found = await in_thread(request, profile.take, profile.cancel)
+    return Response(
+        found.data, media_type=MEDIA_TYPES[wanted.format], headers={"X-Probe-Notes": json.dumps(found.notes)}
+    )

@@ -1,0 +1,35 @@
+"""`POST /v1/query`: one SQL statement over the tables of one target or of all."""
+
+from __future__ import annotations
+
+import json
+
+from fastapi import APIRouter, Request, Response
+
+from probe_agent.sql import Deadline
+from probe_agent.web.chosen import AnyTargets, Engine, LeftOut
+from probe_agent.web.hangup import in_thread
+from probe_agent.web.problem import PROBLEMS
+from probe_agent.wire import QueryRequest, QueryResult
+
+__all__ = ["router"]
+
+router = APIRouter(responses=PROBLEMS)
+
+ARROW = "application/vnd.apache.arrow.stream"
+
+
+@router.post("/v1/query", response_model=QueryResult, responses={200: {"content": {ARROW: {}}}})
+async def query(
+    request: Request, question: QueryRequest, engine: Engine, targets: AnyTargets, left_out: LeftOut
+) -> Response:
+    """Read-only SQL, limited in time, memory and rows. With `Accept: application/vnd.apache.arrow.stream` the answer
+    is an Arrow IPC stream, and its notes are a JSON list in the header `X-Probe-Notes`. Hanging up stops the query.
+    A process without a recorder answers for its stacks (`python.backtrace`, `python.stacks`) only."""
+    deadline = Deadline(question.timeout_s)
+    wants_arrow = ARROW in request.headers.get("accept", "")
+    answer_as = engine.arrow if wants_arrow else engine.json
+    answer = await in_thread(request, lambda: answer_as(targets, question, deadline, left_out), deadline.cancel)
+    if wants_arrow:
+        return Response(answer.body, media_type=ARROW, headers={"X-Probe-Notes": json.dumps(answer.notes)})
+    return Response(answer.body, media_type="application/json")

@@ -1,0 +1,20 @@
+"""`GET /v1/tables`: what can be asked in SQL."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from probe_agent.sql import list_tables
+from probe_agent.web.chosen import ChosenTargets, Engine, LeftOut
+from probe_agent.web.problem import PROBLEMS
+from probe_agent.wire import TableList
+
+__all__ = ["router"]
+
+router = APIRouter(responses=PROBLEMS)
+
+
+@router.get("/v1/tables")
+def tables(engine: Engine, targets: ChosenTargets, left_out: LeftOut) -> TableList:
+    """Recorded and live tables, with their rows, the time these span, and each column's type, unit and meaning."""
+    return list_tables(engine.rings, targets, left_out)

@@ -1,0 +1,62 @@
+"""`GET /v1/targets`: who can be asked on this host."""
+
+from __future__ import annotations
+
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from probe_agent.sql import newest_step
+from probe_agent.target import Process, Target
+from probe_agent.web.chosen import Directory
+from probe_agent.web.problem import PROBLEMS
+from probe_agent.wire import Candidate, TargetInfo, TargetList
+
+__all__ = ["router"]
+
+router = APIRouter(responses=PROBLEMS)
+
+
+@router.get("/v1/targets")
+def targets(
+    directory: Directory,
+    candidates: Annotated[bool, Query(description="also list Python processes without a recorder")] = False,
+) -> TargetList:
+    """Every target of this host, dead ones included; read from their files, nothing is asked of them."""
+    found = tuple(_info(target) for target in directory.targets())
+    others = directory.candidates() if candidates else []
+    return TargetList(found, tuple(info for process in others if (info := _candidate(process)) is not None))
+
+
+def _info(target: Target) -> TargetInfo:
+    said = target.identity
+    newest = newest_step(target)
+    process = target.process
+    return TargetInfo(
+        pid=target.pid,
+        rank=target.rank,
+        local_rank=int(said.get("local_rank", 0)),
+        world_size=int(said["world_size"]),
+        host=str(said.get("host", "")),
+        uid=int(said.get("uid", -1)),
+        alive=target.is_alive,
+        state=target.state,
+        step=newest[0] if newest else None,
+        step_age_s=max(0.0, time() - newest[1]) if newest else None,
+        age_s=process.age_s if process else None,
+        command=tuple(map(str, said.get("command", ()))),
+        python=str(said.get("python", "")),
+        torch=said.get("torch"),
+        version=str(said.get("version", "")),
+        how=str(said.get("how", "")),
+        attached_at=float(said.get("attached_at", 0.0)),
+        folder=target.folder,
+    )
+
+
+def _candidate(process: Process) -> Candidate | None:
+    try:
+        return Candidate(process.pid, process.uid, process.state, process.age_s, process.command)
+    except OSError:
+        return None  # it has ended meanwhile

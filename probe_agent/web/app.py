@@ -1,0 +1,56 @@
+"""Puts the web app together: one router for each file in `api/`, one shape for every error.
+
+Runs in the host server, or inside the CLI when no server is running. No cross-origin access is allowed to anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pkgutil import iter_modules
+
+from fastapi import FastAPI
+
+import probe_agent
+from probe_agent.sql import QueryEngine, sample_host
+from probe_agent.target import ArchiveDirectory, TargetDirectory
+
+from . import api
+from .guard import Guard
+from .problem import handle_problems
+
+__all__ = ["create_app"]
+
+
+def create_app(directory: TargetDirectory | None = None, *, archive: str | None = None) -> FastAPI:
+    """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
+    of this host."""
+    if archive is not None:
+        directory = ArchiveDirectory(archive)
+    engine = QueryEngine()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        with sample_host():
+            yield
+        engine.close()
+
+    app = FastAPI(
+        title="Probe",
+        version=probe_agent.__version__,
+        description=(
+            "Answers about the training processes of one host. `rank` or `pid` picks one of them; neither is needed"
+            " where there is one. Every error has the shape"
+            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`.'
+        ),
+        lifespan=lifespan,
+    )
+    app.state.directory = directory or TargetDirectory()
+    app.state.engine = engine
+    handle_problems(app)
+    for module in sorted(info.name for info in iter_modules(api.__path__, api.__name__ + ".")):
+        # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
+        app.router.routes.extend(import_module(module).router.routes)
+    app.add_middleware(Guard)
+    return app

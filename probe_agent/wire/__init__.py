@@ -1,0 +1,52 @@
+"""What the CLI and the host server say to each other: frozen dataclasses, standard library only.
+
+The server hands them to FastAPI as models, so the sentence below a field is its description in the API's docs.
+The CLI reads answers into the same classes with `decode`. Importing this costs a few milliseconds.
+"""
+
+from .clean import Cleaned, CleanRequest, Removed
+from .decoding import decode
+from .evaluation import CompletionRequest, Completions, EvalLine, EvalRequest
+from .problem import Problem, ProblemAnswer
+from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
+from .query import QueryColumn, QueryRequest, QueryResult
+from .settings import SettingChanges, SettingInfo, SettingList
+from .stacks import Backtrace, Frame, ThreadStack
+from .tables import ColumnInfo, TableInfo, TableList
+from .target import Candidate, Detached, Health, TargetInfo, TargetList
+from .watching import WatchLine, WatchRequest
+
+__all__ = [
+    "Backtrace",
+    "Candidate",
+    "CleanRequest",
+    "Cleaned",
+    "ColumnInfo",
+    "CompletionRequest",
+    "Completions",
+    "CpuProfileRequest",
+    "Detached",
+    "EvalLine",
+    "EvalRequest",
+    "Frame",
+    "Health",
+    "Problem",
+    "ProblemAnswer",
+    "ProfileLine",
+    "ProfileRequest",
+    "QueryColumn",
+    "QueryRequest",
+    "QueryResult",
+    "Removed",
+    "SettingChanges",
+    "SettingInfo",
+    "SettingList",
+    "TableInfo",
+    "TableList",
+    "TargetInfo",
+    "TargetList",
+    "ThreadStack",
+    "WatchLine",
+    "WatchRequest",
+    "decode",
+]

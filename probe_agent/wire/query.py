@@ -1,0 +1,58 @@
+"""A SQL question and its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._documented import DOCUMENTED
+
+__all__ = ["QueryColumn", "QueryRequest", "QueryResult", "Value"]
+
+#: A value in an answer. JSON has no NaN and no infinities: they are "NaN", "Infinity" and "-Infinity".
+Value = bool | int | float | str | list[object] | dict[str, object] | None
+
+
+@dataclass(frozen=True)
+class QueryRequest:
+    """One read-only statement and what it may cost."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    sql: str
+    """one SELECT (or EXPLAIN, DESCRIBE, SHOW) statement in DuckDB's dialect"""
+    max_rows: int = 100_000
+    """rows to answer with at most; the answer says when it was cut"""
+    timeout_s: float = 10.0
+    """how long the query may run, in seconds"""
+    memory_mb: int = 512
+    """how much memory the query may use, in megabytes"""
+
+
+@dataclass(frozen=True)
+class QueryColumn:
+    """One column of an answer."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    name: str
+    """as the statement named it; two columns may have the same name"""
+    type: str
+    """SQL type: DOUBLE, BIGINT, VARCHAR, TIMESTAMP, …"""
+
+
+@dataclass(frozen=True)
+class QueryResult:
+    """The rows, and what has to be known about them."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    columns: tuple[QueryColumn, ...]
+    """in the order of the statement"""
+    rows: tuple[list[Value], ...]
+    """one list a row; "NaN", "Infinity" and "-Infinity" are strings, timestamps are ISO 8601 in UTC"""
+    truncated: bool
+    """whether there were more rows than `max_rows`"""
+    notes: tuple[str, ...]
+    """what limits the answer: targets that did not answer, rows that were cut"""
+    elapsed_s: float
+    """how long the query took on the server, in seconds"""

@@ -1,0 +1,68 @@
+"""Where a target is: the stacks of its threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._documented import DOCUMENTED
+
+__all__ = ["Backtrace", "Frame", "ThreadStack"]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call that has not returned yet."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    func: str
+    """name of the function"""
+    file: str
+    """path of its source, as the target has it"""
+    lineno: int
+    """the line being executed"""
+    depth: int
+    """0 is the innermost call"""
+    frame_type: str
+    """python or native"""
+    source: str | None
+    """text of that line; null when the file cannot be read"""
+
+
+@dataclass(frozen=True)
+class ThreadStack:
+    """One thread, innermost frame first."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    thread: str | None
+    """its name; null when Python does not know it"""
+    ident: int
+    """Python's number for it"""
+    tid: int | None
+    """the kernel's number for it"""
+    is_main: bool
+    """whether it is the main thread"""
+    is_training: bool
+    """whether it steps the optimizer"""
+    is_probe: bool
+    """whether it is one of ours"""
+    frames: tuple[Frame, ...]
+    """innermost first"""
+    holds_gil: bool | None = None
+    """whether it held the GIL; null when that cannot be told: the recorder itself holds it while it looks"""
+
+
+@dataclass(frozen=True)
+class Backtrace:
+    """Stacks of one target, and who took them."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    threads: tuple[ThreadStack, ...]
+    """the main thread first"""
+    source: str
+    """recorder (asked over its socket), outside (read from its memory: it has no recorder, or a thread holds the
+    GIL) or faulthandler (written from a signal handler, where its memory cannot be read)"""
+    notes: tuple[str, ...]
+    """what has to be known about this answer"""

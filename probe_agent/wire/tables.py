@@ -1,0 +1,63 @@
+"""The tables that can be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ._documented import DOCUMENTED
+
+__all__ = ["ColumnInfo", "TableInfo", "TableList"]
+
+
+@dataclass(frozen=True)
+class ColumnInfo:
+    """One column."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    name: str
+    """as it is written in SQL"""
+    type: str
+    """SQL type"""
+    unit: str
+    """empty where it has none"""
+    meaning: str
+    """what it holds"""
+
+
+@dataclass(frozen=True)
+class TableInfo:
+    """One table."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    name: str
+    """as it is written in SQL, schema included"""
+    doc: str
+    """what a row is"""
+    kind: str
+    """recorded (lies in a ring) or live (taken when the query runs)"""
+    columns: tuple[ColumnInfo, ...]
+    """coordinates first"""
+    rows: int | None
+    """rows that can be read now; null for a live table"""
+    lost: int | None
+    """rows that newer ones have overwritten so far, in all rings of the table; null for a live table"""
+    covers: float | None
+    """seconds from the oldest row to the newest; of several targets, of the one that covers least"""
+    first: str | None
+    """time of the oldest of them, ISO 8601 in UTC; null where there is none"""
+    last: str | None
+    """time of the newest of them"""
+
+
+@dataclass(frozen=True)
+class TableList:
+    """All tables of the targets asked about."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    tables: tuple[TableInfo, ...]
+    """sorted by name"""
+    notes: tuple[str, ...]
+    """what could not be read"""

@@ -1,0 +1,140 @@
+"""One open connection to one endpoint: asks over HTTP, and turns every failure into an error of ours.
+
+Runs in the CLI. httpx is imported by whoever opens a client (connect.py), so here it is only named.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeVar
+
+from probe_agent import errors
+from probe_agent.errors import NoAnswer, ProbeError
+from probe_agent.wire import decode
+from probe_cli.endpoint import Endpoint, TcpServer, UnixServer
+
+if TYPE_CHECKING:
+    import httpx
+    from _typeshed import DataclassInstance
+
+__all__ = ["Client"]
+
+T = TypeVar("T")
+
+
+class Client:
+    """Asks one endpoint. `selector` is the query parameter that picks the target behind it."""
+
+    def __init__(self, endpoint: Endpoint, http: httpx.AsyncClient, selector: dict[str, str]) -> None:
+        self.endpoint = endpoint
+        self._http = http
+        self._selector = selector
+
+    async def get(self, kind: type[T], path: str, **params: str) -> T:
+        """The `kind` at `path`."""
+        async with self._answer("GET", path, params=params) as response:
+            return self._read(kind, await response.aread())
+
+    async def send(self, kind: type[T], method: str, path: str, body: DataclassInstance | None = None) -> T:
+        """The `kind` that `path` answers to `body`."""
+        async with self._answer(method, path, body=body) as response:
+            return self._read(kind, await response.aread())
+
+    async def lines(self, kind: type[T], path: str, body: DataclassInstance) -> AsyncIterator[T]:
+        """The lines `path` streams in answer to `body`, as they come; leaving early cancels at the other end."""
+        async with self._answer("POST", path, body=body) as response:
+            async for line in response.aiter_lines():
+                if line.strip():
+                    yield self._read(kind, line)
+
+    async def data(self, path: str, body: DataclassInstance, accept: str = "*/*") -> tuple[bytes, list[str]]:
+        """What `path` answers to `body`, as bytes (an Arrow stream, a picture), and its notes."""
+        async with self._answer("POST", path, body=body, accept=accept) as response:
+            return await response.aread(), json.loads(response.headers.get("X-Probe-Notes", "[]"))
+
+    def _read(self, kind: type[T], data: bytes | str) -> T:
+        try:
+            return decode(kind, json.loads(data))
+        except ValueError as failure:
+            raise NoAnswer(
+                f"{self.endpoint} answered with something that is not ours ({failure})",
+                "is that the port of `probe serve`, and is its version ours?",
+            ) from failure
+
+    @asynccontextmanager
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: dict[str, str] | None = None,
+        body: DataclassInstance | None = None,
+        accept: str = "application/json",
+    ) -> AsyncIterator[httpx.Response]:
+        import httpx
+
+        try:
+            async with self._http.stream(
+                method,
+                path,
+                params={**self._selector, **(params or {})},
+                json=None if body is None else asdict(body),
+                headers={"Accept": accept},
+            ) as response:
+                if response.is_error:
+                    raise _error_in(await response.aread(), response.status_code, self.endpoint)
+                yield response
+        except httpx.HTTPError as failure:
+            raise no_answer(self.endpoint, failure) from failure
+        except httpx.InvalidURL as failure:
+            raise errors.BadRequest(f"{self.endpoint} makes no URL: {failure}") from failure
+
+
+def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
+    """What was tried, what was seen, what to try next."""
+    import httpx
+
+    server = "probe serve"
+    if isinstance(endpoint, TcpServer):
+        server = f"probe serve --listen {endpoint.authority}"
+    elif isinstance(endpoint, UnixServer):
+        server = f"probe serve --unix {endpoint.path}"
+    seen = str(failure) or type(failure).__name__
+    if isinstance(failure, httpx.ConnectTimeout):
+        return NoAnswer(
+            f"{endpoint} did not accept a connection in time", "is the address right, and is no firewall between?"
+        )
+    if isinstance(failure, httpx.ConnectError):
+        if "refused" in seen or "All connection attempts failed" in seen:
+            return NoAnswer(
+                f"{endpoint} refused the connection", f"is the host server running? start it there with: {server}"
+            )
+        if "Name or service not known" in seen or "getaddrinfo" in seen or "name resolution" in seen:
+            return NoAnswer(f"{endpoint}: no host has that name ({seen})", "is the name spelt right?")
+        if "No such file" in seen:
+            return NoAnswer(f"{endpoint}: there is no such socket", f"start the host server with: {server}")
+        return NoAnswer(f"{endpoint} could not be reached: {seen}", f"start the host server there with: {server}")
+    if isinstance(failure, httpx.RemoteProtocolError):
+        return NoAnswer(
+            f"{endpoint} broke off its answer, or is no host server of ours: {seen}",
+            "is that the port of `probe serve`?",
+        )
+    return NoAnswer(f"{endpoint} did not answer: {seen}", "try again, or look at the host server's own output")
+
+
+def _error_in(data: bytes, status: int, endpoint: Endpoint) -> ProbeError:
+    """The server's error as the class it was there, so that it exits with the same code."""
+    try:
+        error = json.loads(data)["error"]
+        kind, message, hint = str(error.get("kind", "")), str(error["message"]), str(error.get("hint") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        text = data.decode("utf-8", "replace").strip().splitlines()
+        return NoAnswer(
+            f"{endpoint} answered with status {status}: {text[0][:200] if text else 'nothing'}",
+            "is that the port of `probe serve`?",
+        )
+    known = getattr(errors, kind, None) if kind in errors.__all__ else None
+    return (known or ProbeError)(message, hint)

@@ -1,0 +1,33 @@
+"""Which target is meant when none is named: the only one on this host, or nobody's guess.
+
+Runs in the CLI. Costs one question to the host server, or to the web app in our own process.
+"""
+
+from __future__ import annotations
+
+from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.wire import TargetList
+from probe_cli.client import open_host
+from probe_cli.endpoint import Endpoint, LocalProcess
+
+__all__ = ["the_only_target"]
+
+
+async def the_only_target() -> Endpoint:
+    """The target of this host when there is exactly one. Raises with the list of those found otherwise."""
+    async with open_host() as client:
+        targets = (await client.get(TargetList, "/v1/targets")).targets
+    # A dead target can still be asked, but nobody means it when a living one is there.
+    targets = tuple(target for target in targets if target.alive) or targets
+    if len(targets) == 1:
+        return LocalProcess(targets[0].pid)
+    if not targets:
+        raise NoAnswer(
+            "no target is named, and no process on this host has our agent",
+            "name a process: probe PID COMMAND; `probe list` shows the candidates",
+        )
+    found = "\n".join(f"  {target.pid}  rank {target.rank}  {' '.join(target.command)}" for target in targets)
+    raise BadRequest(
+        f"no target is named, and {len(targets)} run on this host:\n{found}",
+        f"name one, as in: probe {targets[0].pid} COMMAND; or set PROBE_ENDPOINT",
+    )

@@ -1,0 +1,55 @@
+"""`probe … config`: the recorder's settings, shown and changed while it runs."""
+
+from __future__ import annotations
+
+import click
+
+from probe_cli.options import format_option, timeout_option
+from probe_cli.session import Session, remark
+
+__all__ = ["command"]
+
+
+@click.command("config", short_help="Show or change the recorder's settings.")
+@click.argument("items", nargs=-1, metavar="[NAME | NAME=VALUE]…")
+@format_option()
+@timeout_option(10.0, "How long to wait for the answer.")
+@click.pass_obj
+def command(session: Session, items: tuple[str, ...], format_: str, timeout_s: float) -> int:
+    """Show all settings, those called NAME, or change them with NAME=VALUE; a change holds at once."""
+    import difflib
+
+    from probe_agent.errors import BadRequest
+    from probe_agent.wire import SettingChanges, SettingList
+    from probe_cli.client import Client
+    from probe_cli.render import Sheet
+    from probe_cli.render.show import show_each
+
+    changes = dict(item.split("=", 1) for item in items if "=" in item)
+    wanted = [item.partition("=")[0] for item in items]
+
+    async def question(client: Client) -> SettingList:
+        if changes:
+            return await client.send(SettingList, "PATCH", "/v1/config", SettingChanges(changes))
+        return await client.get(SettingList, "/v1/config")
+
+    answers = session.ask(question, timeout_s=timeout_s)
+    sheets = []
+    for endpoint, listed in answers.answered:
+        known = [setting.name for setting in listed.settings]
+        for name in wanted:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=2, cutoff=0.4)
+                raise BadRequest(
+                    f"there is no setting {name!r}",
+                    f"did you mean {' or '.join(near)}?" if near else "see: probe … config",
+                )
+        rows = [
+            (setting.name, setting.value, setting.default, setting.unit, setting.meaning, setting.env)
+            for setting in listed.settings
+            if not wanted or setting.name in wanted
+        ]
+        columns = ("name", "value", "default", "unit", "meaning", "env")
+        sheets.append((endpoint, Sheet(columns, ("VARCHAR",) * 6, rows)))
+    show_each(sheets, format_, remark)
+    return answers.exit_code

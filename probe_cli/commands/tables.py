@@ -1,0 +1,86 @@
+"""`probe … tables`: what there is to ask, made from the tables' own declarations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from probe_cli.options import format_option, timeout_option
+from probe_cli.session import Session, remark
+
+if TYPE_CHECKING:
+    from probe_agent.wire import TableInfo
+    from probe_cli.render import Sheet
+
+__all__ = ["command"]
+
+
+@click.command("tables", short_help="List the tables and their columns.")
+@click.argument("name", required=False)
+@click.option("--columns", is_flag=True, help="The columns of every table, with type, unit and meaning.")
+@format_option()
+@timeout_option(10.0, "How long to wait for the answer.")
+@click.pass_obj
+def command(session: Session, name: str | None, columns: bool, format_: str, timeout_s: float) -> int:
+    """List the tables that can be asked: how many rows, over how many seconds, how many were overwritten by newer ones,
+    and what a row is.
+
+    With NAME, or with --columns, show their columns.
+    """
+    from probe_agent.wire import TableList
+    from probe_cli.client import Client
+    from probe_cli.render.show import show_each
+
+    async def question(client: Client) -> TableList:
+        return await client.get(TableList, "/v1/tables")
+
+    answers = session.ask(question, timeout_s=timeout_s)
+    sheets = []
+    for endpoint, listed in answers.answered:
+        tables = listed.tables if name is None else (_named(listed.tables, name),)
+        sheets.append((endpoint, _columns(tables) if columns or name is not None else _overview(tables)))
+    show_each(sheets, format_, remark)
+    for endpoint, listed in answers.answered:
+        for note in listed.notes:
+            remark(note if answers.num_asked == 1 else f"{endpoint}: {note}")
+    return answers.exit_code
+
+
+def _named(tables: tuple[TableInfo, ...], name: str) -> TableInfo:
+    import difflib
+
+    from probe_agent.errors import BadRequest
+
+    for table in tables:
+        if name in (table.name, table.name.rpartition(".")[2]):
+            return table
+    near = difflib.get_close_matches(name, [table.name for table in tables], n=2, cutoff=0.4)
+    raise BadRequest(
+        f"there is no table {name!r}", f"did you mean {' or '.join(near)}?" if near else "see: probe … tables"
+    )
+
+
+def _overview(tables: tuple[TableInfo, ...]) -> Sheet:
+    from probe_cli.render import Sheet
+
+    rows = [
+        (table.name, table.kind, table.rows, table.covers, table.lost, table.first, table.last, table.doc)
+        for table in tables
+    ]
+    return Sheet(
+        ("table", "kind", "rows", "covers", "lost", "first", "last", "a row is"),
+        ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "VARCHAR"),
+        rows,
+    )
+
+
+def _columns(tables: tuple[TableInfo, ...]) -> Sheet:
+    from probe_cli.render import Sheet
+
+    rows = [
+        (table.name, column.name, column.type, column.unit, column.meaning)
+        for table in tables
+        for column in table.columns
+    ]
+    return Sheet(("table", "column", "type", "unit", "meaning"), ("VARCHAR",) * 5, rows)

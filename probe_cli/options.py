@@ -1,0 +1,70 @@
+"""Options that several commands share, and reading a text from an argument, a file or stdin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from .render.formats import FORMATS
+
+__all__ = ["format_option", "seconds", "text_from", "timeout_option"]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+F = TypeVar("F", bound=Callable[..., Any])  # any function click can decorate
+
+
+def format_option(*more: str) -> Callable[[F], F]:
+    """`--format`, with the formats every sheet has and `more`."""
+    return click.option(
+        "--format",
+        "format_",
+        type=click.Choice([*FORMATS, *more]),
+        default="table",
+        show_default=True,
+        help="How the answer is written.",
+    )
+
+
+def timeout_option(default: float | None, help_: str) -> Callable[[F], F]:
+    """`--timeout SECONDS`."""
+    return click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        metavar="SECONDS",
+        show_default=default is not None,
+        help=help_,
+    )
+
+
+def seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+    """A click callback: a length of time as people write it, in seconds."""
+    if text is None:
+        return None
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        return float(number) * _UNITS[unit]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no length of time: 90, 15m, 12h or 7d") from None
+
+
+def text_from(argument: str | None, path: str | None, what: str) -> str:
+    """The text of `argument`, of the file `path`, or of stdin (`-`, or nothing named and stdin is no terminal)."""
+    if argument not in (None, "-") and path is not None:
+        raise click.UsageError(f"{what} was given twice: as an argument and with -f")
+    if argument is not None and argument != "-":
+        return argument
+    if path is not None and path != "-":
+        try:
+            with open(path, encoding="utf-8") as file:
+                return file.read()
+        except (OSError, UnicodeDecodeError) as refusal:
+            raise click.UsageError(f"cannot read {path}: {refusal}") from refusal
+    if argument is None and path is None and sys.stdin.isatty():
+        raise click.UsageError(f"{what} is missing: give it as an argument, with -f FILE, or on stdin")
+    return sys.stdin.read()

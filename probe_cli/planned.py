@@ -1,0 +1,27 @@
+"""The host server that a target starts for PROBE_LISTEN: `probe`, or one line that says why it cannot be.
+
+Run as a script, in a process of its own, by the Python of the target, which may have nothing that a server needs.
+"""
+
+import os
+import sys
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    # Neither this folder nor the job's own is where packages are to be found.
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", os.path.dirname(os.path.abspath(__file__)))]
+    try:
+        import click  # noqa: F401
+        import duckdb  # noqa: F401
+        import fastapi  # noqa: F401
+        import httpx  # noqa: F401
+        import uvicorn  # noqa: F401
+
+        from probe_cli.main import main
+    except ImportError as missing:
+        sys.exit(
+            f"no host server for PROBE_LISTEN: {missing} in {sys.prefix};"
+            " pip install probe-training there, or run `probe serve` from where it is installed"
+        )
+    main()

@@ -1,0 +1,8 @@
+"""What the user sees: tables that fit, files that other programs read, stacks with their source lines.
+
+Plain functions from data to text, standard library only, so that an answer costs no import before it shows.
+"""
+
+from .sheet import Sheet
+
+__all__ = ["Sheet"]

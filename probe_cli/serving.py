@@ -1,0 +1,111 @@
+"""Runs the web app as the host server: its sockets, who may reach them, and the end.
+
+The door to uvicorn. Runs in a process of its own beside the targets, never in one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import sys
+from threading import Thread
+from time import monotonic, sleep
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from probe_agent.activate.listen import ListenRefused, inherited, listening
+from probe_agent.errors import BadRequest
+
+from .client.connect import host_socket, listens, local_app, num_living
+from .session import remark
+
+if TYPE_CHECKING:
+    import uvicorn
+
+__all__ = ["serve"]
+
+#: A target that still reached us has said who it is by then.
+LAST_LOOK_S = 1.0
+
+
+def serve(listen: str | None, path: str | None, linger_s: float | None = None) -> int:
+    """Serve on the unix socket `path` (or the usual one) and, when `listen` is given, on TCP, until told to end.
+
+    With `linger_s`, until there has been no living target for so long.
+    """
+    import gc
+
+    import uvicorn
+
+    gc.set_threshold(700)  # unlike the short commands, this one lives long
+    again = dict(os.environ)
+    sockets = _sockets(listen, path)
+    app = local_app()
+    paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
+    # What it is reached by is said once it can be: the kernel queues connections from here on.
+    if listen:
+        remark(f"listening on http://{listen} (no authentication: every user of this host can use it)")
+    for name in paths:
+        remark(f"listening on unix:{name}")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end)  # uvicorn ends in good order, then raises the signal once more for us
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="auto", timeout_graceful_shutdown=3)
+    server = uvicorn.Server(config)
+    if linger_s is not None:
+        Thread(target=_end_when_idle, args=(server, linger_s), daemon=True).start()
+    try:
+        server.run(sockets=sockets)
+    finally:
+        for name, inode in paths.items():
+            if os.path.exists(name) and os.stat(name).st_ino == inode:
+                os.unlink(name)
+    if linger_s is not None:
+        sleep(LAST_LOOK_S)
+    if linger_s is not None and num_living():  # came while we were closing, and found us still there
+        os.execve(sys.executable, sys.orig_argv, again)
+    return 0
+
+
+def _sockets(listen: str | None, path: str | None) -> list[socket.socket]:
+    """Those to listen on; the first may have been bound for us by whoever started us."""
+    found = inherited()
+    try:
+        sockets = [found or listening(listen)] if listen else []
+        if path or not sockets or not listens(host_socket()):  # of several servers one has the usual socket
+            is_bound = found is not None and not listen
+            sockets.append(found if found and is_bound else listening("unix:" + (path or _usual())))
+    except ListenRefused as refusal:
+        raise BadRequest(refusal.message, refusal.hint) from None
+    return sockets
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(0)
+
+
+def _end_when_idle(server: uvicorn.Server, linger_s: float) -> None:
+    last = monotonic()
+    while monotonic() - last < linger_s:
+        sleep(max(0.2, linger_s / 20))
+        if num_living():
+            last = monotonic()
+    server.should_exit = True
+
+
+def _is_unix(listener: socket.socket) -> bool:
+    return listener.family == socket.AF_UNIX
+
+
+def _usual() -> str:
+    """Where the host server listens, in a folder that is ours alone."""
+    folder = os.path.dirname(host_socket())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise BadRequest(
+            f"{folder} is not a folder of ours alone (owner {found.st_uid}, mode {found.st_mode & 0o777:o})",
+            f"remove it, or: chmod 700 {folder}",
+        )
+    return host_socket()

@@ -1,0 +1,112 @@
+"""The arrows between the packages, and what may not be loaded."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probe_agent
+import probe_cli
+
+ROOT = Path(__file__).parents[2]
+RECORDER = ROOT / "probe_agent" / "recorder"
+HEAVY = {
+    "asyncio",
+    "duckdb",
+    "fastapi",
+    "httpx",
+    "nanoarrow",
+    "numpy",
+    "prompt_toolkit",
+    "pydantic",
+    "rich",
+    "torch",
+    "uvicorn",
+}
+
+
+def test_the_arrows_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_help_loads_no_heavy_module() -> None:
+    code = "import sys\nfrom probe_cli.main import run\nrun(['--help'])\nprint(*sys.modules, file=sys.stderr)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "Usage: probe" in done.stdout
+    assert set(done.stderr.split()) & HEAVY == set()
+
+
+def test_help_answers_in_a_fifth_of_a_second() -> None:
+    def once() -> float:
+        """CPU time, which a busy machine does not stretch as it does the wall clock: help waits for nothing."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([Path(sys.executable).with_name("probe"), "--help"], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert min(once() for _ in range(5)) < 0.2
+
+
+def test_the_agent_package_runs_nothing_when_imported() -> None:
+    code = "import sys\nbefore = set(sys.modules)\nimport probe_agent\nprint(*(set(sys.modules) - before))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert set(done.stdout.split()) == {"probe_agent", "probe_agent.recorder"}  # the latter for its version
+
+
+@pytest.mark.parametrize("path", sorted(RECORDER.rglob("*.py")), ids=lambda path: str(path.relative_to(RECORDER)))
+def test_the_recorder_imports_its_own_folder_and_the_standard_library(path: Path) -> None:
+    depth = len(path.relative_to(RECORDER).parts)
+
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            assert node.level <= depth, f"line {node.lineno} leaves the folder"
+        elif isinstance(node, ast.ImportFrom):
+            assert str(node.module).partition(".")[0] in sys.stdlib_module_names, f"line {node.lineno}"
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                assert alias.name.partition(".")[0] in sys.stdlib_module_names, f"line {node.lineno}"
+
+
+def modules() -> list[str]:
+    found = [
+        module.name
+        for package in (probe_agent, probe_cli)
+        for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    ]
+    return [name for name in found if ".activate.path" not in name]
+
+
+@pytest.mark.parametrize("name", modules())
+def test_what_a_module_promises_is_there(name: str) -> None:
+    module = importlib.import_module(name)
+
+    promised = getattr(module, "__all__", [])
+
+    assert [each for each in promised if not hasattr(module, each)] == []
+    assert len(set(promised)) == len(promised)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "probe_cli").rglob("*.py")), ids=lambda path: path.stem)
+def test_every_module_of_the_command_line_says_why_it_exists_and_what_it_offers(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+
+    assert ast.get_docstring(tree)
+    assert any(
+        isinstance(node, ast.Assign | ast.AnnAssign) and "__all__" in ast.unparse(node).split("=")[0]
+        for node in tree.body
+    )

@@ -1,0 +1,64 @@
+"""The console examples of the docs, run in their order against the demo training.
+
+In a ```console block a line that begins with `$ ` is a command, and what follows it is what it prints: each line
+must be there, in order. A command that shows no output has only to succeed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+pytestmark = pytest.mark.torch
+
+
+def examples(page: Path) -> list[tuple[str, list[str]]]:
+    """Every command of a page with the output shown for it."""
+    found: list[tuple[str, list[str]]] = []
+    for block in BLOCK.findall(page.read_text()):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            else:
+                found[-1][1].append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def environment() -> Iterator[dict[str, str]]:
+    """A shell's environment with $PID set to a demo training that has done 50 steps."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    command = [sys.executable, str(ROOT / "docs" / "demo" / "train_gpt.py"), "--steps", "1000000"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain) as training:
+        try:
+            assert training.stdout is not None
+            for line in training.stdout:
+                if line.startswith("step"):
+                    break
+            bin_folder = str(Path(sys.executable).parent)
+            yield plain | {"PID": str(training.pid), "PATH": f"{bin_folder}:{plain['PATH']}"}
+        finally:
+            training.kill()
+
+
+@pytest.mark.parametrize(("command", "shown"), examples(ROOT / "docs" / "quickstart.md"))
+def test_quickstart_example_prints_what_the_page_shows(
+    environment: dict[str, str], command: str, shown: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    printed = iter(done.stdout.splitlines())  # an iterator: `in` goes on where the last line was found
+    missing = [line for line in shown if line not in printed]
+    assert missing == [], done.stdout

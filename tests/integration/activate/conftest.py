@@ -1,0 +1,78 @@
+"""Starts programs as a user does who set PROBE, and says which processes became targets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from probe_agent import activate
+from probe_agent.recorder.ring import folder
+
+ACTIVATE = Path(activate.__file__).parent
+PATH_ENTRY = str(ACTIVATE / "path")
+FOLDER = Path(folder.user_folder("/dev/shm", os.getuid()))
+
+WAITS = """
+import os, sys
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def targets() -> dict[int, dict[str, object]]:
+    """What every target of this user says of itself, by PID."""
+    found = {}
+    for path in FOLDER.glob("*/target.json"):
+        try:
+            identity = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue  # somebody else's, detached meanwhile
+        found[identity["pid"]] = identity
+    return found
+
+
+def is_chosen(pid: int) -> bool:
+    """Whether a process that runs its first line is, or is about to be, a target: its folder comes before that line."""
+    return any(FOLDER.glob(f"{pid}-*"))
+
+
+def wait_for_target(pid: int, timeout_s: float = 30.0) -> dict[str, object]:
+    deadline = time.monotonic() + timeout_s
+    while pid not in (known := targets()):
+        assert time.monotonic() < deadline, f"{pid} did not become a target"
+        time.sleep(0.02)
+    return known[pid]
+
+
+@contextmanager
+def started(*command: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """The command with PROBE=1 and our sitecustomize in front, as `probe run` starts it."""
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PROBE": "1", "PYTHONPATH": PATH_ENTRY, **environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has no package at all."""
+    environment = tmp_path_factory.mktemp("bare")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    return environment / "bin" / "python"

@@ -1,0 +1,70 @@
+"""A small host server on TCP and one on a unix socket, and the console script to ask them with."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+SERVER = Path(__file__).with_name("small_server.py")
+
+Probe = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
+
+
+@contextmanager
+def small_server(address: str, events: Path) -> Iterator[str]:
+    """A server at `address`, ready; yields the address it got."""
+    command = [sys.executable, str(SERVER), address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(EVENTS=str(events))) as server:
+        try:
+            assert server.stdout is not None
+            said, got = server.stdout.readline().split()
+            assert said == "ready"
+            yield got
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the servers of a module write what clients did to them."""
+    file = tmp_path_factory.mktemp("events") / "events"
+    file.touch()
+    return file
+
+
+@pytest.fixture(scope="module")
+def tcp(events: Path) -> Iterator[str]:
+    """The address of a server on TCP."""
+    with small_server("127.0.0.1:0", events) as address:
+        yield address
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    """Runs `probe` to its end."""
+
+    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+        stdin = more.pop("stdin", "")
+        return subprocess.run(
+            ["probe", *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=environment(XDG_STATE_HOME=str(tmp_path), **more),
+        )
+
+    return run

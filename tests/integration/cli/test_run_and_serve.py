@@ -1,0 +1,124 @@
+"""Starting a job with the recorder in it, and the host server's sockets."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .conftest import Probe, environment
+
+
+def test_run_sets_the_environment_and_leaves_the_exit_code_alone(probe: Probe) -> None:
+    code = "import os, sys; print(os.environ['PROBE'], os.environ['PYTHONPATH'].endswith(':/mine')); sys.exit(7)"
+
+    done = probe("run", "--", sys.executable, "-c", code, PYTHONPATH="/mine")
+
+    assert (done.returncode, done.stdout) == (7, "1 True\n")
+
+
+def test_run_passes_the_commands_own_options_on(probe: Probe) -> None:
+    done = probe("run", "echo", "--help", "-t", "--timeout=3")
+
+    assert (done.returncode, done.stdout) == (0, "--help -t --timeout=3\n")
+
+
+def test_run_becomes_the_command_so_its_signals_are_its_own() -> None:
+    code = "import os; print(os.getpid(), flush=True); os.kill(os.getpid(), 15)"
+
+    with subprocess.Popen(
+        ["probe", "run", sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        out, _ = process.communicate(timeout=20)
+
+    assert int(out) == process.pid
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_run_of_a_missing_command_says_so(probe: Probe) -> None:
+    done = probe("run", "no-such-command")
+
+    assert done.returncode == 2
+    assert "cannot start 'no-such-command'" in done.stderr
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "0.0.0.0:8123", "[::]:8123", "192.0.2.1:8123", "8123"])
+def test_serve_refuses_every_address_that_is_not_loopback(address: str, probe: Probe, tmp_path: Path) -> None:
+    done = probe("serve", "--listen", address, "--unix", f"{tmp_path}/host.sock")
+
+    assert done.returncode == 2
+    assert "listen" in done.stderr or "TCP port" in done.stderr
+    assert not (tmp_path / "host.sock").exists()
+
+
+@contextmanager
+def serving(path: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        ["probe", "serve", "--unix", str(path), *more], stderr=subprocess.PIPE, text=True, env=environment()
+    ) as server:
+        try:
+            assert server.stderr is not None
+            for line in server.stderr:
+                if f"unix:{path}" in line:
+                    break
+            yield server
+        finally:
+            server.terminate()
+
+
+def test_the_host_server_answers_on_a_socket_for_us_alone(probe: Probe, tmp_path: Path) -> None:
+    path = tmp_path / "host.sock"
+
+    with serving(path) as server:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        done = probe(f"unix:{path}", "list", "--format", "json")
+        server.terminate()
+        code = server.wait(20)
+
+    assert mode == 0o600
+    assert done.returncode == 0, done.stderr
+    assert code == 0
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_the_host_server_answers_on_loopback_when_asked_to(host: str, probe: Probe, tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"{host}:{free.getsockname()[1]}"
+
+    with serving(tmp_path / "host.sock", "--listen", endpoint):
+        done = probe(endpoint, "list", "--format", "json")
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_second_server_does_not_take_the_socket_of_the_first(probe: Probe, tmp_path: Path) -> None:
+    path = tmp_path / "host.sock"
+
+    with serving(path):
+        done = probe("serve", "--unix", str(path))
+
+    assert done.returncode == 2
+    assert "already" in done.stderr
+
+
+def test_the_socket_of_a_killed_server_is_in_nobodys_way(probe: Probe, tmp_path: Path) -> None:
+    path = tmp_path / "host.sock"
+    with serving(path) as killed:
+        killed.kill()
+        killed.wait(20)
+    assert path.exists()
+
+    with serving(path):
+        done = probe(f"unix:{path}", "list", "--format", "json")
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,73 @@
+"""Jobs of two ranks on gloo, started by torchrun, each rank with its recorder in a folder of the test's own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from probe_agent.sql import Deadline, QueryEngine
+from probe_agent.target import TargetDirectory
+from probe_agent.wire import QueryRequest
+
+PROGRAM = Path(__file__).parents[2] / "targets" / "collectives.py"
+START_S = 90.0
+
+
+class Job:
+    """A running job; `rows` asks its targets, as a query on the same host would."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.process = process
+        self.directory = TargetDirectory((str(folder),))
+        self._engine = QueryEngine()
+
+    def done(self, rank: int) -> dict[str, Any]:
+        """What this rank has computed, once it has."""
+        path = self.folder / f"done-{rank}.json"
+        self.until(path.exists, START_S)
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def rows(self, sql: str, rank: int | None = None) -> list[list[Any]]:
+        targets = self.directory.choose(rank=rank)
+        answer = json.loads(self._engine.json(targets, QueryRequest(sql), Deadline(30.0)).body)
+        rows: list[list[Any]] = answer["rows"]
+        return rows
+
+    def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> Any:
+        """What `condition` is once it is true."""
+        deadline = monotonic() + timeout_s
+        while not (found := condition()):
+            assert monotonic() < deadline, f"not within {timeout_s} s"
+            assert self.process.poll() is None, (self.folder / "output").read_text()
+            sleep(0.05)
+        return found
+
+
+@contextmanager
+def start_job(folder: Path, what: str) -> Iterator[Job]:
+    """`what` of targets/collectives.py on two ranks; ended when the block is left."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-endpoint=localhost:0"]
+    command += ["--rdzv-backend=c10d", str(PROGRAM), str(folder), what]
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            yield Job(folder, process)
+        finally:
+            (folder / "stop").touch()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait(30)

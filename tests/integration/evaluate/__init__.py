@@ -1,0 +1,1 @@
+"""Eval, stacks and completion against real processes that serve the control socket."""

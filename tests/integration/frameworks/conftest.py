@@ -1,0 +1,77 @@
+"""Programs of targets/frameworks.py, one process a framework (two ranks where it is distributed), each asked once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.distributed.conftest import Job
+
+PROGRAM = Path(__file__).parents[2] / "targets" / "frameworks.py"
+LAUNCH = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d")
+
+
+@contextmanager
+def start(folder: Path, kind: str) -> Iterator[Job]:
+    launch = LAUNCH if kind == "distributed" else ()
+    environ = {**os.environ, "PROBE_TRACE_EVERY": "2", "PROBE_TRACE_DEEP_EVERY": "2", "PROBE_TRACE_BUDGET": "0"}
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *launch, str(PROGRAM), str(folder), kind], stdout=output, stderr=output, env=environ
+        )
+        try:
+            yield Job(folder, process)
+        finally:
+            (folder / "stop").touch()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait(30)
+
+
+class Trained:
+    """One training under the recorder: what it told of itself, and the rows that were recorded meanwhile."""
+
+    def __init__(self, job: Job, rank: int, told: dict[str, Any]) -> None:
+        self.job = job
+        self.rank = rank
+        self.told = told
+        self.num_steps: int = told["num_steps"]
+        self._when = f"epoch(ts) BETWEEN {told['began']} AND {told['ended']}"
+
+    def rows(self, table: str, columns: str = "*", where: str = "true") -> list[list[Any]]:
+        return self.job.rows(f"SELECT {columns} FROM {table} WHERE {self._when} AND {where} ORDER BY ts", self.rank)
+
+    def errors(self) -> list[list[Any]]:
+        return self.job.rows("SELECT source, message, traceback FROM probe.errors", self.rank)
+
+
+@pytest.fixture(scope="package")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Trained]]:
+    """`trained("accelerate", "accelerate")`: the process of that kind is started the first time."""
+    pytest.importorskip("torch")
+    running: dict[str, tuple[Any, Job]] = {}
+
+    def of(kind: str, name: str, rank: int = 0) -> Trained:
+        if kind not in running:
+            if kind in ("transformers", "lightning", "accelerate") and find_spec(kind) is None:
+                pytest.skip(f"{kind} is not installed (extra `frameworks`)")
+            context = start(tmp_path_factory.mktemp(kind), kind)
+            running[kind] = (context, context.__enter__())
+        job = running[kind][1]
+        found = Trained(job, rank, job.done(rank)[name])
+        job.until(lambda: len(found.rows("python.steps", "step")) >= found.num_steps - 1)
+        return found
+
+    yield of
+    for context, _ in running.values():
+        context.__exit__(None, None, None)

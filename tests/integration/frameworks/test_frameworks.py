@@ -1,0 +1,103 @@
+"""Steps, phases and losses of real trainings in every framework, and trainings that end with the same bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from .conftest import Trained
+
+pytestmark = pytest.mark.torch
+
+SINGLE = [
+    ("transformers", "transformers", 2),
+    ("accelerate", "accelerate", 2),
+    ("lightning", "lightning", 2),
+    ("compiled", "compiled_model", 1),
+    ("compiled", "compiled_blocks", 1),
+    ("compiled", "compiled_step", 1),
+]
+DISTRIBUTED = [
+    ("distributed", "ddp", 1),
+    ("distributed", "ddp_accumulating", 2),
+    ("distributed", "fsdp2", 1),
+]
+EACH = pytest.mark.parametrize(
+    ("kind", "name", "micro_batches", "rank"),
+    [(*one, 0) for one in SINGLE] + [(*one, rank) for one in DISTRIBUTED for rank in (0, 1)],
+    ids=lambda value: str(value),
+)
+PHASES = "data_wait, coalesce(forward, 0), coalesce(backward, 0), optimizer, other"
+
+
+@EACH
+def test_one_row_a_step_whose_phases_add_up(
+    trained: Callable[..., Trained], kind: str, name: str, micro_batches: int, rank: int
+) -> None:
+    training = trained(kind, name, rank)
+
+    rows = training.rows("python.steps", f"step, micro_batches, sampled, duration, {PHASES}")
+
+    # The step in which the recorder was started has no row; a later training of the process continues the numbers.
+    numbers = [row[0] for row in rows]
+    assert training.num_steps - 1 <= len(rows) <= training.num_steps
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert [row[2] for row in rows] == [number % 2 == 0 for number in numbers]
+    whole = rows[1:]
+    assert {row[1] for row in whole} == {micro_batches}
+    assert sum(row[3] for row in whole) <= training.told["ended"] - training.told["began"]
+    for row in rows:
+        assert sum(row[4:]) == pytest.approx(row[3], rel=0.02)
+        assert min(row[4:]) >= 0
+
+
+@EACH
+def test_losses_are_those_of_the_training(
+    trained: Callable[..., Trained], kind: str, name: str, micro_batches: int, rank: int
+) -> None:
+    training = trained(kind, name, rank)
+
+    seen = [row[0] for row in training.rows("python.steps", "loss", "loss IS NOT NULL")]
+
+    # Accumulating frameworks divide the loss before backward; what is divided by 2 keeps every bit.
+    of_training = [loss / by for loss in training.told["losses"] for by in (1, 2)]
+    assert len(seen) >= training.num_steps // 2
+    assert set(seen) <= set(of_training)
+
+
+@EACH
+def test_the_modules_of_sampled_steps_are_seen(
+    trained: Callable[..., Trained], kind: str, name: str, micro_batches: int, rank: int
+) -> None:
+    training = trained(kind, name, rank)
+    inside = {
+        "transformers": "LlamaForCausalLM.model.layers.0.mlp.up_proj",
+        "accelerate": "Sequential.2.inner",
+        "lightning": "Sequential.2.inner",
+        "compiled_model": "OptimizedModule",
+        "compiled_blocks": "Sequential%.1",  # no hook is called for what is compiled in place
+        "compiled_step": "Sequential%.2.inner",
+        "ddp": "DistributedDataParallel.module.2.inner",
+        "ddp_accumulating": "DistributedDataParallel#2.module.2.inner",
+        "fsdp2": "FSDPSequential.2.inner",
+    }[name]
+
+    rows = training.rows("python.torch_trace", "step, compiled", f"module LIKE '{inside}' AND stage = 'forward'")
+
+    sampled = training.rows("python.steps", "step", "sampled")
+    ended = {row[0] for row in sampled}
+    assert ended <= {row[0] for row in rows}  # evaluation after the last step may be in there too
+    assert {row[1] for row in rows} == {name == "compiled_model"}
+
+
+@EACH
+def test_the_training_is_the_same_bit_for_bit_and_compiles_the_same(
+    trained: Callable[..., Trained], kind: str, name: str, micro_batches: int, rank: int
+) -> None:
+    training = trained(kind, name, rank)
+
+    assert training.told["digests"][0] == training.told["digests"][1]
+    assert training.told["counters"][0] == training.told["counters"][1]
+    assert set(training.told["warnings"][1]) <= set(training.told["warnings"][0])
+    assert training.errors() == []

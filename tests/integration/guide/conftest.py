@@ -1,0 +1,111 @@
+"""A training for the guide's commands: both scripts, named by PID and through a host server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+TARGETS = Path(__file__).parents[2] / "targets"
+BIN = Path(sys.executable).parent
+
+Shell = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
+
+
+@contextmanager
+def training(script: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """One of the guide's scripts, past its fifth step; killed at the end if it has not ended."""
+    with subprocess.Popen(
+        [sys.executable, str(TARGETS / script), *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env=environment(),
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def host_server(folder: Path) -> Iterator[str]:
+    """`probe serve` on a free port of this machine; the endpoint to reach it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["probe", "serve", "--listen", endpoint, "--unix", str(folder / "host.sock")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as server:
+        try:
+            assert server.stderr is not None
+            for line in server.stderr:
+                if endpoint in line:
+                    break
+            yield endpoint
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("guide_globals.py", "pid"),
+        ("guide_locals.py", "pid"),
+        ("guide_globals.py", "host:port"),
+        ("guide_locals.py", "host:port"),
+    ],
+    ids=lambda param: "-".join(param),
+)
+def endpoint(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
+    """What the guide calls $ENDPOINT."""
+    script, kind = request.param
+    with training(script, folder, "--pause", "0.01") as process:
+        if kind == "pid":
+            yield str(process.pid)
+            return
+        command = ["probe", str(process.pid), "inject"]
+        subprocess.run(command, env=environment(), check=True, capture_output=True)
+        with host_server(folder) as address:
+            others = httpx.get(f"http://{address}/v1/health").json()["targets"] - 1
+            if others:
+                pytest.skip(f"{others} other targets run on this host, so host:port alone means none of them")
+            yield address
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of the training."""
+    return tmp_path_factory.mktemp("training")
+
+
+@pytest.fixture
+def shell(endpoint: str) -> Shell:
+    """Runs a line of the guide, as written, with $ENDPOINT set; it must succeed."""
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["bash", "-c", line],
+            env=environment(ENDPOINT=endpoint),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        return done
+
+    return run

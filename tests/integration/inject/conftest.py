@@ -1,0 +1,143 @@
+"""Real processes to attach to, and the way to detach again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from probe_agent import inject
+
+SITUATIONS = Path(__file__).with_name("situations.py")
+LEFT_NOTHING = {"modules": [], "meta_path": 0, "main": [], "switch_interval": 0}
+
+
+def installed_pythons() -> list[str]:
+    """One interpreter a version and build: those of pyenv, the system's, and our own."""
+    found = sorted((Path.home() / ".pyenv/versions").glob("3.*/bin/python"), key=lambda path: path.parts[-3])
+    wanted = [str(path) for path in found if (3, 9) <= tuple(map(int, path.parts[-3].split(".")[:2])) <= (3, 13)]
+    system = [path for path in ("/usr/bin/python3",) if os.access(path, os.X_OK)]
+    return [*wanted, *system] or [sys.executable]
+
+
+@dataclass
+class Target:
+    """A running program of situations.py."""
+
+    process: subprocess.Popen[str]
+    stop: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def finish(self, timeout_s: float = 30.0) -> dict[str, Any]:
+        """What came of it: `result`, `took`, `left`. It must have ended by itself."""
+        self.stop.touch()
+        output, _ = self.process.communicate(timeout=timeout_s)
+        assert self.process.returncode == 0, self.process.returncode
+        answer: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return answer
+
+
+@contextmanager
+def situation(
+    name: str,
+    folder: Path,
+    *,
+    seconds: float = 2.0,
+    python: str = sys.executable,
+    prefix: tuple[str, ...] = (),
+    **how: Any,
+) -> Iterator[Target]:
+    """A program that is ready; killed at the end if it has not ended."""
+    stop = folder / f"stop-{name}-{monotonic()}"
+    command = [*prefix, python, str(SITUATIONS), name, str(stop), str(seconds)]
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    said = folder / f"{stop.name}.stderr"
+    streams = {"stdout": subprocess.PIPE, "stderr": said.open("w"), "text": True, "env": plain}
+    with streams["stderr"], subprocess.Popen(command, **{**streams, **how}) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield Target(process, stop)
+        finally:
+            process.kill()
+    assert said.read_text() == "", "the target's stderr is for the target"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
+    """Starts programs by name; all are killed at the end."""
+    from contextlib import ExitStack
+
+    with ExitStack() as stack:
+        yield lambda name, **how: stack.enter_context(situation(name, tmp_path, **how))
+
+
+def ask(folder: Path, operation: str, pid: int | None = None) -> dict[str, Any]:
+    """The last line of the recorder's answer; process `pid` is helped to the GIL if it is silent."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(10)
+        connection.connect(str(folder / "control.sock"))
+        connection.sendall(json.dumps({"op": operation}).encode() + b"\n")
+        if pid is not None and not select([connection], [], [], 0.1)[0]:
+            inject.wake(pid)
+        answer: dict[str, Any] = json.loads(connection.makefile("rb").read().splitlines()[-1])
+        return answer
+
+
+def detach(attached: inject.Attached) -> None:
+    """Take the recorder out again."""
+    folder = attached.folder
+    if not folder.is_dir():
+        folder = Path(f"/proc/{attached.pid}/root{folder}")
+    assert ask(folder, "detach", attached.pid) == {"done": True}
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait for a condition, with a deadline."""
+    deadline = monotonic() + timeout_s
+    while not condition():
+        assert monotonic() < deadline, f"not within {timeout_s} s"
+        sleep(0.005)
+
+
+def state(pid: int) -> str:
+    """The kernel's letter for what a process does."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def is_asleep(pid: int) -> bool:
+    return state(pid) == "S"
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Run `work` in a forked child of ours, which ends with it: 0, or 1 when it raised. Returns its PID."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        work()
+        code = 0
+    except Exception:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(code)  # the rest of pytest is not for this child

@@ -1,0 +1,94 @@
+"""Small pieces of Python to attach to, in surroundings of every kind, and what a refusal must say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from probe_agent import inject
+from probe_agent.errors import AttachRefused
+
+FOREVER = "\nprint('ready', flush=True)\nwhile True: sum(range(100))"
+#: Open to every user, which our own may not be.
+SYSTEM_PYTHON = "/usr/bin/python3"
+NOBODY = 65534
+
+
+@contextmanager
+def program(
+    code: str, *, python: str = sys.executable, before: Sequence[str] = (), **how: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """A piece of Python that has said `ready`. Killed in the end; it must not have written to its standard error."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    how = {"env": plain, "stdout": subprocess.PIPE, "text": True, **how}
+    with (
+        TemporaryFile("w+") as said,
+        subprocess.Popen([*before, python, "-c", code], stderr=said, **how) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            said.seek(0)
+            assert line == "ready\n", said.read()
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+        said.seek(0)
+        assert said.read() == "", "the target's stderr is for the target"
+
+
+def child_of(process: subprocess.Popen[str]) -> int:
+    """The one child of a process: what runs behind `unshare --fork`."""
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
+@contextmanager
+def refused(pid: int, cause: str, remedy: str) -> Iterator[None]:
+    """Attaching to `pid` is refused with these words, and `examine` says the same."""
+    yield
+    began = monotonic()
+    with pytest.raises(AttachRefused) as caught:
+        inject.attach(pid)
+    took_s = monotonic() - began
+    failed = [check for check in inject.examine(pid) if not check.ok]
+    assert cause in caught.value.message
+    assert remedy in caught.value.hint
+    assert took_s < 2.0
+    assert cause in failed[0].saw
+    assert remedy in failed[0].remedy
+
+
+def unshare(*kinds: str) -> tuple[str, ...]:
+    """A command in front of a program, for namespaces of its own; the test is skipped where that is forbidden."""
+    command = ("unshare", *kinds)
+    if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine lets us make no namespaces")
+    return command
+
+
+def with_mounts(script: str) -> tuple[str, ...]:
+    """A command in front of a program that first changes the mounts that it sees."""
+    return (*unshare("--mount"), "sh", "-c", f'{script} && exec "$@"', "sh")
+
+
+def needs_root() -> None:
+    if os.getuid() != 0 or not os.access(SYSTEM_PYTHON, os.X_OK):
+        pytest.skip("needs root, and a Python that other users can run")
+
+
+def become_nobody() -> None:
+    """This process gives up all rights."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)

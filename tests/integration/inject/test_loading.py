@@ -1,0 +1,134 @@
+"""How the recorder's code gets into a target: ready to run where it can be, as sources where it cannot."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from probe_agent import inject
+from probe_agent.errors import AttachRefused
+from probe_agent.inject import carried
+from probe_agent.inject.process import Process
+
+from .conftest import detach, installed_pythons
+
+RECORDER = Path(inject.__file__).parent.parent / "recorder"
+#: Counts what of ours is compiled in it until its standard input ends.
+COUNTS = """
+import sys
+names = set()
+def note(event, args):
+    if event == "compile" and str(args[1]).startswith("<probe>"): names.add(args[1])
+sys.addaudithook(note)
+print("ready", flush=True)
+import select
+while not select.select([sys.stdin], [], [], 0)[0]: sum(range(100))
+print(len(names))
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "probe"
+
+
+@pytest.fixture
+def num_compiled(cache: Path) -> Iterator[Callable[..., int]]:
+    """How many modules of ours a program compiles that is attached to and detached from."""
+    started: list[subprocess.Popen[str]] = []
+
+    def attach_and_count(*command: str, **environment: str) -> int:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        process = subprocess.Popen([*command, "-c", COUNTS], env={**os.environ, **environment}, **pipes)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        detach(inject.attach(process.pid))
+        return int(process.communicate("\n", timeout=30)[0])
+
+    yield attach_and_count
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    "python", installed_pythons(), ids=lambda path: path.split("/")[-3] + "/" + path.split("/")[-1]
+)
+def test_nothing_is_compiled_in_a_target(num_compiled: Callable[..., int], python: str) -> None:
+    assert num_compiled(python) == 0
+
+
+def other_python() -> str:
+    """A Python of another version than ours."""
+    ours = "/{}.{}.".format(*sys.version_info[:2])
+    others = [python for python in installed_pythons() if "versions" in python and ours not in python]
+    if not others:
+        pytest.skip("there is no Python of another version here")
+    return os.path.realpath(others[-1])
+
+
+def test_a_program_of_another_name_is_not_started_to_compile_for_it(
+    num_compiled: Callable[..., int], tmp_path: Path
+) -> None:
+    python = other_python()
+    shutil.copy(python, tmp_path / "trainer")
+
+    number = num_compiled(str(tmp_path / "trainer"), PYTHONHOME=str(Path(python).parents[1]))
+
+    assert number == len(list(RECORDER.rglob("*.py")))
+
+
+def test_code_is_kept_for_the_next_attach_unless_others_could_have_changed_it(cache: Path) -> None:
+    process = Process(os.getpid())
+    packed = carried.pack(process, RECORDER)
+    (file,) = cache.iterdir()
+    kept = file.read_bytes()
+
+    file.write_bytes(kept[:-1] + b"?")
+    assert carried.pack(process, RECORDER) == packed
+    assert file.read_bytes() == kept
+
+    file.write_bytes(b"?")
+    file.chmod(0o622)
+    assert carried.pack(process, RECORDER) == packed
+    assert file.read_bytes() == kept
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    began = file.stat().st_mtime_ns
+    assert carried.pack(process, RECORDER) == packed
+    assert file.stat().st_mtime_ns == began
+    assert list(cache.iterdir()) == [file]
+
+
+def test_an_attach_needs_no_cache_folder(num_compiled: Callable[..., int], cache: Path) -> None:
+    cache.parent.write_text("a file is in the way")
+
+    assert num_compiled(sys.executable) == 0
+
+
+def test_a_failure_while_loading_shows_the_line_of_the_source(cache: Path, tmp_path: Path) -> None:
+    recorder = tmp_path / "recorder"
+    shutil.copytree(RECORDER, recorder, ignore=shutil.ignore_patterns("__pycache__"))
+    boot = recorder / "boot.py"
+    boot.write_text(boot.read_text() + "\nhere_it_fails = 1 / 0\n")
+    code = "print('ready', flush=True)\nwhile True: sum(range(100))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            with pytest.raises(AttachRefused) as refused:
+                inject.attach(process.pid, recorder=recorder)
+            assert process.poll() is None
+        finally:
+            process.kill()
+
+    assert re.search(r"<probe>/_probe_recorder.boot.*\n +here_it_fails = 1 / 0", refused.value.hint)

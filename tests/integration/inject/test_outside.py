@@ -1,0 +1,72 @@
+"""Stacks read from outside, in every installed Python; who holds the GIL is told, and nobody when it is free."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from probe_agent.errors import NoAnswer
+from probe_agent.inject import read_stacks
+
+from .conftest import installed_pythons, until
+
+PROGRAM = Path(__file__).parents[2] / "targets" / "held_gil.py"
+
+
+@contextmanager
+def job(python: str, call: str) -> Iterator[subprocess.Popen[str]]:
+    """One that holds its GIL, or is about to."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    command = [python, str(PROGRAM), call, "now"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=plain) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def holders(pid: int) -> list[tuple[str | None, str]]:
+    """Each thread that holds the GIL, and its innermost function of held_gil.py."""
+    return [
+        (thread.thread, next(frame.func for frame in thread.frames if frame.file == str(PROGRAM)))
+        for thread in read_stacks(pid)
+        if thread.holds_gil
+    ]
+
+
+@pytest.mark.parametrize("python", installed_pythons())
+def test_every_installed_python_tells_who_holds_its_gil(python: str) -> None:
+    with job(python, "regex") as by_main, job(python, "thread") as by_other:
+        until(lambda: holders(by_main.pid) == [("MainThread", "regex")])
+        until(lambda: holders(by_other.pid) == [("holder", "hold")])
+
+        (alone,), (main, other) = read_stacks(by_main.pid), read_stacks(by_other.pid)
+        by_other.send_signal(signal.SIGUSR1)
+        until(lambda: holders(by_other.pid) == [])
+        output, errors = by_other.communicate("enough\n", timeout=10)
+
+    assert (alone.is_main, alone.tid) == (main.is_main, main.tid - by_other.pid + by_main.pid) == (True, by_main.pid)
+    assert [frame.func for frame in alone.frames][-2:] == ["regex", "<module>"]
+    assert [frame.depth for frame in alone.frames] == list(range(len(alone.frames)))
+    assert not other.is_main
+    assert (output, errors) == ("1\n", ""), "it does not notice that it is read"
+
+
+def test_what_is_not_python_has_no_stacks_and_is_told_so() -> None:
+    with subprocess.Popen(["sleep", "30"]) as process:
+        try:
+            with pytest.raises(NoAnswer, match="cannot be read from outside: py-spy says: ") as refused:
+                read_stacks(process.pid)
+        finally:
+            process.kill()
+
+    assert f"probe doctor {process.pid}" in refused.value.hint

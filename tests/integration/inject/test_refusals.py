@@ -1,0 +1,215 @@
+"""What cannot be attached to is refused within two seconds, with cause and remedy, and stays as it was."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from probe_agent import inject
+from probe_agent.errors import AttachRefused
+
+from .conftest import Target, detach, in_child, situation, state, until
+
+
+@contextmanager
+def refused(pid: int, cause: str, remedy: str) -> Iterator[None]:
+    """Attaching to `pid` is refused with these words, and `examine` says the same."""
+    yield
+    began = monotonic()
+    with pytest.raises(AttachRefused) as caught:
+        inject.attach(pid)
+    took_s = monotonic() - began
+    failed = [check for check in inject.examine(pid) if not check.ok]
+    assert cause in caught.value.message
+    assert remedy in caught.value.hint
+    assert took_s < 2.0
+    assert cause in failed[0].saw
+    assert remedy in failed[0].remedy
+
+
+@pytest.mark.situation("no such process", "refused")
+def test_a_process_that_does_not_exist() -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+
+    with refused(gone.pid, "no such process", "probe list"):
+        pass
+
+
+@pytest.mark.situation("the number of a thread", "refused; its process is named")
+def test_a_thread_that_is_no_process(start: Callable[..., Target]) -> None:
+    target = start("without_gil", seconds=2.0)
+    thread = next(int(tid) for tid in os.listdir(f"/proc/{target.pid}/task") if int(tid) != target.pid)
+
+    with refused(thread, f"a thread of process {target.pid}", f"probe {target.pid} inject"):
+        pass
+
+
+@pytest.mark.situation("not Python", "refused")
+def test_a_program_that_is_not_python() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        until(lambda: Path(f"/proc/{other.pid}/comm").read_text() == "sleep\n")
+
+        with refused(other.pid, "it is not Python", "probe list"):
+            pass
+
+        assert other.poll() is None
+        other.kill()
+
+
+@pytest.mark.situation("a zombie", "refused")
+def test_a_zombie() -> None:
+    child = subprocess.Popen(["true"])
+    until(lambda: state(child.pid) == "Z")
+
+    with refused(child.pid, "Z (zombie)", "it has ended"):
+        pass
+
+    assert child.wait() == 0
+
+
+@pytest.mark.situation("stopped by SIGSTOP", "refused, and still stopped; works after SIGCONT")
+def test_a_stopped_process_stays_stopped(start: Callable[..., Target]) -> None:
+    target = start("spin")
+    os.kill(target.pid, signal.SIGSTOP)
+    until(lambda: state(target.pid) == "T")
+
+    with refused(target.pid, "T (stopped)", f"kill -CONT {target.pid}"):
+        pass
+
+    assert state(target.pid) == "T"
+    os.kill(target.pid, signal.SIGCONT)
+    detach(inject.attach(target.pid))
+    assert target.finish()["result"]
+
+
+@pytest.mark.situation("traced by another process", "refused; the tracer is named")
+def test_a_process_that_a_debugger_traces(start: Callable[..., Target]) -> None:
+    target = start("spin")
+    debugger = in_child(lambda: (trace(target.pid), signal.pause()))
+    until(lambda: f"TracerPid:\t{debugger}" in Path(f"/proc/{target.pid}/status").read_text())
+
+    with refused(target.pid, f"process {debugger} traces it", "end that debugger"):
+        pass
+
+    os.kill(debugger, signal.SIGKILL)
+    os.waitpid(debugger, 0)
+    assert target.finish()["result"]
+
+
+def trace(pid: int) -> None:
+    """PTRACE_SEIZE: what strace begins with."""
+    assert ctypes.CDLL(None).ptrace(0x4206, pid, None, None) == 0
+
+
+@pytest.mark.situation("another user's, without CAP_SYS_PTRACE", "refused")
+def test_another_users_process_without_the_capability(start: Callable[..., Target], tmp_path: Path) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become somebody else")
+    target = start("spin")
+
+    def as_nobody() -> None:
+        os.setgid(65534)
+        os.setuid(65534)
+        with refused(target.pid, "it belongs to uid 0, we are uid 65534", "CAP_SYS_PTRACE"):
+            pass
+
+    _, status = os.waitpid(in_child(as_nobody), 0)
+
+    assert status == 0
+    assert target.finish()["result"]
+
+
+@pytest.mark.situation("made itself unreadable (PR_SET_DUMPABLE)", "refused")
+def test_a_process_that_closed_itself_to_its_own_user(tmp_path: Path) -> None:
+    if os.getuid() != 0 or not os.access("/usr/bin/python3", os.X_OK):
+        pytest.skip("needs root, to become a user without rights")
+    code = "import ctypes, time; ctypes.CDLL(None).prctl(4, 0); print('ready', flush=True); time.sleep(60)"
+    command = ["/usr/bin/python3", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, user=65534, group=65534) as closed:
+        assert closed.stdout is not None
+        assert closed.stdout.readline() == b"ready\n"
+
+        def as_nobody() -> None:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+            with refused(closed.pid, "PR_SET_DUMPABLE", "run as root"):
+                pass
+
+        _, status = os.waitpid(in_child(as_nobody), 0)
+        closed.kill()
+
+    assert status == 0
+
+
+@pytest.mark.situation("it ends during the attach", "refused")
+def test_a_process_that_ends_while_it_is_looked_at(start: Callable[..., Target]) -> None:
+    answers = set()
+
+    for _ in range(10):
+        with subprocess.Popen([sys.executable, "-c", "print('ready', flush=True)"], stdout=subprocess.PIPE) as ending:
+            assert ending.stdout is not None
+            ending.stdout.readline()
+            try:
+                inject.attach(ending.pid)
+            except AttachRefused as refusal:
+                answers.add(refusal.hint)
+
+    assert answers
+
+
+def unshare(*kinds: str) -> tuple[str, ...]:
+    """A command in front of a program, for namespaces of its own; the test is skipped where that is forbidden."""
+    command = ("unshare", *kinds)
+    if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
+        pytest.skip("this machine lets us make no namespaces")
+    return command
+
+
+@pytest.mark.situation("mount, PID and network namespaces of its own (a container)", "works")
+def test_a_container_with_its_own_mounts_processes_and_network_works(tmp_path: Path) -> None:
+    prefix = (
+        *unshare("--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"),
+        *("sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh"),
+    )
+    with situation("spin", tmp_path, prefix=prefix) as outer:
+        children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children")
+        pid = int(children.read_text().split()[0])
+
+        seen = {check.name: check for check in inject.examine(pid)}
+        attached = inject.attach(pid)
+        is_outside = attached.folder.exists()
+        detach(attached)
+
+    assert attached.hello["pid"] == 1
+    assert attached.hello["host_pid"] == pid
+    assert not is_outside
+    assert all(check.ok for check in seen.values())
+    assert "mnt, pid, net" in seen["namespaces"].saw
+    assert "it calls itself 1" in seen["namespaces"].saw
+
+
+@pytest.mark.situation("no writable /dev/shm and /tmp", "refused")
+def test_a_target_without_a_writable_folder(tmp_path: Path) -> None:
+    # /tmp stays what it is, but for writing: the checkout may lie in it.
+    read_only = 'for at in /dev/shm /tmp; do mount --bind $at $at && mount -o remount,bind,ro $at; done; exec "$@"'
+    prefix = (
+        *unshare("--mount", "--fork", "--kill-child"),
+        *("sh", "-c", read_only, "sh"),
+    )
+    with situation("sleep", tmp_path, prefix=prefix, seconds=30.0) as outer:
+        pid = int(Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()[0])
+
+        with refused(pid, "/dev/shm: not writable", "--shm-size"):
+            pass

@@ -1,0 +1,71 @@
+"""A wait that an attach interrupts ends as it would have: its result, after its full time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from probe_agent import inject
+
+from .conftest import LEFT_NOTHING, Target, detach, installed_pythons, is_asleep, until
+
+#: What each wait of situations.py returns.
+WAITS = {
+    "sleep": None,
+    "lock": False,
+    "recv": "word" * 9,
+    "recv_timeout": "timed out",
+    "read": "word" * 9,
+    "waitpid": 3,
+    "select": [0, 0, 0],
+    "poll": [],
+    "epoll": [],
+    "epoll_in_c": 1,
+    "nanosleep_in_c": 0,
+}
+SECONDS = 4.0
+
+
+@pytest.mark.situation(
+    "its main thread waits: sleep, lock, recv, read, waitpid, select, poll, epoll, futex with a timeout",
+    "attached at once; the wait has its own result and its full length",
+)
+def test_every_wait_returns_its_own_result_after_its_full_time(start: Callable[..., Target]) -> None:
+    targets = {name: start(name, seconds=SECONDS) for name in WAITS}
+
+    ways = {}
+    for name, target in targets.items():
+        until(lambda target=target: is_asleep(target.pid))
+        attached = inject.attach(target.pid)
+        ways[name] = attached.how
+        detach(attached)
+    ends = {name: target.finish() for name, target in targets.items()}
+
+    assert {name: end["result"] for name, end in ends.items()} == WAITS
+    assert {name: end["left"] for name, end in ends.items()} == dict.fromkeys(WAITS, LEFT_NOTHING)
+    assert set(ways.values()) == {"quiet thread"}
+    for name, end in ends.items():
+        # A child that writes after SECONDS needs time to begin, too.
+        assert SECONDS - 0.01 <= end["took"] < SECONDS + 2.5, name
+    assert ends["nanosleep_in_c"]["took"] < SECONDS + 0.3
+    assert ends["poll"]["took"] < SECONDS + 0.3
+
+
+@pytest.mark.situation("CPython 3.9 to 3.13, static and shared, at work and asleep", "works")
+@pytest.mark.parametrize("python", installed_pythons())
+def test_attaches_to_every_installed_python_at_work_and_asleep(start: Callable[..., Target], python: str) -> None:
+    at_work, asleep = start("spin", python=python), start("sleep", python=python, seconds=3.0)
+    until(lambda: is_asleep(asleep.pid))
+
+    ways = []
+    for target in (asleep, at_work):
+        for _ in range(2):
+            attached = inject.attach(target.pid)
+            ways.append(attached.how)
+            detach(attached)
+    worked, slept = at_work.finish(), asleep.finish()
+
+    assert ways == ["quiet thread"] * 2 + ["pending call"] * 2
+    assert worked["left"] == slept["left"] == LEFT_NOTHING
+    assert 2.99 < slept["took"] < 3.5

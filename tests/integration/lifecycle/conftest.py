@@ -1,0 +1,78 @@
+"""The training that looks at itself, as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from inject.conftest import start
+
+from probe_cli.main import run
+
+__all__ = ["start"]
+
+PROGRAM = Path(__file__).parents[2] / "targets/lifecycle_training.py"
+
+
+class Training:
+    """A running `lifecycle_training.py`."""
+
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self.process = process
+        self.pid = process.pid
+        self.folder = folder
+
+    @property
+    def num_steps(self) -> int:
+        """Steps so far, as far as they have been written out."""
+        return (self.folder / "losses0").read_text().count("\n")
+
+    def finish(self) -> dict[str, Any]:
+        """Tell it to stop; what it says of itself. It must have ended well."""
+        (self.folder / "stop").touch()
+        output, _ = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0
+        said: dict[str, Any] = json.loads(output.splitlines()[-1])
+        return said
+
+
+@contextmanager
+def training(kind: str, folder: Path, steps: int = 0, **environ: str) -> Iterator[Training]:
+    """A training past its fifth step; killed at the end if it has not ended."""
+    folder.mkdir(exist_ok=True)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    with subprocess.Popen(
+        [sys.executable, str(PROGRAM), kind, str(folder), str(steps)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**plain, **environ},
+    ) as process:
+        try:
+            yield Training(process, folder)
+        finally:
+            process.kill()
+
+
+def wait_until_ready(one: Training) -> None:
+    assert one.process.stdout is not None
+    assert one.process.stdout.readline() == "ready\n"
+
+
+@pytest.fixture
+def probe(capfd: pytest.CaptureFixture[str]) -> Any:
+    """Runs a command line; its exit code, what it printed, what it remarked."""
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = run([str(argument) for argument in arguments])
+        said = capfd.readouterr()
+        return code, said.out, said.err
+
+    return call

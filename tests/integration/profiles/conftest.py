@@ -1,0 +1,107 @@
+"""A training that does what it is told, and `probe` to profile it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.conftest import environment
+
+SCRIPT = Path(__file__).parents[2] / "targets" / "profiled_training.py"
+pytest.importorskip("torch")
+
+
+class Training:
+    """One such process, ready."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = str(self.process.pid)
+        assert self.hear() == "ready"
+
+    def hear(self) -> str:
+        """The next line it says."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def tell(self, command: str) -> str:
+        """What it says to a command."""
+        self.send(command)
+        return self.hear()
+
+    def send(self, command: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+
+    def probe(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """`probe PID …` to its end."""
+        return run_probe(self.pid, *arguments, code=code)
+
+    def rows(self, *arguments: str) -> list[dict[str, Any]]:
+        """The rows that `probe PID …` gives as JSON."""
+        found = json.loads(self.probe(*arguments, "--format", "json").stdout)
+        assert isinstance(found, list)
+        return found
+
+    def start_probe(self, *arguments: str) -> subprocess.Popen[str]:
+        """`probe PID …`, running."""
+        return subprocess.Popen(
+            ["probe", self.pid, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+
+    def end(self) -> str:
+        """End it in good order; what it has said on stderr."""
+        _, errors = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, errors
+        return errors
+
+
+def run_probe(*arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(["probe", *arguments], capture_output=True, text=True, timeout=60, env=environment())
+    assert code is None or done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr)
+    return done
+
+
+Start = Callable[..., Training]
+
+
+def _kill(training: Training) -> None:
+    training.process.kill()
+    training.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def training() -> Iterator[Training]:
+    one = Training()
+    yield one
+    _kill(one)
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ExitStack() as running:
+
+        def start_training(*arguments: str) -> Training:
+            one = Training(*arguments)
+            running.callback(_kill, one)
+            return one
+
+        yield start_training

@@ -1,0 +1,73 @@
+"""`probe … watch-var`: expressions from step to step, until nobody listens or they keep failing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+
+import pytest
+
+from .conftest import Training
+
+pytestmark = pytest.mark.torch
+
+
+def test_each_look_has_the_values_of_its_step(training: Training) -> None:
+    watched = training.probe(
+        "watch-var", "trainer.current_step", "loss.item()", "type(trainer).__name__", "--every", "4", "--count", "3",
+        "--json",
+    )  # fmt: skip
+
+    rows = [json.loads(line) for line in watched.stdout.splitlines()]
+    counted = [row for row in rows if row["expression"] == "trainer.current_step"]
+    assert len(rows) == 9
+    assert [row["step"] - counted[0]["step"] for row in counted] == [0, 4, 8]
+    assert all(row["step"] % 4 == 0 for row in rows)
+    assert {row["value"] - row["step"] for row in counted} == {counted[0]["value"] - counted[0]["step"]}
+    assert all(row["value"] > 0 for row in rows if row["expression"] == "loss.item()")
+    assert {row["text"] for row in rows if row["expression"].startswith("type")} == {"Trainer"}
+    kept = training.rows("query", "SELECT step, value FROM python.variables WHERE expression = 'trainer.current_step'")
+    assert [{"step": row["step"], "value": row["value"]} for row in counted] == kept[-3:]
+
+
+def test_what_fails_three_times_is_taken_off(training: Training) -> None:
+    watched = training.probe("watch-var", "1 / 0", "nowhere", "--json")
+
+    rows = [json.loads(line) for line in watched.stdout.splitlines()]
+    assert [row["error"] for row in rows if row["expression"] == "1 / 0"] == ["ZeroDivisionError: division by zero"] * 3
+    assert len(rows) == 6
+    assert "nowhere: taken off, it has failed 3 times" in watched.stderr
+
+
+def test_what_takes_too_long_is_stopped(training: Training) -> None:
+    endless = "[0 for _ in iter(int, 1)]"
+
+    watched = training.probe("watch-var", endless, "--json")
+
+    errors = {json.loads(line)["error"] for line in watched.stdout.splitlines()}
+    assert errors == {"stopped: it took longer than 1 s"}
+
+
+def test_statements_are_refused(training: Training) -> None:
+    refused = training.probe("watch-var", "x = 1", code=2)
+
+    assert "'x = 1' is no expression" in refused.stderr
+
+
+def test_ctrl_c_ends_it_in_the_target(training: Training) -> None:
+    looks = "SELECT COUNT(*) AS n FROM python.variables WHERE expression = '10 + 1'"
+    asking = training.start_probe("watch-var", "10 + 1", "--json")
+    assert asking.stdout is not None
+    asking.stdout.readline()
+
+    asking.send_signal(signal.SIGINT)
+    asking.communicate(timeout=20)
+
+    assert asking.returncode == 130
+    deadline = time.monotonic() + 20
+    before = -1
+    while before != (now := training.rows("query", looks)[0]["n"]):
+        assert time.monotonic() < deadline, "it is still evaluated"
+        before = now
+    assert before > 0

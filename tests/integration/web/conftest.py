@@ -1,0 +1,100 @@
+"""A host server over targets in a folder of the test's own, and targets to put there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SERVER = """
+import sys, uvicorn
+from probe_agent.target import TargetDirectory
+from probe_agent.web import create_app
+uvicorn.run(create_app(TargetDirectory((sys.argv[1],))), uds=sys.argv[2], log_level="warning", access_log=False)
+"""
+START_S = 30.0
+
+
+class Host:
+    """Targets in `base`, and a server that answers for them."""
+
+    def __init__(self, base: Path, running: ExitStack) -> None:
+        self.base = base
+        self.socket = str(base / "host.sock")
+        self._running = running
+        self.server = self._start([sys.executable, "-c", SERVER, str(base), self.socket])
+        self.http = self.client()
+        deadline = time.monotonic() + START_S
+        while not os.path.exists(self.socket):
+            assert self.server.poll() is None, "the server has ended"
+            assert time.monotonic() < deadline, "the server did not come up"
+            time.sleep(0.01)
+
+    def client(self) -> httpx.Client:
+        http = httpx.Client(
+            base_url="http://localhost", transport=httpx.HTTPTransport(uds=self.socket), trust_env=False, timeout=60
+        )
+        return self._running.enter_context(http)
+
+    def target(self, *arguments: object, script: str = "counted_rows.py") -> subprocess.Popen[str]:
+        """A program of tests/targets with its recorder in `base`, ready."""
+        command = [sys.executable, str(ROOT / "tests" / "targets" / script), str(self.base), *map(str, arguments)]
+        process = self._start(command)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        if arguments and str(arguments[-1]).isdigit():
+            assert process.stdout.readline() == "written\n"
+        return process
+
+    def query(self, sql: str, **limits: object) -> dict[str, object]:
+        """The decoded answer, whether it is one or an error."""
+        answer = self.http.post("/v1/query", json={"sql": sql, **limits})
+        decoded: dict[str, object] = answer.json()
+        return decoded
+
+    def rows(self, sql: str, **limits: object) -> list[list[object]]:
+        answer = self.query(sql, **limits)
+        assert "rows" in answer, answer
+        found = answer["rows"]
+        assert isinstance(found, list)
+        return found
+
+    def error(self, sql: str, **limits: object) -> dict[str, str]:
+        answer = self.query(sql, **limits)
+        assert "error" in answer, answer
+        found = answer["error"]
+        assert isinstance(found, dict)
+        return found
+
+    def _start(self, command: list[str]) -> subprocess.Popen[str]:
+        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._running.callback(_end, process)
+        return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.communicate()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    with ExitStack() as running:
+        yield Host(tmp_path, running)
+
+
+@pytest.fixture(scope="module")
+def full_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """A host with one target that has recorded 1,000 rows and sleeps; for tests that only look."""
+    with ExitStack() as running:
+        host = Host(tmp_path_factory.mktemp("host"), running)
+        host.target(4096, 1000)
+        yield host

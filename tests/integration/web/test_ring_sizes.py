@@ -1,0 +1,46 @@
+"""How much of the past the rings hold, and what `tables` says about it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from probe_agent.recorder.samplers.process import Samples
+from probe_agent.target import Ring
+
+from .conftest import Host
+
+
+def test_what_was_overwritten_is_counted(host: Host) -> None:
+    host.target(4096, 10_000)
+
+    [numbers] = [table for table in host.http.get("/v1/tables").json()["tables"] if table["name"] == "test.numbers"]
+
+    assert numbers["rows"] == 4096
+    assert numbers["lost"] == 10_000 - 4096
+    assert numbers["covers"] == pytest.approx(4095e-6)
+    assert numbers["last"] == "1970-01-01T00:00:00.009999"
+
+
+def test_nothing_is_lost_before_a_ring_is_full(full_host: Host) -> None:
+    tables = {table["name"]: table for table in full_host.http.get("/v1/tables").json()["tables"]}
+
+    assert tables["test.numbers"]["lost"] == 0
+    assert tables["python.stacks"]["lost"] is None
+    assert tables["python.stacks"]["covers"] is None
+
+
+def test_every_ring_shrinks_when_the_job_says_so(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROBE_RINGS_SCALE", "0.1")
+    host.target(64, 1)
+    deadline = time.monotonic() + 20
+
+    rings: list[Path] = []
+    while not rings:
+        assert time.monotonic() < deadline, "process.samples has no row yet"
+        rings = list(host.base.glob("*/*/process.samples.ring"))
+        time.sleep(0.05)
+
+    assert Ring(str(rings[0])).capacity == int(Samples.capacity * 0.1)

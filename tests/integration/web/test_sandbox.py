@@ -1,0 +1,198 @@
+"""What SQL must not do, and how long it may take."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .conftest import Host
+
+#: Hours of work for one core.
+SLOW = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE (a.range * b.range) % 7 = 3"
+
+FORBIDDEN = (
+    "SELECT * FROM read_csv('{file}')",
+    "SELECT * FROM read_text('{file}')",
+    "SELECT * FROM read_blob('{file}')",
+    "SELECT * FROM read_json('{file}')",
+    "SELECT * FROM read_parquet('{file}')",
+    "SELECT * FROM sniff_csv('{file}')",
+    "SELECT * FROM '{file}'",
+    "SELECT * FROM glob('{folder}/*')",
+    "SELECT getenv('HOME')",
+    "COPY (SELECT 1) TO '{file}'",
+    "COPY test.numbers FROM '{file}'",
+    "EXPLAIN ANALYZE COPY (SELECT 1) TO '{file}'",
+    "EXPLAIN ANALYZE CREATE TABLE t AS SELECT 1",
+    "EXPLAIN (ANALYZE, FORMAT json) CREATE TABLE t AS SELECT 1",
+    "/* a */ EXPLAIN -- b\n ANALYZE CREATE TABLE t AS SELECT 1",
+    "EXPORT DATABASE '{folder}/x'",
+    "ATTACH '{folder}/x.db'",
+    "INSTALL httpfs",
+    "LOAD httpfs",
+    "SET threads = 1",
+    "RESET threads",
+    "PRAGMA version",
+    "PRAGMA enable_profiling",
+    "CALL pragma_version()",
+    "CHECKPOINT",
+    "CREATE TABLE t (i INT)",
+    "CREATE VIEW test.numbers AS SELECT 1",
+    "CREATE SECRET s (TYPE s3)",
+    "INSERT INTO test.numbers VALUES (1)",
+    "DELETE FROM test.numbers",
+    "DROP VIEW test.numbers",
+    "PREPARE p AS SELECT 1",
+    "BEGIN",
+    "SELECT 1; SELECT 2",
+    "SELECT 1; COPY (SELECT 1) TO '{file}'",
+    "SELECT * FROM enable_logging(storage := 'file', storage_path := '{folder}')",
+    "SELECT * FROM query('SELECT ' || '1')",
+    "SELECT * FROM query_table('test.numbers')",
+    "SELECT * FROM pandas_scan(1)",
+    "SELECT * FROM json_execute_serialized_sql(json_serialize_sql('SELECT 1'))",
+    "SELECT full_host",
+    "",
+    "-- nothing",
+)
+
+
+@pytest.mark.parametrize("sql", FORBIDDEN)
+def test_what_is_no_reading_of_tables_is_refused(full_host: Host, tmp_path: Path, sql: str) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("a,b\n1,2\n")
+
+    error = full_host.error(sql.format(file=file, folder=tmp_path))
+
+    assert error["kind"] == "QueryFailed"
+    assert "\n" not in error["message"] + error["hint"]
+    assert [path.name for path in tmp_path.iterdir()] == ["secret.csv"]
+    assert file.read_text() == "a,b\n1,2\n"
+
+
+def test_a_refused_statement_leaves_nothing_for_the_next(full_host: Host) -> None:
+    for sql in ("EXPLAIN ANALYZE CREATE TABLE t AS SELECT 1", "CREATE TABLE t AS SELECT 1", "SET VARIABLE x = 1"):
+        full_host.error(sql)
+
+    error = full_host.error("SELECT * FROM t")
+    (variable,) = full_host.rows("SELECT getvariable('x')")
+
+    assert error["message"] == 'SQL error at line 1, column 15: there is no table "t"'
+    assert variable == [None]
+
+
+@pytest.mark.parametrize(
+    ("sql", "message", "hint"),
+    [
+        (
+            "SELECT duratoin FROM python.steps",
+            'SQL error at line 1, column 8: there is no column "duratoin"',
+            "did you mean: duration",
+        ),
+        (
+            "SELECT *\n  FROM python.stepz",
+            'SQL error at line 2, column 8: there is no table "python.stepz"',
+            "did you mean: python.steps",
+        ),
+        (
+            "SELECT * FROM torch_trace",
+            'SQL error at line 1, column 15: there is no table "torch_trace"',
+            "did you mean: python.torch_trace",
+        ),
+        (
+            "SELECT * FROM pyhton.steps",
+            'SQL error at line 1, column 15: there is no table "pyhton.steps"',
+            "did you mean: python.steps",
+        ),
+        (
+            "SELECT s.stpe FROM python.steps s",
+            'SQL error at line 1, column 8: "s" has no column "stpe"',
+            "did you mean: step",
+        ),
+        (
+            "SELECT 'ü', duratoin FROM python.steps",
+            'SQL error at line 1, column 13: there is no column "duratoin"',
+            None,
+        ),
+        ("SELEC 1", 'SQL error at line 1, column 1: syntax error at or near "SELEC"', None),
+        ("SELECT flor(1.5)", 'SQL error at line 1, column 8: there is no function "flor"', "did you mean: floor"),
+    ],
+)
+def test_errors_are_one_line_that_points_at_the_place(
+    full_host: Host, sql: str, message: str, hint: str | None
+) -> None:
+    error = full_host.error(sql)
+
+    assert error["message"] == message
+    assert hint is None or error["hint"] == hint
+
+
+def test_a_query_that_takes_too_long_is_stopped(full_host: Host) -> None:
+    began = time.monotonic()
+
+    error = full_host.error(SLOW, timeout_s=0.3)
+
+    assert error["message"] == "the query did not end within 0.3 s and was stopped"
+    assert "--timeout" in error["hint"]
+    assert time.monotonic() - began < 5
+
+
+def test_a_query_that_needs_too_much_memory_is_stopped(full_host: Host) -> None:
+    error = full_host.error("SELECT list(range) FROM range(100000000)", memory_mb=64)
+
+    assert error["message"] == "the query needs more than 64 MB of memory"
+    assert "--memory" in error["hint"]
+
+
+def test_the_server_answers_others_while_a_query_runs(full_host: Host) -> None:
+    busy = start(full_host, SLOW)
+
+    rows = full_host.rows("SELECT count(*) FROM test.numbers", timeout_s=60)
+
+    busy.close()
+    assert rows == [[1000]]
+
+
+def test_hanging_up_stops_the_query(full_host: Host) -> None:
+    busy = start(full_host, SLOW)
+    wait_for(lambda: cpu_share(full_host.server.pid) > 0.5)
+
+    busy.close()
+
+    wait_for(lambda: cpu_share(full_host.server.pid) < 0.2)
+
+
+def start(host: Host, sql: str) -> socket.socket:
+    """A connection on which a query has been sent and nothing read."""
+    body = json.dumps({"sql": sql, "timeout_s": 600}).encode()
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(host.socket)
+    head = (
+        f"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    )
+    connection.sendall(head.encode() + b"\r\n\r\n" + body)
+    return connection
+
+
+def cpu_share(pid: int) -> float:
+    """How much of one core a process used over a short while."""
+
+    def ticks() -> int:
+        with open(f"/proc/{pid}/stat") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return int(fields[11]) + int(fields[12])
+
+    before, began = ticks(), time.monotonic()
+    time.sleep(0.2)
+    return (ticks() - before) / 100 / (time.monotonic() - began)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"

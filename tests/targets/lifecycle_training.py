@@ -1,0 +1,134 @@
+"""A training that looks at itself: `lifecycle_training.py KIND FOLDER [STEPS]`; KIND is eager, ddp or a backend.
+
+Says `ready` at step 5 and trains until FOLDER/stop exists, or for STEPS steps. Each loss goes to FOLDER/losses bit for
+bit; the last line on stdout has the number of steps, a digest of the weights, and what the process was like before
+and, if FOLDER/look was there, after.
+"""
+
+import gc
+import hashlib
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+import torch.utils.data.dataloader
+from torch import nn
+from torch.optim import optimizer as optimizers
+
+KIND, FOLDER = sys.argv[1], Path(sys.argv[2])
+STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 0
+RANK = int(os.environ.get("RANK", "0"))
+
+
+def snapshot():
+    """Everything an attach could leave behind, as this process itself sees it."""
+    gc.collect()
+    modules = torch.nn.modules.module
+    watched = {
+        "backward": torch.autograd.backward,
+        "scale": torch.amp.GradScaler.scale,
+        "next": torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+        "any hook": modules._has_any_global_hook,
+        "pre hooks": optimizers._global_optimizer_pre_hooks,
+        "post hooks": optimizers._global_optimizer_post_hooks,
+        "stdout": getattr(sys.stdout, "write", None).__qualname__,
+        "excepthook": sys.excepthook,
+        "trace": sys.gettrace(),
+        "profile": sys.getprofile(),
+    }
+    tables = {name: len(table) for name, table in vars(modules).items() if name.startswith("_global_") and table}
+    return {
+        "threads": len(os.listdir("/proc/self/task")),
+        "python threads": [thread.name for thread in threading.enumerate()],
+        "descriptors": sorted(_link(name) for name in os.listdir("/proc/self/fd")),
+        "rings mapped": [line.split()[-1] for line in open("/proc/self/maps") if "probe" in line],
+        "handlers": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
+        "caught": [line for line in open("/proc/self/status") if line.startswith(("SigCgt", "SigIgn", "SigBlk"))],
+        "patched": {name: hex(id(value)) if callable(value) else str(value) for name, value in watched.items()},
+        "hooks": tables,
+        "modules": sorted(name for name in sys.modules if "probe" in name),
+        "importers": [str(one) for one in (*sys.meta_path, *sys.path_hooks)],
+        "sys": sorted(set(vars(sys)) - {"_probe_fork_watchers", "last_exc"}),
+        "fork watchers": len(getattr(sys, "_probe_fork_watchers", ())),
+        "main": sorted(vars(sys.modules["__main__"])),
+        "switch interval": sys.getswitchinterval(),
+        "our objects": sorted(str(one)[:80] for one in gc.get_objects() if _is_ours(one)),
+        "files": sorted(path.name for path in FOLDER.iterdir() if path.name not in ("look", "losses")),
+    }
+
+
+def _link(name):
+    try:
+        return re.sub(r"\d+", "N", os.readlink(f"/proc/self/fd/{name}"))  # batches of a worker have numbers
+    except FileNotFoundError:
+        return "the folder being listed"
+
+
+def _is_ours(value):
+    return str(vars(type(value)).get("__module__")).startswith("_probe") or str(
+        getattr(value, "__module__", "") if isinstance(value, (type, type(_link))) else ""
+    ).startswith("_probe")
+
+
+def num_mappings():
+    return len(open("/proc/self/maps").readlines())
+
+
+def main():
+    torch.manual_seed(7)
+    torch.set_num_threads(1)
+    inputs = torch.randn(512, 16)
+    data = torch.utils.data.TensorDataset(inputs, inputs.square().sum(1, keepdim=True))
+    loader = torch.utils.data.DataLoader(
+        data,
+        batch_size=32,
+        shuffle=True,
+        num_workers=int(KIND == "eager"),
+        persistent_workers=KIND == "eager",
+        generator=torch.Generator().manual_seed(8),
+    )
+    model = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.1), nn.ReLU(), nn.Linear(32, 1))
+    if KIND == "ddp":
+        torch.distributed.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.AdamW(model.parameters())
+    call = model if KIND in ("eager", "ddp") else torch.compile(model, backend=KIND)
+    losses = (FOLDER / f"losses{RANK}").open("w")
+    stop = torch.zeros(1)
+    step, before, after = 0, None, None
+    while not stop:
+        for batch, target in loader:
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(call(batch), target)
+            loss.backward()
+            optimizer.step()
+            step += 1
+            print(loss.item().hex(), file=losses)
+            if step == 5:
+                before = snapshot(), num_mappings()
+                print("ready", flush=True)
+            if before and not after and (FOLDER / "look").exists():
+                after = snapshot(), num_mappings()
+            if not STEPS:
+                time.sleep(0.002)
+            stop += step == STEPS if STEPS else (FOLDER / "stop").exists() and RANK == 0
+            if KIND == "ddp":
+                torch.distributed.all_reduce(stop)
+            if stop:
+                break
+    weights = b"".join(bytes(weight.detach().view(torch.uint8).flatten().tolist()) for weight in model.parameters())
+    digest = hashlib.sha256(weights).hexdigest()
+    print(json.dumps({"steps": step, "weights": digest, "before": before, "after": after}), flush=True)
+    if KIND == "ddp":
+        # torch's own way out ends one such process in ten by std::terminate, with or without us.
+        torch.distributed.destroy_process_group()
+        os._exit(0)
+
+
+main()

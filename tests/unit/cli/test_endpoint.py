@@ -1,0 +1,58 @@
+"""What a user may write as an endpoint, and what is said about the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from probe_agent.errors import BadRequest
+from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer, parse_endpoint
+
+
+@pytest.mark.parametrize(
+    ("text", "endpoint"),
+    [
+        ("4121", LocalProcess(4121)),
+        ("127.0.0.1:8080", TcpServer("127.0.0.1", 8080)),
+        ("node-17.cluster:8080/62", TcpServer("node-17.cluster", 8080, 62)),
+        ("http://localhost:8080/", TcpServer("localhost", 8080)),
+        ("[::1]:8080", TcpServer("::1", 8080)),
+        ("[2001:db8::7]:8080/3", TcpServer("2001:db8::7", 8080, 3)),
+        ("unix:/run/probe/host.sock", UnixServer("/run/probe/host.sock")),
+        ("unix:/run/probe/host.sock//5", UnixServer("/run/probe/host.sock", 5)),
+    ],
+)
+def test_an_endpoint_says_what_it_names(text: str, endpoint: Endpoint) -> None:
+    assert parse_endpoint(text) == endpoint
+
+
+@pytest.mark.parametrize(
+    "text", ["4121", "127.0.0.1:8080/2", "[::1]:8080", "[::1]:8080/1", "unix:/a/b", "unix:/a/b//4"]
+)
+def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
+    assert str(parse_endpoint(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("localhost", "no port"),
+        ("::1:8080", r"\[::1\]:8080"),
+        ("127.0.0.1:0", "no TCP port"),
+        ("127.0.0.1:70000", "no TCP port"),
+        ("https://host:1", "https"),
+        ("unix:host.sock", "absolute"),
+        ("unix:/a//b", "not a rank"),
+        ("-5", "not an endpoint"),
+        ("", "not an endpoint"),
+    ],
+)
+def test_what_is_no_endpoint_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(BadRequest, match=reason):
+        parse_endpoint(text)
+
+
+def test_a_folder_without_a_target_in_it_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadRequest, match="no target's"):
+        parse_endpoint(str(tmp_path))

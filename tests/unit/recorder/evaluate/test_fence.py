@@ -1,0 +1,87 @@
+"""The exception that stops code lands in the code, or nowhere."""
+
+from __future__ import annotations
+
+import _thread
+import time
+
+from probe_agent.recorder.evaluate.fence import MAX_SENDS, Fence
+
+
+def test_code_that_runs_for_ever_is_stopped() -> None:
+    fence = Fence()
+    started: list[bool] = []
+
+    def spin() -> None:
+        started.append(True)
+        while True:
+            pass
+
+    done = _run_in_thread(lambda: fence.run(spin))
+    _wait_for(lambda: bool(started))
+    fence.send()
+
+    assert done.acquire(timeout=10)
+    assert fence.stopped
+
+
+def test_nothing_escapes_however_close_to_the_end_it_comes() -> None:
+    escaped: list[BaseException] = []
+    num_stopped = 0
+
+    for round_ in range(300):
+        fence = Fence()
+
+        def life(fence: Fence = fence, round_: int = round_) -> None:
+            try:
+                fence.run(lambda: sum(range(round_ % 50)))  # type: ignore[arg-type]
+                for _ in range(200):  # where a late one would come out
+                    str(round_)
+            except BaseException as error:  # noqa: BLE001 whatever it is, it should not be here
+                escaped.append(error)
+
+        done = _run_in_thread(life)
+        while not done.acquire(timeout=0):
+            fence.send()
+        num_stopped += fence.stopped
+
+    assert escaped == []
+    assert num_stopped <= 300
+
+
+def test_code_that_swallows_it_a_few_times_gets_it_no_more_often_than_the_fence_holds() -> None:
+    fence = Fence()
+    caught: list[bool] = []
+
+    def swallow() -> None:
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            try:
+                time.sleep(0.001)
+            except BaseException:  # noqa: BLE001 the very thing to survive
+                caught.append(True)
+
+    done = _run_in_thread(lambda: fence.run(swallow))
+    while not done.acquire(timeout=0.002):
+        fence.send()
+
+    assert len(caught) + fence.stopped <= MAX_SENDS
+
+
+def _run_in_thread(function: object) -> _thread.LockType:
+    done = _thread.allocate_lock()
+    done.acquire()
+
+    def run() -> None:
+        function()  # type: ignore[operator]
+        done.release()
+
+    _thread.start_new_thread(run, ())
+    return done
+
+
+def _wait_for(condition: object) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.001)

@@ -1,0 +1,80 @@
+"""The recorder's sources around a real training in this process, without injection, server or thread."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from probe_agent.recorder.config import Settings  # noqa: E402
+from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
+from probe_agent.recorder.hooks import backward, data, modules, optimizer, our_frames  # noqa: E402
+from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
+from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
+from probe_agent.recorder.samplers import memory  # noqa: E402
+from probe_agent.recorder.source import Recorder  # noqa: E402
+
+
+class Recording:
+    """Rows of a recorder whose rings were never made: they wait in their buffers."""
+
+    def __init__(self, **settings: int) -> None:
+        self.failures = Failures(RowBuffer(Errors))
+        values = Settings({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
+        self.recorder = Recorder(values, self.failures.record)
+        kinds = (our_frames.Source, optimizer.Source, modules.Source, backward.Source, data.Source, memory.Source)
+        self.sources = [kind(self.recorder) for kind in kinds]
+
+    def start(self) -> None:
+        for source in self.sources:
+            source.start()
+
+    def stop(self) -> None:
+        for source in reversed(self.sources):
+            source.stop()
+
+    def rows(self, table: str) -> list[dict[str, object]]:
+        buffer = self.recorder.buffers[table]
+        texts = {number: text for text, number in buffer._numbers.items()}
+        rows = []
+        for row in buffer.rows:
+            named = {}
+            for column, value in zip(buffer.table.columns, row, strict=True):
+                if column.kind == "text":
+                    value = texts[value]
+                named[column.name] = None if value == NULL_FLOAT else value
+            rows.append(named)
+        return rows
+
+    @property
+    def steps(self) -> list[dict[str, object]]:
+        return self.rows("python.steps")
+
+    @property
+    def trace(self) -> list[dict[str, object]]:
+        return self.rows("python.torch_trace")
+
+
+@pytest.fixture
+def recording() -> Iterator[object]:
+    """`with recording(trace_every=1) as it:` records; failures of ours fail the test."""
+
+    @contextmanager
+    def record(*, keep_dynamo: bool = False, **settings: int) -> Iterator[Recording]:
+        dynamo = sys.modules.get("torch._dynamo")
+        if dynamo is not None and not keep_dynamo:  # what an earlier test compiled is none of this one's business
+            dynamo.reset()
+            dynamo.utils.counters.clear()
+        it = Recording(**settings)
+        it.start()
+        try:
+            yield it
+        finally:
+            it.stop()
+            assert not it.failures._buffer.rows, it.failures._buffer._numbers
+
+    return record  # type: ignore[return-value]

@@ -1,0 +1,195 @@
+"""python.collectives: what stands in for ProcessGroup's methods, in a group of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from probe_agent.recorder.hooks import collectives
+
+
+@pytest.fixture
+def group() -> Iterator[dist.ProcessGroup]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield dist.group.WORLD
+    dist.destroy_process_group()
+
+
+@pytest.fixture
+def source(recording, monkeypatch) -> Iterator[collectives.Source]:
+    """A recorder with no other source than this one."""
+    with recording() as it:
+        source = collectives.Source(it.recorder)
+        source.start()
+        source.rows = lambda: it.rows("python.collectives")
+        yield source
+        source.stop()
+
+
+def patchable() -> dict[str, object]:
+    c10d = torch._C._distributed_c10d
+    return {
+        f"{owner.__name__}.{name}": value
+        for owner in (c10d.ProcessGroup, c10d.Work)
+        for name, value in vars(owner).items()
+    }
+
+
+def test_every_patched_name_is_what_it_was_after_detach(recording):
+    before = patchable()
+
+    with recording() as it:
+        source = collectives.Source(it.recorder)
+        source.start()
+        meanwhile = patchable()
+        source.stop()
+
+    changed = {name for name in before if meanwhile[name] is not before[name]}
+    assert {"ProcessGroup.allreduce", "ProcessGroup.barrier", "ProcessGroup.send", "Work.wait"} <= changed
+    assert patchable().keys() == before.keys()
+    assert all(after is before[name] for name, after in patchable().items())
+
+
+def test_a_patch_of_somebody_else_stays(recording, monkeypatch):
+    work = torch._C._distributed_c10d.Work
+    original = work.__dict__["wait"]
+
+    with recording() as it:
+        source = collectives.Source(it.recorder)
+        source.start()
+        ours = work.wait
+        work.wait = theirs = lambda *args: ours(*args)
+        source.stop()
+        left = work.__dict__["wait"]
+        work.wait = original
+
+    assert left is theirs
+
+
+def test_a_bound_method_that_the_job_kept_notes_nothing_after_detach(group, recording):
+    with recording() as it:
+        source = collectives.Source(it.recorder)
+        source.start()
+        kept = group.allreduce
+        source.stop()
+
+    kept([torch.ones(2)]).wait()
+
+    assert not source._calls
+    assert not source._open
+
+
+def test_a_call_and_its_wait_become_a_row(group, source):
+    tensor = torch.ones(3, 5, dtype=torch.float64)
+    reference = dist.all_reduce
+
+    reference(tensor)
+    dist.barrier()
+    source.tick()
+
+    first, second = source.rows()
+    assert (first["op"], first["bytes"], first["dtype"], first["shape"]) == ("all_reduce", 120, "float64", "[3, 5]")
+    assert (first["seq"], second["seq"]) == (1, 2)
+    assert 0 <= first["wait"] <= first["duration"] < 10
+    assert (first["state"], first["seen_by"], first["group"]) == ("completed", "python", group.group_name)
+    assert first["ts"] - first["start"] == pytest.approx(first["duration"] * 1e6, abs=2)
+
+
+def test_a_call_that_nobody_waited_for_says_so_and_keeps_nothing_alive(group, source):
+    tensor = torch.ones(4)
+    dist.all_reduce(tensor, async_op=True)
+
+    source.tick()
+
+    (row,) = source.rows()
+    assert (row["state"], row["duration"], row["wait"]) == ("launched", None, None)
+    assert not source._open
+    assert not source._unfinished
+
+
+def test_a_call_that_fails_is_a_row_and_fails_as_before(group, source):
+    with pytest.raises(RuntimeError):
+        group.broadcast(torch.ones(2), 7).wait()
+
+    source.tick()
+
+    assert [row["state"] for row in source.rows()] == ["failed"]
+
+
+def test_a_call_that_takes_long_has_a_row_before_it_is_over(group, source, monkeypatch):
+    monkeypatch.setattr(collectives, "LONG_NS", 0)
+    work = dist.all_reduce(torch.ones(2), async_op=True)
+
+    source.tick()
+    source.tick()
+    work.wait()
+    source.tick()
+
+    assert [row["state"] for row in source.rows()] == ["launched", "completed"]
+    assert len({row["seq"] for row in source.rows()}) == 1
+
+
+def test_shapes_that_differ_all_the_time_do_not_fill_the_ring_with_texts(group, source, monkeypatch):
+    monkeypatch.setattr(collectives, "MAX_SHAPES", 3)
+
+    for length in range(1, 7):
+        dist.all_reduce(torch.ones(length))
+    source.tick()
+
+    assert [row["shape"] for row in source.rows()] == ["[1]", "[2]", "[3]", None, None, None]
+
+
+def test_calls_are_numbered_across_a_new_job_of_the_same_name(source):
+    for _ in range(2):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1))
+        dist.all_reduce(torch.ones(1))
+        source.tick()
+        dist.destroy_process_group()
+
+    assert [row["seq"] for row in source.rows()] == [1, 2, 1, 2]
+
+
+def test_sparse_tensors_are_measured_as_if_dense(group, source):
+    tensor = torch.sparse_coo_tensor([[0, 1]], [1.0, 2.0], (4,), check_invariants=True)
+
+    dist.all_reduce(tensor)
+    source.tick()
+
+    row = next(row for row in source.rows() if row["seen_by"] == "python")
+    assert (row["shape"], row["bytes"]) == ("[4]", 16)
+
+
+@pytest.mark.parametrize("name", ["traced", "broken"])
+def test_dynamo_compiles_nothing_anew_after_attach_and_detach(group, recording, name):
+    def traced(tensor):
+        tensor = tensor * 2
+        dist.all_reduce(tensor)
+        return tensor + 1
+
+    def broken(tensor):
+        tensor = tensor * 2
+        dist.all_reduce(tensor, async_op=True).wait()
+        return tensor + 1
+
+    def counts():
+        counters = torch._dynamo.utils.counters
+        return counters["stats"]["unique_graphs"], sum(counters["graph_break"].values()), counters["frames"]["total"]
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    compiled = torch.compile({"traced": traced, "broken": broken}[name], backend="eager")
+    results = [compiled(torch.ones(5))]
+    before = counts()
+    with recording() as it:
+        source = collectives.Source(it.recorder)
+        source.start()
+        results += [compiled(torch.ones(5)), compiled(torch.ones(5))]
+        source.stop()
+    results.append(compiled(torch.ones(5)))
+
+    assert counts() == before
+    assert all(torch.equal(result, results[0]) for result in results)

@@ -1,0 +1,167 @@
+"""Zero interference with torch.compile: what is compiled how, and when we come and go, changes nothing Dynamo does."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+STEPS = 4
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + torch.relu(self.inner(inputs))
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2), Block(), Block())
+
+
+def eager(net):
+    return net
+
+
+def function(net):
+    return torch.compile(net, backend="eager")
+
+
+def fullgraph(net):
+    return torch.compile(net, backend="eager", fullgraph=True)
+
+
+def dynamic(net):
+    return torch.compile(net, backend="eager", dynamic=True)
+
+
+def in_place(net):
+    net.compile(backend="eager", fullgraph=True)
+    return net
+
+
+def regional(net):
+    for block in net[2:]:
+        block.compile(backend="eager", fullgraph=True)
+    return net
+
+
+def regional_wrapped(net):
+    net[2], net[3] = (torch.compile(block, backend="eager", fullgraph=True) for block in net[2:])
+    return net
+
+
+def whole_loss(net):
+    return torch.compile(lambda inputs: net(inputs).square().mean(), backend="eager", fullgraph=True)
+
+
+def breaking(net):
+    """A graph break of the job's own, in the middle of a module."""
+    inner = net[2].inner
+    net[2].inner = nn.Sequential(inner, Breaks())
+    return torch.compile(net, backend="eager")
+
+
+def step_as_well(net):
+    return torch.compile(net, backend="eager")
+
+
+class Breaks(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return inputs * 2
+
+
+HOW = [eager, function, fullgraph, dynamic, in_place, regional, regional_wrapped, whole_loss, breaking, step_as_well]
+
+
+def run(how, recording=None, *, attach=0, detach=3 * STEPS + 1, **settings):
+    """Trains, with us from step `attach` on and until `detach`; what came out, and what Dynamo has counted."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    net = model()
+    optimizer = torch.optim.AdamW(net.parameters(), 0.01)
+    context = it = None
+    losses = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call = None
+        for number in range(3 * STEPS):
+            if recording is not None and number == attach:
+                if attach:
+                    net_counters = counted()
+                context = recording(keep_dynamo=True, **settings)
+                it = context.__enter__()
+                if attach:
+                    assert counted() == net_counters
+            if number == detach and context is not None:
+                context.__exit__(None, None, None)
+                context = None
+            if call is None:
+                call = how(net)
+                step = torch.compile(optimizer.step, backend="eager") if how is step_as_well else optimizer.step
+            inputs = torch.ones(4 + number // STEPS * 3, 8)  # another length each STEPS steps
+            optimizer.zero_grad()
+            loss = call(inputs).square().mean()
+            loss.backward()
+            step()
+            losses.append(loss.item())
+        if context is not None:
+            context.__exit__(None, None, None)
+    return losses, [tensor.clone() for tensor in net.state_dict().values()], counted(), messages(caught), it
+
+
+def counted():
+    counters = torch._dynamo.utils.counters
+    kinds = ("stats", "graph_break", "recompiles", "unimplemented", "frames")
+    return {kind: dict(counters[kind]) for kind in kinds if counters[kind]}
+
+
+def messages(caught):
+    return {str(one.message) for one in caught if "is deprecated" not in str(one.message)}
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """What each way of compiling comes to without us, once."""
+    known = {}
+
+    def of(how):
+        if how not in known:
+            known[how] = run(how)
+        return known[how]
+
+    return of
+
+
+@pytest.mark.parametrize("how", HOW, ids=lambda how: how.__name__)
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"attach": 0},  # before anything is compiled
+        {"attach": 0, "detach": 6},
+        {"attach": 2},  # after the first compile; more shapes come
+        {"attach": 2, "detach": 6},
+    ],
+    ids=["before", "before, and detached", "after", "after, and detached"],
+)
+def test_nothing_changes(recording, alone, how, when):
+    losses, weights, counters, warned, _ = alone(how)
+
+    seen = run(how, recording, **when, trace_every=2, trace_deep_every=1)
+
+    if how is step_as_well:  # torch's wrapper around the step looks at its hooks: that frame, without a graph, is anew
+        counters, seen = counters["stats"], (*seen[:2], seen[2]["stats"], *seen[3:])
+    assert seen[0] == losses
+    assert all(torch.equal(one, other) for one, other in zip(weights, seen[1], strict=True))
+    assert seen[2] == counters
+    assert seen[3] <= warned
+    num_steps = when.get("detach", 3 * STEPS) - when["attach"]
+    assert num_steps - 2 <= len(seen[4].steps) < num_steps  # an optimizer that is compiled is known one step later

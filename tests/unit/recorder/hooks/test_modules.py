@@ -1,0 +1,208 @@
+"""python.torch_trace: right names, right nesting, nothing counted twice, no trace on unsampled steps."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+import torch
+from torch.nn.modules import module as torch_module
+
+
+class Block(torch.nn.Module):
+    def __init__(self, seconds=0.0):
+        super().__init__()
+        self.inner = torch.nn.Linear(8, 8)
+        self.seconds = seconds
+
+    def forward(self, x):
+        time.sleep(self.seconds)
+        return self.inner(x)
+
+
+def train(model, steps, loss_of=lambda out: out.square().mean(), optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss_of(model(torch.ones(4, 8))).backward()
+        optimizer.step()
+
+
+def forward_of(rows, step):
+    return [row for row in rows if row["step"] == step and row["stage"] == "forward"]
+
+
+def test_modules_are_named_by_the_path_below_the_outermost(recording):
+    with recording(trace_every=1) as it:
+        train(torch.nn.Sequential(Block(), Block()), 2)
+
+    names = [row["module"] for row in forward_of(it.trace, 1)]
+    assert names == ["Sequential.0.inner", "Sequential.0", "Sequential.1.inner", "Sequential.1", "Sequential"]
+    assert [row["seq"] for row in it.trace if row["step"] == 1] == list(range(len(names) + 2))
+
+
+def test_two_outermost_modules_of_one_class_get_names_of_their_own(recording):
+    student, teacher = Block(), Block()
+
+    with recording(trace_every=1) as it:
+        train(lambda_module(lambda x: student(x) + teacher(x)), 2, optimizer=torch.optim.SGD(student.parameters(), 0.1))
+
+    assert {"Block", "Block#2"} <= {row["module"] for row in it.trace}
+
+
+def lambda_module(function):
+    return function
+
+
+def test_self_durations_add_up_to_the_outermost(recording):
+    with recording(trace_every=1) as it:
+        train(torch.nn.Sequential(Block(0.004), Block(0.002)), 3)
+
+    for step in (1, 2):
+        rows = forward_of(it.trace, step)
+        whole = next(row for row in rows if row["module"] == "Sequential")
+        assert math.isclose(sum(row["self_duration"] for row in rows), whole["duration"], rel_tol=1e-6)
+        slow = next(row for row in rows if row["module"] == "Sequential.0")
+        assert 0.004 <= slow["self_duration"] <= whole["duration"] - 0.002
+
+
+def test_only_sampled_steps_have_rows_and_hooks(recording):
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    hooked = []
+
+    with recording(trace_every=3) as it:
+        for _ in range(9):
+            train(model, 1, optimizer=optimizer)
+            hooked.append(bool(torch_module._global_forward_hooks))
+
+    assert {row["step"] for row in it.trace} == {3, 6}
+    assert hooked == [step % 3 == 0 for step in range(1, 10)]
+
+
+def test_a_forward_that_raises_spoils_nothing_else(recording):
+    class Raises(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    model = torch.nn.Sequential(Block(), Raises())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    with recording(trace_every=1) as it:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="no"):
+                model(torch.ones(4, 8))
+            train(model[0], 1, optimizer=optimizer)
+
+    assert [row["module"] for row in forward_of(it.trace, 1)] == [
+        "Sequential.0.inner",
+        "Sequential.0",
+        "Sequential.0.inner",
+        "Sequential.0",
+    ]
+
+
+def test_a_shared_module_is_counted_once_a_call(recording):
+    shared = Block(0.002)
+
+    with recording(trace_every=1) as it:
+        train(torch.nn.Sequential(shared, shared), 2)
+
+    rows = forward_of(it.trace, 1)
+    whole = next(row for row in rows if row["module"] == "Sequential")
+    assert sum(row["module"] == "Sequential.0" for row in rows) == 2
+    assert math.isclose(sum(row["self_duration"] for row in rows), whole["duration"], rel_tol=1e-6)
+
+
+def test_backward_of_the_outermost_is_seen_in_every_sampled_step(recording):
+    with recording(trace_every=1, trace_deep_every=0) as it:
+        train(Block(), 4)
+
+    backward = [row for row in it.trace if row["stage"] == "backward"]
+    assert [(row["step"], row["module"]) for row in backward] == [(1, "Block"), (2, "Block"), (3, "Block")]
+
+
+def test_deep_steps_show_which_modules_backward_is_slow(recording):
+    class SlowBackward(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, gradient):
+            time.sleep(0.01)
+            return gradient * 2
+
+    class Slow(torch.nn.Module):
+        def forward(self, x):
+            return SlowBackward.apply(x)
+
+    model = torch.nn.Sequential(Block(), Slow(), Block())
+
+    with recording(trace_every=1, trace_deep_every=1) as it:
+        train(model, 3)
+
+    backward = {row["module"]: row for row in it.trace if row["step"] == 2 and row["stage"] == "backward"}
+    assert set(backward) == {f"Sequential{path}" for path in ("", ".0", ".0.inner", ".1", ".2", ".2.inner")}
+    assert 0.01 <= backward["Sequential.1"]["duration"] <= backward["Sequential"]["duration"]
+    assert backward["Sequential.2"]["duration"] < backward["Sequential.1"]["duration"]
+    assert backward["Sequential"]["self_duration"] < backward["Sequential"]["duration"] / 2
+
+
+def test_the_gradient_norm_is_torchs(recording):
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    with recording(trace_every=1, trace_deep_every=1) as it:
+        train(model, 3, optimizer=optimizer)
+
+    expected = torch.nn.utils.get_total_norm([parameter.grad for parameter in model.parameters()])
+    assert math.isclose(it.steps[-1]["grad_norm"], expected.item(), rel_tol=1e-6)
+
+
+def test_evaluation_without_gradients_is_recorded_too(recording):
+    model = Block()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    with recording(trace_every=1) as it:
+        for _ in range(3):
+            train(model, 1, optimizer=optimizer)
+            with torch.no_grad():
+                model(torch.ones(4, 8))
+
+    assert len(forward_of(it.trace, 1)) == 4
+
+
+@pytest.mark.filterwarnings("error:Using `torch.compile")
+def test_compiled_models_keep_their_graphs(recording):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(compiled, 2, optimizer=optimizer)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    with recording(trace_every=2) as it:
+        train(compiled, 7, optimizer=optimizer)
+    train(compiled, 2, optimizer=optimizer)
+
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
+    assert not torch._dynamo.utils.counters["graph_break"]
+    assert {row["module"] for row in forward_of(it.trace, 2)} == {"OptimizedModule"}
+
+
+def test_a_model_first_compiled_under_recording_compiles_to_one_graph(recording):
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+
+    with recording(trace_every=1):
+        train(model, 2)
+        train(compiled, 5, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+
+    assert graphs == 1
+    assert not torch._dynamo.utils.counters["graph_break"]

@@ -1,0 +1,188 @@
+"""python.steps: one row a step, whatever the loop looks like, and nothing left behind."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+import torch.optim.optimizer as torch_optimizer
+
+
+def train(model, optimizer, steps, loss_of=lambda out: out.square().mean()):
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(model(torch.ones(4, 8)))
+        loss.backward()
+        optimizer.step()
+        time.sleep(0.003)
+
+
+def test_every_step_after_the_first_has_a_row(recording):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.25)
+
+    with recording() as it:
+        train(model, optimizer, 6)
+
+    assert [row["step"] for row in it.steps] == [1, 2, 3, 4, 5]
+    assert {row["lr"] for row in it.steps} == {0.25}
+
+
+def test_steps_continue_the_optimizers_own_count(recording):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters())
+    train(model, optimizer, 40)
+
+    with recording() as it:
+        train(model, optimizer, 3)
+
+    assert [row["step"] for row in it.steps] == [41, 42]
+
+
+def test_the_loss_is_the_one_that_backward_was_called_on(recording):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    expected = model(torch.ones(4, 8)).square().mean().item()
+
+    with recording() as it:
+        train(model, optimizer, 4)
+
+    assert [row["loss"] for row in it.steps] == [expected] * 3
+
+
+def test_a_loss_of_nan_is_recorded_as_nan_and_a_missing_one_as_null(recording):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+
+    with recording() as it:
+        train(model, optimizer, 3, loss_of=lambda out: out.mean() * math.nan)
+        for _ in range(2):
+            model(torch.ones(4, 8)).backward(torch.ones(4, 8))
+            optimizer.step()
+
+    assert math.isnan(it.steps[1]["loss"])
+    assert it.steps[-1]["loss"] is None
+
+
+def test_two_optimizers_make_one_step(recording):
+    generator, critic = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)
+    first = torch.optim.SGD(generator.parameters(), lr=0.1)
+    second = torch.optim.SGD(critic.parameters(), lr=0.1)
+
+    with recording() as it:
+        for _ in range(5):
+            critic(generator(torch.ones(4, 8))).mean().backward()
+            first.step()
+            second.step()
+
+    assert [row["step"] for row in it.steps] == [1, 2, 3, 4]
+
+
+def test_phases_lie_within_the_step(recording):
+    class Slow(torch.nn.Module):
+        def forward(self, x):
+            time.sleep(0.01)
+            return x
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), Slow())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    with recording(trace_every=1) as it:
+        train(model, optimizer, 4)
+
+    for row in it.steps:
+        assert row["forward"] >= 0.01
+        assert row["forward"] + row["backward"] + row["optimizer"] + row["data_wait"] <= row["duration"]
+        assert row["rss"] > 10
+
+
+def test_waiting_for_the_loader_is_seen_in_iterators_that_exist_already(recording):
+    class Slow(torch.utils.data.Dataset):
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            time.sleep(0.01)
+            return torch.ones(8)
+
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = iter(torch.utils.data.DataLoader(Slow()))
+
+    with recording() as it:
+        for batch in batches:
+            model(batch).mean().backward()
+            optimizer.step()
+
+    assert all(0.01 <= row["data_wait"] <= row["duration"] for row in it.steps)
+
+
+def test_detach_puts_torchs_own_objects_back(recording):
+    before = [
+        torch_optimizer._global_optimizer_pre_hooks,
+        torch_optimizer._global_optimizer_post_hooks,
+        torch.autograd.backward,
+        torch.amp.grad_scaler.GradScaler.scale,
+        torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+    ]
+
+    with recording(trace_every=1):
+        train(torch.nn.Linear(8, 8), torch.optim.SGD(torch.nn.Linear(8, 8).parameters(), lr=0.1), 2)
+
+    after = [
+        torch_optimizer._global_optimizer_pre_hooks,
+        torch_optimizer._global_optimizer_post_hooks,
+        torch.autograd.backward,
+        torch.amp.grad_scaler.GradScaler.scale,
+        torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+    ]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+    assert not torch.nn.modules.module._global_forward_hooks
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+
+
+def test_hooks_of_the_job_registered_meanwhile_live_on_and_can_be_removed(recording):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = []
+
+    with recording():
+        handle = torch_optimizer.register_optimizer_step_post_hook(lambda *_: calls.append("job"))
+        train(model, optimizer, 1)
+    train(model, optimizer, 1)
+    handle.remove()
+    train(model, optimizer, 1)
+
+    assert calls == ["job", "job"]
+    assert not torch_optimizer._global_optimizer_post_hooks
+
+
+def test_a_hook_of_the_job_removed_meanwhile_stays_removed(recording):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    calls = []
+    handle = torch_optimizer.register_optimizer_step_post_hook(lambda *_: calls.append("job"))
+
+    with recording():
+        train(model, optimizer, 1)
+        handle.remove()
+        train(model, optimizer, 1)
+    train(model, optimizer, 1)
+
+    assert calls == ["job"]
+
+
+def test_weights_and_random_numbers_are_bit_identical(recording):
+    def run():
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 8))
+        train(model, torch.optim.AdamW(model.parameters()), 12)
+        return [parameter.clone() for parameter in model.parameters()], torch.rand(1)
+
+    alone = run()
+    with recording(trace_every=1, trace_deep_every=1):
+        watched = run()
+
+    assert all(torch.equal(one, other) for one, other in zip(alone[0], watched[0], strict=True))
+    assert torch.equal(alone[1], watched[1])

@@ -1,0 +1,52 @@
+"""Settings: defaults, the environment, live changes, and errors that say what would do."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_agent.recorder.config import SETTINGS, SettingError, Settings
+
+
+def test_every_setting_shows_as_text_that_it_takes_back():
+    for setting in SETTINGS:
+        assert setting.parse(setting.show(setting.default)) == setting.default
+
+
+def test_the_environment_overrides_defaults():
+    assert Settings({"PROBE_TRACE_EVERY": "7"})["trace.every"] == 7
+
+
+def test_a_bad_variable_leaves_the_default_and_is_reported():
+    settings = Settings({"PROBE_TRACE_EVERY": "often"})
+
+    assert settings["trace.every"] == 20
+    assert "often" in settings.problems[0].message
+
+
+def test_a_misspelt_setting_names_its_neighbour():
+    with pytest.raises(SettingError) as caught:
+        Settings({}).change({"trace.evry": "1"})
+
+    assert "trace.every" in caught.value.hint
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "x", ""])
+def test_values_out_of_range_are_refused(value):
+    with pytest.raises(SettingError):
+        Settings({}).change({"trace.every": value})
+
+
+def test_of_several_changes_all_are_made_or_none():
+    settings = Settings({})
+
+    with pytest.raises(SettingError):
+        settings.change({"trace.every": "1", "trace.deep_every": "x"})
+
+    assert settings["trace.every"] == 20
+
+
+def test_what_only_counts_at_the_start_says_so():
+    with pytest.raises(SettingError) as caught:
+        Settings({}).change({"trace.rows": "5000"})
+
+    assert "PROBE_TRACE_ROWS=5000" in caught.value.hint
