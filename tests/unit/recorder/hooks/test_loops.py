@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+
 from probe_agent.recorder.hooks import optimizer as optimizer_hooks  # noqa: E402
 
 
