@@ -136,5 +136,5 @@ def _say(error: Exception) -> None:
     try:
         # Past Python's buffer: what stayed in there for want of room would make the job exit with 120.
         os.write(sys.stderr.fileno(), line.encode("utf-8", "backslashreplace"))
-    except Exception:
-        return
+    except (AttributeError, OSError, ValueError):
+        return  # stderr is None, full or closed: there is nobody left to tell

@@ -1,5 +1,8 @@
-"""Out of Dynamo's way: a hook of ours that is there while something is compiled becomes part of it, and when it goes
-there is a recompile. So our hooks go before a compilation and come back after it.
+"""Out of Dynamo's way.
+
+A hook of ours that is there while something is compiled becomes part of it, and when it goes there is a recompile. So
+our hooks go before a compilation and come back after it: `Aside`. And behind a graph break Dynamo tries to compile
+every frame that the job's thread enters, ours too: `skip` tells it not to.
 
 Runs on the thread that compiles, at the beginning and the end of a compilation; watching costs a look at a list.
 """
@@ -7,9 +10,26 @@ Runs on the thread that compiles, at the beginning and the end of a compilation;
 from __future__ import annotations
 
 import sys
+from types import CodeType
 from typing import Any, Callable
 
-__all__ = ["Aside"]
+__all__ = ["Aside", "skip"]
+
+
+def skip(code: CodeType) -> None:
+    """Have Dynamo run a code object as it is, and the functions made in it; what these call is looked at again.
+
+    The mark is on the code object alone, and goes with it. Needs torch, of which it is a part in C.
+    """
+    eval_frame: Any = sys.modules["torch"]._C._dynamo.eval_frame
+    if hasattr(eval_frame, "skip_code"):  # until torch 2.6
+        eval_frame.skip_code(code)
+    else:
+        action = eval_frame._FrameAction
+        eval_frame.set_code_exec_strategy(code, eval_frame._FrameExecStrategy(action.SKIP, action.DEFAULT))
+    for value in code.co_consts:
+        if isinstance(value, CodeType):
+            skip(value)
 
 
 class Aside:

@@ -82,6 +82,15 @@ class Device:
         """A tensor of torch's own or of a subclass."""
         return isinstance(value, self._torch.Tensor)
 
+    def is_plain(self, value: object) -> bool:
+        """A tensor or parameter of torch's own, not of a subclass."""
+        return type(value) in (self._torch.Tensor, self._torch.nn.Parameter)
+
+    def _is_watched(self) -> bool:
+        """Whether the job has put a mode around its operators: it would take ours for its own."""
+        c = self._torch._C
+        return bool(c._len_torch_dispatch_stack() or c._len_torch_function_stack())
+
     def mark(self) -> Any:
         """A point in the device's stream, to be compared with another one later. None on a CPU."""
         if not self.has_gpu:
@@ -91,12 +100,15 @@ class Device:
         return event
 
     def number(self, value: object) -> float | Later:
-        """The number in `value`, a Python number or a tensor of one element, without waiting for a device."""
+        """The number in `value`, a Python number or a tensor of one element, without waiting for a device.
+
+        NULL for a subclass of tensor: ranks may have to talk to read one.
+        """
         if isinstance(value, (int, float)):
             return float(value)
-        if not self.is_tensor(value) or value.numel() != 1:  # type: ignore[attr-defined]
-            return NULL_FLOAT
         tensor: Any = value
+        if not self.is_plain(value) or tensor.numel() != 1 or tensor.is_complex() or self._is_watched():
+            return NULL_FLOAT
         if tensor.device.type == "cpu":
             return float(tensor.item())
         if tensor.device.type != "cuda" or self.is_capturing():
@@ -117,7 +129,7 @@ class Device:
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        if not grads or self.is_capturing():
+        if not grads or self.is_capturing() or self._is_watched():
             return NULL_FLOAT
         first = grads[0]
         for grad in grads:

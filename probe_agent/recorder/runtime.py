@@ -57,7 +57,8 @@ class Runtime:
         self._recorder.buffers[Errors.name] = errors
         self._running: list[Source] = []
         self._num_left = 0  # threads that could not be ended
-        self._to_start: list[type[Source]] = list(_source_classes())
+        #: Those that need least come first: our frames are marked for Dynamo before a hook of ours can run.
+        self._to_start: list[type[Source]] = sorted(_source_classes(), key=lambda kind: len(kind.needs))
         self._faults = FaultDump(os.path.join(folder, STACKS))
         self._steps = self._recorder.at_step
         self._steps.last_step = self._last_step

@@ -86,7 +86,7 @@ def walk(
     while queue and len(seen) < max_objects:
         value, what, place, last, depth = queue.popleft()
         kind_of_value = type(value)
-        if isinstance(value, _LEAVES) or id(value) in seen:
+        if issubclass(kind_of_value, _LEAVES) or id(value) in seen:
             continue
         seen.add(id(value))
         hit = matches.get(kind_of_value)
@@ -106,16 +106,17 @@ def _is_container(kind: type) -> bool:
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, (list, tuple)):
+    kind = type(value)  # not isinstance: that asks the object for its class, and a proxy has code of its own for it
+    if kind in (list, tuple):
         return [(f"[{index}]", child) for index, child in enumerate(value[:MAX_CHILDREN])]
-    if not isinstance(value, dict):
+    if not issubclass(kind, dict):
         try:
             value = object.__getattribute__(value, "__dict__")
         except AttributeError:
             return []
-    if not isinstance(value, dict):
+    if not issubclass(type(value), dict):
         return []
-    return [(name, child) for name, child in list(value.items())[:MAX_CHILDREN] if isinstance(name, str)]
+    return [(name, child) for name, child in list(dict.items(value))[:MAX_CHILDREN] if type(name) is str]
 
 
 def outermost(found: list[Found]) -> list[Found]:

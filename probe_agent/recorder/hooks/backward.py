@@ -11,8 +11,8 @@ import sys
 from _thread import get_ident
 from time import perf_counter_ns
 from typing import Any, Callable
+from weakref import ref
 
-from ..ring.table import NULL_FLOAT
 from ..source import Recorder
 from ..source import Source as BaseSource
 
@@ -75,8 +75,12 @@ class Source(BaseSource):
     def _noted_scale(self, original: Any) -> Any:
         def scale(scaler: Any, outputs: Any) -> Any:
             scaled = original(scaler, outputs)
-            if self.recorder.device.is_tensor(outputs):
-                self._scaled = (scaled, outputs.detach())
+            try:
+                if self.recorder.device.is_plain(outputs):
+                    self._scaled = (ref(scaled), outputs.detach())
+            except Exception as error:
+                if self.recorder.fail(self.name, error):
+                    raise
             return scaled
 
         return scale
@@ -87,17 +91,12 @@ class Source(BaseSource):
         try:
             loss = args[0] if args else kwargs.get("tensors")
             if self._scaled is not None:
-                if self._scaled[0] is loss:
+                if self._scaled[0]() is loss:
                     loss = self._scaled[1]
                 self._scaled = None
-            if not device.has_gpu:
-                if step.backward_ended - self._loss_read_at > LOSS_INTERVAL_NS:
-                    self._loss_read_at = step.backward_ended
-                    step.loss = loss.item()
-            elif step.sampled and device.is_tensor(loss):
-                step.loss = device.number(loss.detach())
-        except (AttributeError, RuntimeError):
-            step.loss = NULL_FLOAT  # several tensors, or one of several elements: there is no one loss
+            if step.sampled if device.has_gpu else step.backward_ended - self._loss_read_at > LOSS_INTERVAL_NS:
+                self._loss_read_at = step.backward_ended
+                step.loss = device.number(loss)
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

@@ -18,7 +18,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns, time_ns
-from types import CodeType
 from typing import Any
 from weakref import ref
 
@@ -149,7 +148,6 @@ class Source(BaseSource):
         "torch",
         "torch.distributed.distributed_c10d",
         "torch._C._distributed_c10d",
-        "torch._C._dynamo.eval_frame",
     )
 
     def __init__(self, recorder: Recorder) -> None:
@@ -178,8 +176,6 @@ class Source(BaseSource):
             if name in c10d.ProcessGroup.__dict__:
                 self._patch(c10d.ProcessGroup, name, functools.partial(self._noted, op=op, payload_at=payload_at))
         self._patch(c10d.Work, "wait", self._timed_wait)
-        for function in (self._begin, self._launched, self._is_completed, Call.__init__, _number):
-            _hide_from_dynamo(function.__code__)
 
     def stop(self) -> None:
         if self._note_step in self._step.beginning:
@@ -194,7 +190,6 @@ class Source(BaseSource):
     def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         original = getattr(owner, name)
         ours = make(original)
-        _hide_from_dynamo(ours.__code__)
         functools.update_wrapper(ours, original)
         self._patched.append((owner, name, owner.__dict__[name], ours))
         setattr(owner, name, ours)
@@ -483,19 +478,6 @@ class Source(BaseSource):
                 number(seen_by),
             )
         )
-
-
-def _hide_from_dynamo(code: CodeType) -> None:
-    """Where Dynamo leaves a compiled function for a collective, it looks at every Python frame inside: not at ours."""
-    dynamo: Any = sys.modules["torch._C._dynamo.eval_frame"]
-    for inner in (code, *code.co_consts):
-        if not isinstance(inner, CodeType):
-            continue
-        if hasattr(dynamo, "skip_code"):  # until torch 2.6
-            dynamo.skip_code(inner)
-        else:
-            action = dynamo._FrameAction
-            dynamo.set_code_exec_strategy(inner, dynamo._FrameExecStrategy(action.SKIP, action.DEFAULT))
 
 
 def _number(group: Any) -> int:

@@ -25,7 +25,7 @@ class Source(BaseSource):
     def start(self) -> None:
         self._owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
         self._original = original = self._owner.__next__
-        step, tensor = self.recorder.step, sys.modules["torch"].Tensor
+        step, tensor, fail = self.recorder.step, sys.modules["torch"].Tensor, self.recorder.fail
 
         @functools.wraps(original)
         def timed_next(iterator: Any) -> Any:
@@ -37,7 +37,11 @@ class Source(BaseSource):
             finally:
                 if step.thread == get_ident():
                     step.data_wait += perf_counter_ns() - began
-                    step.batch_size += _size(batch, tensor)
+                    try:
+                        step.batch_size += _size(batch, tensor)
+                    except Exception as error:  # a batch is the job's own, and so is what it does when it is looked at
+                        if fail(self.name, error):
+                            raise
 
         self._ours = timed_next
         self._owner.__next__ = timed_next
@@ -51,7 +55,7 @@ def _size(batch: Any, tensor: type) -> int:
     """Length of the first tensor of a batch; 0 when it has none where batches have them."""
     for _ in range(3):
         if isinstance(batch, tensor):
-            return int(batch.shape[0]) if batch.dim() else 0  # type: ignore[attr-defined]
+            return int(batch.size(0)) if batch.dim() else 0  # type: ignore[attr-defined]
         if isinstance(batch, (tuple, list)) and batch:
             batch = batch[0]
         elif isinstance(batch, Mapping) and batch:

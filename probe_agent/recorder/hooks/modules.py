@@ -169,9 +169,10 @@ class Source(BaseSource):
         """The hook before a module's forward, and the one after it."""
         is_compiling, has_gpu, mark_of = self._is_compiling, self._device.has_gpu, self._device.mark
         note, tensor, step = self._windows.events.append, sys.modules["torch"].Tensor, self._step
+        is_tracing = sys.modules["torch"]._C._is_tracing
 
         def before(module: Any, args: object) -> None:
-            if is_compiling() or self._thread != get_ident():
+            if self._thread != get_ident() or is_compiling() or is_tracing():
                 return
             if self._outermost is None and not step.in_backward:
                 self._outermost = module
@@ -182,7 +183,7 @@ class Source(BaseSource):
                     raise
 
         def after(module: Any, args: tuple[Any, ...], output: Any) -> None:
-            if is_compiling() or self._thread != get_ident():
+            if self._thread != get_ident() or is_compiling() or is_tracing():
                 return
             now = perf_counter_ns()
             try:
@@ -198,7 +199,10 @@ class Source(BaseSource):
                 if has_gpu or now - self._read_at > RSS_VALID_NS:
                     self._allocated = self._device.allocated()
                     self._read_at = now
-                shapes = tuple([value.shape for value in args if value.__class__ is tensor])
+                try:
+                    shapes = tuple([value.shape for value in args if value.__class__ is tensor])
+                except RuntimeError:
+                    shapes = ()  # a nested tensor has none
                 device = None if out is None else out.device
                 note((module, now, mark, self._allocated, device, backward, shapes, step.in_backward))
             except Exception as error:
@@ -227,6 +231,7 @@ class Source(BaseSource):
             if backward.began and not backward.ended and step.number == number:
                 backward.ended = perf_counter_ns()
 
+        begin.__torch_unserializable__ = end.__torch_unserializable__ = True  # type: ignore[attr-defined]
         out.register_hook(begin)
         for tensor in self._tensors(args):
             if tensor.requires_grad:

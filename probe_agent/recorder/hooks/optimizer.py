@@ -180,18 +180,15 @@ class Source(BaseSource):
 
     def _end(self, optimizer: Any, now: int, skipped: bool = False) -> None:
         lr = optimizer.param_groups[0].get("lr")
-        self._ends.end(now, lr, lambda: _count(optimizer), skipped)
+        self._ends.end(now, lr, lambda: self._count(optimizer), skipped)
         self._cost.calls += 1
         self._cost.ns += self._step.started - now
 
-
-def _count(optimizer: Any) -> int:
-    """How many steps this optimizer has taken, as far as it keeps count; it has just taken one."""
-    for state in optimizer.state.values():
-        count = state.get("step") if isinstance(state, dict) else None
-        if isinstance(count, (int, float)):
-            return int(count)
-        if count is not None and getattr(count, "device", None) is not None and count.device.type == "cpu":
-            return int(count.item())
-        break
-    return 1
+    def _count(self, optimizer: Any) -> int:
+        """How many steps this optimizer has taken, as far as it keeps count on the host; it has just taken one."""
+        state = next(iter(optimizer.state.values()), None)
+        count: Any = state.get("step") if isinstance(state, dict) else None
+        if self._device.is_plain(count) and count.device.type != "cpu":
+            return 1
+        number = self._device.number(count)
+        return int(number) if number.__class__ is float and number >= 1.0 else 1
