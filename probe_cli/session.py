@@ -31,16 +31,16 @@ def _told(answers: Answers[T]) -> Answers[T]:
     """`answers`, after each failure was said on stderr; the only one asked raises."""
     if answers.num_asked == 1 and answers.failed:
         raise answers.failed[0][1]
-    _tell(answers)
-    return answers
+    return _tell(answers)
 
 
-def _tell(answers: Answers[T]) -> None:
+def _tell(answers: Answers[T]) -> Answers[T]:
     for endpoint, error in answers.failed:
         named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
         remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
     if answers.failed:
         remark(answers.summary())
+    return answers
 
 
 @dataclass
@@ -109,17 +109,28 @@ class Session:
 
         What is `failed` in `members` is in the result too: its exit code is the one of the whole.
         """
-        from .client.loop import run
-        from .cluster.ask import Answers, ask
+        from .cluster.ask import Answers
 
         found = self.members() if members is None else members
-        endpoints = [endpoint for endpoint, _ in found.answered]
-        answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
-        if found.failed or len(endpoints) > 1:
-            _tell(answers)
-        else:
-            _told(answers)
+        endpoints = tuple(endpoint for endpoint, _ in found.answered)
+        answers = self.ask_these(endpoints, question, timeout_s=timeout_s, alone=not found.failed)
         return Answers(answers.answered, found.failed + answers.failed)
+
+    def ask_these(
+        self,
+        endpoints: tuple[Endpoint, ...],
+        question: Callable[[Client], Awaitable[T]],
+        *,
+        timeout_s: float | None,
+        alone: bool = False,
+    ) -> Answers[T]:
+        """Put `question` to endpoints that `members` has found; failures are said, and with `alone` the only one
+        asked raises."""
+        from .client.loop import run
+        from .cluster.ask import ask
+
+        answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
+        return _told(answers) if alone else _tell(answers)
 
     async def choose(self) -> tuple[Endpoint, ...]:
         """The endpoints this run is about: those named, or the only target of this host."""
