@@ -105,11 +105,10 @@ def _is_unix(listener: socket.socket) -> bool:
 @contextlib.contextmanager
 def _announced(addresses: list[str]) -> Iterator[None]:
     """While we serve, our TCP addresses are in a file, locked by us, where this user's recorders find them."""
-    folder = os.path.dirname(host_socket())
-    if not addresses or not os.path.isdir(folder):
+    if not addresses:
         yield
         return
-    path = os.path.join(folder, f"server-{os.getpid()}.txt")
+    path = os.path.join(os.path.dirname(_usual()), f"server-{os.getpid()}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         print(*addresses, sep="\n", file=file, flush=True)
