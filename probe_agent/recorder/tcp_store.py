@@ -1,7 +1,7 @@
 """A short conversation with the job's TCPStore: add a line to a text there, and read it.
 
-In the store's own protocol (torch's TCPStoreBackend.hpp; the numbers below are the same from torch 2.4 to 2.13), over a
-socket of ours, because torch's client has no limit: connecting one to a store whose process was stopped had not come
+In the store's own protocol (TCPStoreBackend.hpp in torch's include folder; later versions have only added numbers at
+its end), over a socket of ours, because torch's client has no limit: connecting one to a store whose process was stopped had not come
 back after 100 s, with a timeout of 2 s, and where a connection fails it writes to the job's stderr. Here every
 conversation is over within `timeout_s`, but for the look-up of the store's name, which is the resolver's affair.
 
