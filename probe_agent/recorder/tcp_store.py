@@ -1,9 +1,10 @@
 """A short conversation with the job's TCPStore: add a line to a text there, and read it.
 
 In the store's own protocol (TCPStoreBackend.hpp in torch's include folder; later versions have only added numbers at
-its end), over a socket of ours, because torch's client has no limit: connecting one to a store whose process was stopped had not come
-back after 100 s, with a timeout of 2 s, and where a connection fails it writes to the job's stderr. Here every
-conversation is over within `timeout_s`, but for the look-up of the store's name, which is the resolver's affair.
+its end), over a socket of ours, because torch's client has no limit: connecting one to a store whose process was
+stopped had not come back after 100 s, with a timeout of 2 s, and where a connection fails it writes to the job's
+stderr. Here every conversation is over within `timeout_s`, but for the look-up of the store's name, which is the
+resolver's affair.
 
 Runs on a thread of ours; never on one of the job's. Costs the store two requests, about 0.3 ms.
 """
