@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +102,8 @@ def test_the_ranks_of_torchrun_are_targets_and_torchrun_is_not(tmp_path):
         ranks = [int(process.stdout.readline()) for _ in range(2)]
         identities = [wait_for_target(pid) for pid in ranks]
         known = targets()
+        for pid in ranks:  # they would outlive torchrun, with its pipes in their hands
+            os.kill(pid, signal.SIGKILL)
 
     assert process.pid not in known
     assert sorted(identity["rank"] for identity in identities) == [0, 1]
