@@ -111,7 +111,8 @@ def _kind(column: str, value: object) -> str:
 
 def _shown(value: object) -> str:
     """A value in a message: nothing of the job's own code runs for it."""
-    return repr(value)[:60] if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
+    kind = type(value)
+    return repr(value)[:60] if value is None or kind in (bool, int, float, str) else kind.__name__
 
 
 class Source(BaseSource):
