@@ -35,7 +35,7 @@ def start_if_asked() -> None:
 
 def start() -> None:
     """Start the recorder in this process and return at once. Does nothing where one runs already."""
-    _start(children=False, listen="")
+    _start(children=False, listen=os.environ.get("PROBE_LISTEN", ""))
 
 
 def _start(children: bool, listen: str) -> None:
