@@ -15,6 +15,7 @@ from .endpoint import Endpoint, LocalProcess
 if TYPE_CHECKING:
     from .client import Client
     from .cluster.ask import Answers
+    from .cluster.members import Member
 
 __all__ = ["Session", "remark"]
 
@@ -24,6 +25,22 @@ T = TypeVar("T")
 def remark(text: str) -> None:
     """Say something that is not data: it goes to stderr."""
     print(text, file=sys.stderr, flush=True)
+
+
+def _told(answers: Answers[T]) -> Answers[T]:
+    """`answers`, after each failure was said on stderr; the only one asked raises."""
+    if answers.num_asked == 1 and answers.failed:
+        raise answers.failed[0][1]
+    return _tell(answers)
+
+
+def _tell(answers: Answers[T]) -> Answers[T]:
+    for endpoint, error in answers.failed:
+        named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
+        remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
+    if answers.failed:
+        remark(answers.summary())
+    return answers
 
 
 @dataclass
@@ -64,15 +81,56 @@ class Session:
                 needs_agent=needs_agent,
             )
 
-        answers = run(choose_and_ask(), ctrl_c=ctrl_c)
-        if answers.num_asked == 1 and answers.failed:
-            raise answers.failed[0][1]
-        for endpoint, error in answers.failed:
-            named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
-            remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
-        if answers.failed:
-            remark(answers.summary())
-        return answers
+        return _told(run(choose_and_ask(), ctrl_c=ctrl_c))
+
+    def members(self, timeout_s: float | None = None) -> Answers[Member]:
+        """Every target behind the endpoints, by rank; a host server stands for all its living ones.
+
+        `answered` has each under its own endpoint; `failed` are the endpoints that did not tell, as `ask` reports them.
+        """
+        from .client.loop import run
+        from .cluster.members import LIST_S, each, members
+
+        async def choose_and_list() -> Answers[Member]:
+            endpoints = await self.choose()
+            limit_s = LIST_S if timeout_s is None else timeout_s
+            return each(await members(endpoints, timeout_s=limit_s, inject=self.inject, remark=remark))
+
+        return _told(run(choose_and_list()))
+
+    def ask_members(
+        self,
+        question: Callable[[Client], Awaitable[T]],
+        *,
+        timeout_s: float | None,
+        members: Answers[Member] | None = None,
+    ) -> Answers[T]:
+        """Put `question` to each of `members` (by default all), at once, and wait `timeout_s` for each.
+
+        What is `failed` in `members` is in the result too: its exit code is the one of the whole.
+        """
+        from .cluster.ask import Answers
+
+        found = self.members() if members is None else members
+        endpoints = tuple(endpoint for endpoint, _ in found.answered)
+        answers = self.ask_these(endpoints, question, timeout_s=timeout_s, alone=not found.failed)
+        return Answers(answers.answered, found.failed + answers.failed)
+
+    def ask_these(
+        self,
+        endpoints: tuple[Endpoint, ...],
+        question: Callable[[Client], Awaitable[T]],
+        *,
+        timeout_s: float | None,
+        alone: bool = False,
+    ) -> Answers[T]:
+        """Put `question` to endpoints that `members` has found; failures are said, and with `alone` the only one
+        asked raises."""
+        from .client.loop import run
+        from .cluster.ask import ask
+
+        answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
+        return _told(answers) if alone else _tell(answers)
 
     async def choose(self) -> tuple[Endpoint, ...]:
         """The endpoints this run is about: those named, or the only target of this host."""

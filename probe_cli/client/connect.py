@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, TcpServer, UnixServer
 
 from .client import Client
 
@@ -35,13 +35,8 @@ def host_socket() -> str:
 @asynccontextmanager
 async def open_client(endpoint: Endpoint) -> AsyncIterator[Client]:
     """A client for `endpoint`. Nothing is contacted yet."""
-    selector: dict[str, str] = {}
-    if isinstance(endpoint, LocalProcess):
-        selector["pid"] = str(endpoint.pid)
-    elif not isinstance(endpoint, Archive) and endpoint.rank is not None:
-        selector["rank"] = str(endpoint.rank)
     async with _http(endpoint) as http:
-        yield Client(endpoint, http, selector)
+        yield Client(endpoint, http, endpoint.selector)
 
 
 @asynccontextmanager
