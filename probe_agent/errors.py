@@ -5,7 +5,7 @@ Each layer translates foreign exceptions once, at its edge, so that a user never
 
 from __future__ import annotations
 
-__all__ = ["AttachDelayed", "AttachRefused", "BadRequest", "NoAnswer", "ProbeError", "QueryFailed"]
+__all__ = ["AttachDelayed", "AttachRefused", "BadRequest", "Forbidden", "NoAnswer", "ProbeError", "QueryFailed"]
 
 
 class ProbeError(Exception):
@@ -32,6 +32,13 @@ class QueryFailed(ProbeError):
     """The SQL was refused or failed; the message is one line and points at the place."""
 
     http_status = 422
+    exit_code = 1
+
+
+class Forbidden(ProbeError):
+    """Whoever asks may not: another user, a wrong token, a token for reading only, a target that is only to be read."""
+
+    http_status = 403
     exit_code = 1
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING
 from probe_agent.activate.listen import ListenRefused, inherited, listening
 from probe_agent.errors import BadRequest
 
-from .client.connect import host_socket, listens, local_app, num_living
+from .client.connect import host_app, host_socket, listens, num_living
 from .session import remark
 
 if TYPE_CHECKING:
     import uvicorn
+    from fastapi import FastAPI
 
 __all__ = ["serve"]
 
@@ -39,10 +40,12 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None) -
 
     import uvicorn
 
+    from .accepting import Connection
+
     gc.set_threshold(700)  # unlike the short commands, this one lives long
     again = dict(os.environ)
     sockets = _sockets(listen, path)
-    app = local_app()
+    app = host_app()
     paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
     # What it is reached by is said once it can be: the kernel queues connections from here on.
     if listen:
@@ -51,10 +54,18 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None) -
         remark(f"listening on unix:{name}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)  # uvicorn ends in good order, then raises the signal once more for us
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="auto", timeout_graceful_shutdown=3)
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # or a header would say who asks
+        timeout_graceful_shutdown=3,
+    )
     server = uvicorn.Server(config)
     if linger_s is not None:
-        Thread(target=_end_when_idle, args=(server, linger_s), daemon=True).start()
+        Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
         server.run(sockets=sockets)
     finally:
@@ -63,7 +74,7 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None) -
                 os.unlink(name)
     if linger_s is not None:
         sleep(LAST_LOOK_S)
-    if linger_s is not None and num_living():  # came while we were closing, and found us still there
+    if linger_s is not None and num_living(app):  # came while we were closing, and found us still there
         os.execve(sys.executable, sys.orig_argv, again)
     return 0
 
@@ -85,11 +96,11 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _end_when_idle(server: uvicorn.Server, linger_s: float) -> None:
+def _end_when_idle(server: uvicorn.Server, app: FastAPI, linger_s: float) -> None:
     last = monotonic()
     while monotonic() - last < linger_s:
         sleep(max(0.2, linger_s / 20))
-        if num_living():
+        if num_living(app):
             last = monotonic()
     server.should_exit = True
 

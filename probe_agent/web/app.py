@@ -17,15 +17,19 @@ from probe_agent.sql import QueryEngine, sample_host
 from probe_agent.target import ArchiveDirectory, TargetDirectory
 
 from . import api
+from .access import Access, OwnProcess
 from .guard import Guard
 from .problem import handle_problems
 
 __all__ = ["create_app"]
 
 
-def create_app(directory: TargetDirectory | None = None, *, archive: str | None = None) -> FastAPI:
+def create_app(
+    directory: TargetDirectory | None = None, *, archive: str | None = None, access: Access | None = None
+) -> FastAPI:
     """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
-    of this host."""
+    of this host. Without `access` everybody is let in who can call it: that is for an app in the caller's own process.
+    """
     if archive is not None:
         directory = ArchiveDirectory(archive)
     engine = QueryEngine()
@@ -52,5 +56,5 @@ def create_app(directory: TargetDirectory | None = None, *, archive: str | None 
     for module in sorted(info.name for info in iter_modules(api.__path__, api.__name__ + ".")):
         # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
         app.router.routes.extend(import_module(module).router.routes)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, access=access or OwnProcess())
     return app

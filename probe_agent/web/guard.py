@@ -11,8 +11,9 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from probe_agent.errors import BadRequest
+from probe_agent.errors import BadRequest, Forbidden
 
+from .access import Access
 from .problem import problem_response
 
 __all__ = ["MAX_BODY_BYTES", "Guard"]
@@ -28,14 +29,23 @@ class _TooBig(Exception):
 
 
 class Guard:
-    """ASGI middleware around the whole app."""
+    """ASGI middleware around the whole app. Who has asked is in `request.state.caller` afterwards."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
+        self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            scope.setdefault("state", {})["caller"] = self._access.admit(scope)
+        except Forbidden as refusal:
+            await problem_response(refusal)(scope, receive, send)
             return
         headers = dict(scope["headers"])
         host = headers.get(b"host", b"").decode("latin-1")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import httpx
     from fastapi import FastAPI
 
-__all__ = ["host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
+__all__ = ["host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
 CONNECT_S = 5.0
 
@@ -90,9 +90,17 @@ def listens(path: str) -> bool:
         return True
 
 
-def num_living() -> int:
+def num_living(app: FastAPI) -> int:
     """How many targets of this host live now."""
-    return sum(target.is_alive for target in local_app().state.directory.targets())
+    return sum(target.is_alive for target in app.state.directory.targets())
+
+
+def host_app() -> FastAPI:
+    """The web app over the targets of this host for others to ask, who are looked at first."""
+    _spare_threads()
+    from probe_agent.web import Access, create_app
+
+    return create_app(access=Access())
 
 
 @cache
@@ -107,8 +115,12 @@ def archive_app(folder: str) -> FastAPI:
 
 
 def _create_app(archive: str | None) -> FastAPI:
-    # NumPy's linear algebra, which nobody here uses, would start its threads while it loads: 25 ms.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _spare_threads()
     from probe_agent.web import create_app
 
     return create_app(archive=archive)
+
+
+def _spare_threads() -> None:
+    """NumPy's linear algebra, which nobody here uses, would start its threads while it loads: 25 ms."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
