@@ -5,7 +5,16 @@ Each layer translates foreign exceptions once, at its edge, so that a user never
 
 from __future__ import annotations
 
-__all__ = ["AttachDelayed", "AttachRefused", "BadRequest", "Forbidden", "NoAnswer", "ProbeError", "QueryFailed"]
+__all__ = [
+    "AttachDelayed",
+    "AttachRefused",
+    "BadRequest",
+    "Forbidden",
+    "NoAnswer",
+    "ProbeError",
+    "QueryFailed",
+    "Unauthorized",
+]
 
 
 class ProbeError(Exception):
@@ -36,10 +45,16 @@ class QueryFailed(ProbeError):
 
 
 class Forbidden(ProbeError):
-    """Whoever asks may not: another user, a wrong token, a token for reading only, a target that is only to be read."""
+    """Whoever asks may not: another user, a token for reading only, a target that is only to be read."""
 
     http_status = 403
     exit_code = 1
+
+
+class Unauthorized(Forbidden):
+    """Nobody knows who asks: no token came, or a wrong one."""
+
+    http_status = 401
 
 
 class NoAnswer(ProbeError):

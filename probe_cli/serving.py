@@ -5,6 +5,7 @@ The door to uvicorn. Runs in a process of its own beside the targets, never in o
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from probe_agent.activate.listen import ListenRefused, inherited, listening
 from probe_agent.errors import BadRequest
+from probe_agent.tokens import server_tokens
 
 from .client.connect import host_app, host_socket, listens, num_living
 from .session import remark
@@ -31,10 +33,10 @@ __all__ = ["serve"]
 LAST_LOOK_S = 1.0
 
 
-def serve(listen: str | None, path: str | None, linger_s: float | None = None) -> int:
+def serve(listen: str | None, path: str | None, linger_s: float | None = None, *, insecure: bool = False) -> int:
     """Serve on the unix socket `path` (or the usual one) and, when `listen` is given, on TCP, until told to end.
 
-    With `linger_s`, until there has been no living target for so long.
+    With `linger_s`, until there has been no living target for so long. With `insecure`, loopback TCP without a token.
     """
     import gc
 
@@ -44,12 +46,19 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None) -
 
     gc.set_threshold(700)  # unlike the short commands, this one lives long
     again = dict(os.environ)
-    sockets = _sockets(listen, path)
-    app = host_app()
+    tokens = server_tokens() if listen and not insecure else None
+    sockets = _sockets(listen, path, insecure)
+    app = host_app(tokens)
     paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
     # What it is reached by is said once it can be: the kernel queues connections from here on.
     if listen:
-        remark(f"listening on http://{listen} (no authentication: every user of this host can use it)")
+        known = tokens.source if tokens else "no token is wanted: every user of this host can run code in the targets"
+        remark(f"listening on http://{listen} ({known})")
+    if not all(_is_unix(each) or _is_loopback(each) for each in sockets):
+        remark(
+            "warning: without TLS, tokens and answers can be read on their way by others on that network;"
+            " give --tls-cert and --tls-key, or listen on 127.0.0.1 and use ssh -L"
+        )
     for name in paths:
         remark(f"listening on unix:{name}")
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -79,11 +88,16 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None) -
     return 0
 
 
-def _sockets(listen: str | None, path: str | None) -> list[socket.socket]:
+def _sockets(listen: str | None, path: str | None, insecure: bool) -> list[socket.socket]:
     """Those to listen on; the first may have been bound for us by whoever started us."""
     found = inherited()
     try:
         sockets = [found or listening(listen)] if listen else []
+        if insecure and not all(map(_is_loopback, sockets)):
+            raise BadRequest(
+                f"refused to listen on {listen} without a token: whoever reaches it could run code in the targets",
+                "leave --insecure out, or listen on 127.0.0.1",
+            )
         if path or not sockets or not listens(host_socket()):  # of several servers one has the usual socket
             is_bound = found is not None and not listen
             sockets.append(found if found and is_bound else listening("unix:" + (path or _usual())))
@@ -103,6 +117,10 @@ def _end_when_idle(server: uvicorn.Server, app: FastAPI, linger_s: float) -> Non
         if num_living(app):
             last = monotonic()
     server.should_exit = True
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _is_unix(listener: socket.socket) -> bool:

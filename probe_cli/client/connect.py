@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, UnixServer
 
 from .client import Client
+from .token import authorization
 
 if TYPE_CHECKING:
     import httpx
     from fastapi import FastAPI
+
+    from probe_agent.tokens import Tokens
 
 __all__ = ["host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
@@ -58,9 +61,11 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
 
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
+    headers: dict[str, str] = {}
     # Only plain HTTP is spoken: without verify=False httpx would load the system's certificates, 20 ms.
     if isinstance(endpoint, TcpServer):
         base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False)
+        headers = authorization(endpoint)
     elif isinstance(endpoint, UnixServer):
         transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path)
     elif isinstance(endpoint, Archive):
@@ -75,7 +80,11 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         transport = InProcessTransport(local_app())
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     return httpx.AsyncClient(
-        base_url=base, transport=transport, trust_env=False, timeout=httpx.Timeout(None, connect=CONNECT_S)
+        base_url=base,
+        headers=headers,
+        transport=transport,
+        trust_env=False,
+        timeout=httpx.Timeout(None, connect=CONNECT_S),
     )
 
 
@@ -95,12 +104,12 @@ def num_living(app: FastAPI) -> int:
     return sum(target.is_alive for target in app.state.directory.targets())
 
 
-def host_app() -> FastAPI:
-    """The web app over the targets of this host for others to ask, who are looked at first."""
+def host_app(tokens: Tokens | None) -> FastAPI:
+    """The web app over the targets of this host for others to ask: over TCP with one of `tokens`, if there are any."""
     _spare_threads()
     from probe_agent.web import Access, create_app
 
-    return create_app(access=Access())
+    return create_app(access=Access(tokens))
 
 
 @cache

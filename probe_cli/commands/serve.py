@@ -8,7 +8,7 @@ __all__ = ["command"]
 
 
 @click.command("serve", short_help="Run the host server, for all targets of this host.")
-@click.option("--listen", metavar="HOST:PORT", help="Also listen on TCP; loopback addresses only.")
+@click.option("--listen", metavar="HOST:PORT", help="Also listen on TCP, with a token.")
 @click.option("--unix", "path", metavar="PATH", help="The unix socket to listen on instead of the usual one.")
 @click.option(
     "--linger",
@@ -17,12 +17,19 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="End when this host has had no living target for so long; as PROBE_LISTEN starts it.",
 )
-def command(listen: str | None, path: str | None, linger_s: float | None) -> int:
+@click.option(
+    "--insecure",
+    is_flag=True,
+    envvar="PROBE_INSECURE",
+    help="Ask for no token: every user of this host can then run code in your targets. Loopback addresses only.",
+)
+def command(listen: str | None, path: str | None, linger_s: float | None, insecure: bool) -> int:
     """Serve every target of this host until SIGINT or SIGTERM.
 
-    Its unix socket is for this user alone, and `probe PID …` finds it by itself. TCP has no authentication yet, so
-    only loopback is accepted: whoever can log in to this host can then ask and run code in your targets.
+    Its unix socket is for this user alone (and root), and `probe PID …` finds it by itself. Over TCP a token is asked
+    for: the first start makes one for everything in ~/.config/probe/token, and one for reading only in token.read
+    beside it. `probe` finds them by itself; PROBE_TOKEN_FILE names another file, PROBE_TOKEN is the token itself.
     """
     from probe_cli.serving import serve
 
-    return serve(listen, path, linger_s)
+    return serve(listen, path, linger_s, insecure=insecure)
