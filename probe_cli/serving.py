@@ -33,19 +33,28 @@ __all__ = ["serve"]
 LAST_LOOK_S = 1.0
 
 
-def serve(listen: str | None, path: str | None, linger_s: float | None = None, *, insecure: bool = False) -> int:
+def serve(
+    listen: str | None,
+    path: str | None,
+    linger_s: float | None = None,
+    *,
+    insecure: bool = False,
+    tls: tuple[str, str | None, str | None] | None = None,
+) -> int:
     """Serve on the unix socket `path` (or the usual one) and, when `listen` is given, on TCP, until told to end.
 
     With `linger_s`, until there has been no living target for so long. With `insecure`, loopback TCP without a token.
+    `tls` names the files of the certificate, of its key, and of who signs the certificates of clients.
     """
     import gc
 
     import uvicorn
 
-    from .accepting import Connection
+    from .accepting import Connection, HostServer, showing
 
     gc.set_threshold(700)  # unlike the short commands, this one lives long
     again = dict(os.environ)
+    context = showing(*tls) if tls else None
     tokens = server_tokens() if listen and not insecure else None
     sockets = _sockets(listen, path, insecure)
     app = host_app(tokens)
@@ -53,8 +62,8 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None, *
     # What it is reached by is said once it can be: the kernel queues connections from here on.
     if listen:
         known = tokens.source if tokens else "no token is wanted: every user of this host can run code in the targets"
-        remark(f"listening on http://{listen} ({known})")
-    if not all(_is_unix(each) or _is_loopback(each) for each in sockets):
+        remark(f"listening on http{'s' if tls else ''}://{listen} ({known})")
+    if not tls and not all(_is_unix(each) or _is_loopback(each) for each in sockets):
         remark(
             "warning: without TLS, tokens and answers can be read on their way by others on that network;"
             " give --tls-cert and --tls-key, or listen on 127.0.0.1 and use ssh -L"
@@ -72,7 +81,7 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None, *
         proxy_headers=False,  # or a header would say who asks
         timeout_graceful_shutdown=3,
     )
-    server = uvicorn.Server(config)
+    server = HostServer(config, context)
     if linger_s is not None:
         Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:

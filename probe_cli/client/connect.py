@@ -14,8 +14,9 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, TlsServer, UnixServer
 
+from .certificates import verifying
 from .client import Client
 from .token import authorization
 
@@ -62,8 +63,11 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
     headers: dict[str, str] = {}
-    # Only plain HTTP is spoken: without verify=False httpx would load the system's certificates, 20 ms.
-    if isinstance(endpoint, TcpServer):
+    # Without verify=False httpx would load the system's certificates also for plain HTTP, 20 ms.
+    if isinstance(endpoint, TlsServer):
+        base, transport = f"https://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=verifying())
+        headers = authorization(endpoint)
+    elif isinstance(endpoint, TcpServer):
         base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False)
         headers = authorization(endpoint)
     elif isinstance(endpoint, UnixServer):
