@@ -9,6 +9,7 @@ from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
 from .processes import Process
 from .rings import Ring, RingError
+from .settings import settings
 from .source_text import with_source
 from .stacks import take_stacks
 from .target import Target
@@ -23,6 +24,7 @@ __all__ = [
     "Target",
     "TargetDirectory",
     "ask",
+    "settings",
     "stream",
     "take_stacks",
     "take_worker_stacks",

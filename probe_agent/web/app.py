@@ -11,21 +11,26 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 import probe_agent
 from probe_agent.sql import QueryEngine, sample_host
 from probe_agent.target import ArchiveDirectory, TargetDirectory
 
 from . import api
+from .access import Access, OwnProcess, Role
 from .guard import Guard
 from .problem import handle_problems
 
 __all__ = ["create_app"]
 
 
-def create_app(directory: TargetDirectory | None = None, *, archive: str | None = None) -> FastAPI:
+def create_app(
+    directory: TargetDirectory | None = None, *, archive: str | None = None, access: Access | None = None
+) -> FastAPI:
     """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
-    of this host."""
+    of this host. Without `access` everybody is let in who can call it: that is for an app in the caller's own process.
+    """
     if archive is not None:
         directory = ArchiveDirectory(archive)
     engine = QueryEngine()
@@ -49,8 +54,11 @@ def create_app(directory: TargetDirectory | None = None, *, archive: str | None 
     app.state.directory = directory or TargetDirectory()
     app.state.engine = engine
     handle_problems(app)
+    roles: list[tuple[BaseRoute, Role]] = []
     for module in sorted(info.name for info in iter_modules(api.__path__, api.__name__ + ".")):
-        # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
-        app.router.routes.extend(import_module(module).router.routes)
-    app.add_middleware(Guard)
+        endpoint = import_module(module)
+        roles += [(route, getattr(endpoint, "ROLE", "control")) for route in endpoint.router.routes]
+    # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
+    app.router.routes.extend(route for route, _ in roles)
+    app.add_middleware(Guard, access=access or OwnProcess(), roles=roles)
     return app

@@ -11,12 +11,14 @@ from probe_agent.errors import BadRequest
 from probe_agent.recorder.ring.folder import is_held, remove
 from probe_agent.sql import newest_step
 from probe_agent.target import Target
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import Directory, Engine, Pid
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Cleaned, CleanRequest, Removed
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from probe_agent.target import ask
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTarget, Engine
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Detached
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 #: What runs is cancelled first, for 2 s at most. Less than the command line waits, so that what we saw is said.

@@ -5,13 +5,15 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 
 from probe_agent.target import stream
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTarget
 from probe_agent.web.ndjson import NdjsonResponse
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import EvalLine, EvalRequest
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 

@@ -7,13 +7,15 @@ import json
 from fastapi import APIRouter, Request, Response
 
 from probe_agent.target import CpuProfile
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import AnyTarget
 from probe_agent.web.hangup import in_thread
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import CpuProfileRequest
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 MEDIA_TYPES = {

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from probe_agent.sql import list_tables
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTargets, Engine, LeftOut
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import TableList
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 

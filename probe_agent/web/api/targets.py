@@ -9,12 +9,14 @@ from fastapi import APIRouter, Query
 
 from probe_agent.sql import newest_step
 from probe_agent.target import Process, Target
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import Directory
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Candidate, TargetInfo, TargetList
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 

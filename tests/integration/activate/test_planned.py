@@ -217,7 +217,7 @@ def test_ranks_can_be_chosen(ranks, rank, is_meant):
         ({"PROBE_RANKS": "0;1"}, "PROBE_RANKS='0;1'"),
         ({"PROBE_RANKS": "rank:0"}, "PROBE_RANKS='rank:0'"),
         ({"PROBE_LISTEN": "8080"}, "cannot listen on 8080; it takes HOST:PORT"),
-        ({"PROBE_LISTEN": "0.0.0.0:8080"}, "0.0.0.0 is not loopback"),
+        ({"PROBE_LISTEN": "192.0.2.1:8080"}, "cannot listen on 192.0.2.1:8080: Cannot assign requested address"),
     ],
 )
 def test_a_bad_value_is_one_line_on_stderr_and_no_recorder(variables, says):

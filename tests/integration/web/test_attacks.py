@@ -1,0 +1,213 @@
+"""Attacks on a host server, each with what comes of it. docs/security.md lists them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .served import Served, free_address, probe, serving
+
+NOBODY = 65534
+NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+
+
+@pytest.fixture(scope="module")
+def open_folder() -> Iterator[Path]:
+    """A folder that every user of this host can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A host server with tokens of its own, on TCP; for attacks that it survives."""
+    with serving(tmp_path_factory.mktemp("server"), "--listen", "TCP") as server:
+        yield server
+
+
+ASKS = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(int(sys.argv[2]))
+os.setuid(int(sys.argv[2]))
+with socket.socket(socket.AF_UNIX) as connection:
+    connection.settimeout(30)
+    connection.connect(sys.argv[1])
+    connection.sendall(b"GET /v1/targets HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n")
+    print(connection.makefile().read())
+"""
+
+
+def ask_as(uid: int, path: str) -> subprocess.CompletedProcess[str]:
+    """What a process of another user gets from the unix socket."""
+    return subprocess.run([sys.executable, "-c", ASKS, path, str(uid)], capture_output=True, text=True, timeout=60)
+
+
+@NO_ROOT
+def test_the_unix_socket_is_closed_to_other_users_twice(open_folder: Path) -> None:
+    with serving(open_folder) as server:
+        by_its_mode = ask_as(NOBODY, server.unix)
+        os.chmod(server.unix, 0o666)  # as a careless user might
+        by_the_kernels_word = ask_as(NOBODY, server.unix)
+        own = ask_as(0, server.unix)
+
+    assert "PermissionError" in by_its_mode.stderr
+    assert by_the_kernels_word.stdout.startswith("HTTP/1.1 403"), by_the_kernels_word.stderr
+    error = json.loads(by_the_kernels_word.stdout.splitlines()[-1])["error"]
+    assert error["kind"] == "Forbidden"
+    assert f"not to uid {NOBODY}" in error["message"]
+    assert own.stdout.startswith("HTTP/1.1 200")
+
+
+def test_no_token_and_wrong_ones_get_nothing_not_even_the_list_of_endpoints(server: Served) -> None:
+    for path in ("/v1/targets", "/v1/health", "/openapi.json", "/docs", "/"):
+        nothing = server.ask("GET", path)
+        wrong = server.ask("GET", path, headers={"Authorization": "Bearer " + "A" * 43})
+
+        assert (nothing.status_code, wrong.status_code) == (401, 401)
+        assert set(nothing.json()) == {"error"}
+
+
+def test_the_token_is_never_said(server: Served) -> None:
+    assert str(server.tokens / "token") in server.said
+    for role in ("control", "read"):
+        token = server.token(role)["Authorization"].split()[1]
+        assert token not in server.said
+        assert token not in server.ask("GET", "/v1/targets", headers={"Authorization": "Bearer x" + token}).text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/eval"),
+        ("POST", "/v1/complete"),
+        ("PATCH", "/v1/config"),
+        ("POST", "/v1/profile/cpu"),
+        ("POST", "/v1/profile/steps"),
+        ("POST", "/v1/watch"),
+        ("POST", "/v1/detach"),
+        ("POST", "/v1/clean"),
+    ],
+)
+def test_the_token_for_reading_controls_nothing(server: Served, method: str, path: str) -> None:
+    answer = server.ask(method, path, "read", json={"code": "1"})
+
+    assert answer.status_code == 403
+    assert answer.json()["error"]["kind"] == "Forbidden"
+    assert server.ask("GET", "/v1/targets", "read").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/eval/", "//v1/eval", "/v1//eval", "/v1/./eval", "/v1/query/../eval", "/v1/%65val", "/v1/eval%00", "/V1/EVAL",
+     "/v1/eval?rank=0", "/v1/eval;x", "/v1/%2e%2e/v1/eval", "/../../etc/passwd", "/v1/health/..%2feval"],
+)  # fmt: skip
+def test_no_spelling_of_a_path_leads_past_the_role(server: Served, path: str) -> None:
+    for method in ("POST", "GET", "PUT", "HEAD", "OPTIONS"):
+        with socket.create_connection(server.tcp.split(":"), timeout=30) as connection:  # httpx would tidy the path
+            token = server.token("read")["Authorization"]
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Type: application/json"
+            body = '{"code": "1"}'
+            connection.sendall(f"{head}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            status = connection.makefile("rb").readline().split()[1]
+
+        assert status in (b"403", b"404", b"405", b"307", b"400"), (method, status)
+
+
+def test_a_page_in_a_browser_gets_nothing_under_a_name_of_its_own(server: Served, tmp_path: Path) -> None:
+    rebound = {"Host": "rebound.example:8080", "Origin": "http://rebound.example:8080"}
+    with serving(tmp_path, "--listen", "TCP", "--insecure") as open_server:
+        for path in ("/v1/targets", "/v1/health"):
+            assert server.ask("GET", path, headers=rebound).status_code == 401
+            assert open_server.ask("GET", path, headers=rebound).status_code == 421
+        foreign = open_server.ask("POST", "/v1/eval", headers={"Origin": "http://evil.example"}, json={"code": "1"})
+        preflight = server.ask("OPTIONS", "/v1/eval", headers={"Origin": "http://evil.example"})
+
+    assert foreign.status_code == 403
+    assert preflight.status_code == 401
+    assert not [name for name in preflight.headers if name.startswith("access-control")]
+
+
+def test_a_header_cannot_say_who_asks(server: Served) -> None:
+    answer = server.ask("GET", "/v1/health", headers={"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"})
+
+    assert answer.status_code == 401
+
+
+def test_without_a_token_only_loopback_is_served_and_only_if_that_is_spelled_out(tmp_path: Path) -> None:
+    refused = probe("serve", "--listen", "0.0.0.0:48123", "--insecure", "--unix", f"{tmp_path}/host.sock")
+    with serving(tmp_path, "--listen", "TCP", "--insecure") as server:
+        answered = server.ask("GET", "/v1/health")
+
+    assert refused.returncode == 2
+    assert "without a token" in refused.stderr
+    assert answered.status_code == 200
+    assert "no token is wanted" in server.said
+
+
+def test_beyond_loopback_the_token_is_wanted_and_plain_http_is_warned_of(tmp_path: Path) -> None:
+    port = free_address().split(":")[1]
+    with serving(tmp_path, "--listen", f"0.0.0.0:{port}") as server:
+        answers = [
+            httpx.get(f"http://{socket.gethostname()}:{port}/v1/health", headers=headers, trust_env=False, timeout=30)
+            for headers in ({}, server.token("read"))
+        ]
+
+    assert [answer.status_code for answer in answers] == [401, 200]
+    assert "warning: without TLS" in server.said
+
+
+def test_the_command_line_is_let_in_by_the_file_of_its_user_or_by_its_environment(
+    server: Served, tmp_path: Path
+) -> None:
+    token = server.token("read")["Authorization"].split()[1]
+
+    owner = probe("-t", server.tcp, "list", XDG_CONFIG_HOME=str(server.tokens.parent))
+    reader = probe("-t", server.tcp, "list", PROBE_TOKEN=token)
+    named = probe("-t", server.tcp, "list", PROBE_TOKEN_FILE=str(server.tokens / "token.read"))
+    stranger = probe("-t", server.tcp, "list", XDG_CONFIG_HOME=str(tmp_path))
+    forbidden = probe("-t", server.tcp, "eval", "1", PROBE_TOKEN=token)
+
+    assert [owner.returncode, reader.returncode, named.returncode] == [0, 0, 0], owner.stderr
+    assert (stranger.returncode, forbidden.returncode) == (1, 1)
+    assert "try: put it into PROBE_TOKEN" in stranger.stderr
+    assert "this token is for reading only" in forbidden.stderr
+
+
+LISTENS = """
+import os, socket, sys
+os.setgroups([])
+os.setuid(int(sys.argv[1]))
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+listener.settimeout(60)
+connection, _ = listener.accept()
+print(connection.recv(4096).decode(), flush=True)
+"""
+
+
+@NO_ROOT
+def test_another_user_who_waits_on_the_port_does_not_get_our_token(server: Served) -> None:
+    own = {"XDG_CONFIG_HOME": str(server.tokens.parent)}
+    with subprocess.Popen([sys.executable, "-c", LISTENS, str(NOBODY)], stdout=subprocess.PIPE, text=True) as thief:
+        assert thief.stdout is not None
+        port = thief.stdout.readline().strip()
+
+        done = probe("-t", f"127.0.0.1:{port}", "list", **own)
+        by_name = probe("-t", f"localhost:{port}", "list", **own)
+        thief.kill()
+        stolen = thief.stdout.read()
+
+    assert (done.returncode, by_name.returncode) == (1, 1)
+    assert f"uid {NOBODY} listens there" in done.stderr
+    assert stolen == ""
