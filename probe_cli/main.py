@@ -17,6 +17,7 @@ from probe_agent.errors import BadRequest, ProbeError
 
 from . import commands
 from .failure import report_bug
+from .options import rank_set
 from .session import Session
 
 __all__ = ["cli", "main"]
@@ -26,6 +27,7 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
 \b
   probe ENDPOINT COMMAND …          one target
   probe -t ENDPOINT [-t …] COMMAND  several at once
+  probe -t ENDPOINT --all COMMAND   every rank of its job
   probe COMMAND                     $PROBE_ENDPOINT, or the only target on this host
 
 ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, unix:/path, or the folder that a target has left. A list of
@@ -89,16 +91,26 @@ class CommandGroup(click.Group):
     subcommand_metavar="[ENDPOINT] COMMAND [ARGS]…",
 )
 @click.option("-t", "--target", "targets", multiple=True, metavar="ENDPOINT", help="A target; may be repeated.")
+@click.option("--all", "everyone", is_flag=True, help="All ranks of the job, on whatever hosts; its store tells where.")
+@click.option("--rank", "ranks", callback=rank_set, metavar="RANKS", help="Only these ranks of the job: 0,4-7.")
+@click.option("--require-all", is_flag=True, help="When some do not answer, show nothing and exit with 3.")
 @click.option("--no-inject", is_flag=True, help="Never attach to a process that has no agent.")
 @click.version_option(__version__, "-V", "--version", prog_name="probe")
 @click.pass_context
-def cli(ctx: click.Context, targets: tuple[str, ...], no_inject: bool) -> None:
+def cli(
+    ctx: click.Context,
+    targets: tuple[str, ...],
+    everyone: bool,
+    ranks: frozenset[int],
+    require_all: bool,
+    no_inject: bool,
+) -> None:
     from .cluster.discover import endpoints_of
     from .cluster.discover.brackets import split
 
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
-    ctx.obj = Session(named=named, inject=not no_inject)
+    ctx.obj = Session(named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all)
 
 
 def main() -> NoReturn:

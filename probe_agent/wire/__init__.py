@@ -7,6 +7,7 @@ The CLI reads answers into the same classes with `decode`. Importing this costs 
 from .clean import Cleaned, CleanRequest, Removed
 from .decoding import decode
 from .evaluation import CompletionRequest, Completions, EvalLine, EvalRequest
+from .peers import Peer, PeerList
 from .problem import Problem, ProblemAnswer
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
@@ -30,6 +31,8 @@ __all__ = [
     "EvalRequest",
     "Frame",
     "Health",
+    "Peer",
+    "PeerList",
     "Problem",
     "ProblemAnswer",
     "ProfileLine",
