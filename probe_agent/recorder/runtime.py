@@ -88,6 +88,9 @@ class Runtime:
             forks.watch(self._in_child)
             ending.tell(self._server.stop_serving)
             self._tick()
+            self._identity["readonly"] = bool(self._settings["readonly"])
+            if self._settings["readonly"]:
+                self._server.allow_only(["hello", "stacks", "config", "flush", *_reading_operations()])
             self._server.listen()
             self._write_identity()
             turns.rest()
@@ -289,6 +292,11 @@ def _operations(recorder: Recorder) -> dict[str, Operation]:
         return lambda request, reply: module.answer(recorder, request)
 
     return {name.rpartition(".")[2]: operation_of(import_module(name)) for name in _modules_of(operations)}
+
+
+def _reading_operations() -> list[str]:
+    """Those in operations/ that say of themselves that they only read."""
+    return [n.rpartition(".")[2] for n in _modules_of(operations) if getattr(import_module(n), "READS", False)]
 
 
 def _modules_of(package: ModuleType) -> list[str]:
