@@ -25,6 +25,7 @@ from .control import ControlServer, Operation, Reply
 from .errors import Errors, Failures
 from .evaluate import Evaluator
 from .faults import FaultDump
+from .redaction import redacted_command
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, prune, remove, ring_name
 from .ring.writer import RingWriter
@@ -273,7 +274,8 @@ def _rank() -> tuple[int, int]:
 
 def _command() -> list[str]:
     with open("/proc/self/cmdline", "rb") as file:
-        return [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+        words = [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+    return redacted_command(words)
 
 
 def _source_classes() -> Iterator[type[Source]]:

@@ -8,6 +8,7 @@ from time import time
 from fastapi import APIRouter
 
 from probe_agent.errors import BadRequest
+from probe_agent.recorder.redaction import redacted_command
 from probe_agent.recorder.ring.folder import is_held, remove
 from probe_agent.sql import newest_step
 from probe_agent.target import Target
@@ -40,7 +41,8 @@ def clean(request: CleanRequest, directory: Directory, engine: Engine, pid: Pid 
         except FileNotFoundError:
             continue  # somebody else was quicker
         remove(target.folder)
-        removed.append(Removed(target.pid, tuple(map(str, target.identity.get("command", ()))), mib))
+        said = target.identity.get("command", ())
+        removed.append(Removed(target.pid, tuple(redacted_command([str(word) for word in said])), mib))
     engine.rings.forget_removed()
     return Cleaned(tuple(removed), len(dead) - len(removed))
 

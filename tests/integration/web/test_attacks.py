@@ -356,3 +356,19 @@ def test_a_body_that_is_too_long_is_not_read(server: Served, chunked: bool) -> N
         assert answer.status_code == 413, answer.text
 
     assert server.ask("GET", "/v1/health", "read").status_code == 200
+
+
+def test_secrets_of_command_lines_are_shown_to_nobody(server: Served) -> None:
+    code = "api_key='hunter2'; import sys; sys.stdin.read()"
+    with (
+        training(code) as pid,
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as candidate,
+    ):
+        listed = server.ask("GET", "/v1/targets?candidates=true", "read")
+        (written,) = Path("/dev/shm").glob(f"probe-{os.getuid()}/{pid}-*/target.json")
+        identity = written.read_text()
+        candidate.kill()
+
+    commands = {one["pid"]: one["command"] for kind in ("targets", "candidates") for one in listed.json()[kind]}
+    assert commands[pid][2] == commands[candidate.pid][2] == code.replace("'hunter2'", "***")
+    assert "hunter2" not in listed.text + identity
