@@ -359,7 +359,7 @@ def test_a_body_that_is_too_long_is_not_read(server: Served, chunked: bool) -> N
 
 
 def test_secrets_of_command_lines_are_shown_to_nobody(server: Served) -> None:
-    code = "api_key='hunter2'; import sys; sys.stdin.read()"
+    code = "import sys; api_key='hunter2'; sys.stdin.read()"
     with (
         training(code) as pid,
         subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as candidate,
