@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from probe_agent.errors import Forbidden
 from probe_agent.target import CpuProfile
 from probe_agent.web.access import Role
+from probe_agent.web.audited import audited
 from probe_agent.web.chosen import AnyTarget
 from probe_agent.web.hangup import in_thread
 from probe_agent.web.problem import PROBLEMS
@@ -36,7 +37,8 @@ async def profile_cpu(request: Request, target: AnyTarget, wanted: CpuProfileReq
     if target.identity.get("readonly"):  # its recorder is not asked, so it cannot refuse
         raise Forbidden(f"{target} is only to be read (PROBE_READONLY): it is not profiled", "ask for its stacks")
     profile = CpuProfile(target, wanted)
-    found = await in_thread(request, profile.take, profile.cancel)
+    with audited(request, target, "profile", repr(wanted)):
+        found = await in_thread(request, profile.take, profile.cancel)
     return Response(
         found.data, media_type=MEDIA_TYPES[wanted.format], headers={"X-Probe-Notes": json.dumps(found.notes)}
     )

@@ -39,6 +39,17 @@ class Served:
         return httpx.request(method, url, headers=headers, trust_env=False, timeout=30, **more)  # type: ignore[arg-type]
 
 
+    @contextmanager
+    def stream(self, method: str, path: str, role: str, **more: object) -> Iterator[Iterator[str]]:
+        """The lines of an answer as they come; the server is left when the block is."""
+        url, headers = f"http://{self.tcp}{path}", self.token(role)
+        with (
+            httpx.Client(trust_env=False, timeout=30) as http,
+            http.stream(method, url, headers=headers, **more) as answer,  # type: ignore[arg-type]
+        ):
+            yield answer.iter_lines()
+
+
 def plain() -> dict[str, str]:
     """Our environment with nothing of Probe in it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
