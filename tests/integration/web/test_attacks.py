@@ -372,3 +372,40 @@ def test_secrets_of_command_lines_are_shown_to_nobody(server: Served) -> None:
     commands = {one["pid"]: one["command"] for kind in ("targets", "candidates") for one in listed.json()[kind]}
     assert commands[pid][2] == commands[candidate.pid][2] == code.replace("'hunter2'", "***")
     assert "hunter2" not in listed.text + identity
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_text('{token}')",
+        "SELECT * FROM read_blob('/proc/self/environ')",
+        "SELECT * FROM '{token}'",
+        "SELECT * FROM \"{token}\"",
+        "SELECT * FROM python.\"../../../..{token}\"",
+        "SELECT * FROM probe.\"audit/../../{token}\"",
+        "SELECT * FROM glob('{folder}/*')",
+        "COPY (SELECT 1) TO '{token}'",
+        "ATTACH '{token}' AS t",
+        "SELECT 1; SELECT * FROM read_text('{token}')",
+        "WITH t AS (SELECT * FROM read_csv('{token}')) SELECT * FROM t",
+        "EXPLAIN ANALYZE SELECT * FROM read_text('{token}')",
+        "SELECT getenv('PROBE_TOKEN')",
+    ],
+)
+def test_sql_reads_and_writes_no_file(server: Served, target: int, sql: str) -> None:
+    file = server.tokens / "token"
+    token = file.read_text()
+
+    sql = sql.format(token=file, folder=server.tokens)
+    answer = server.ask("POST", f"/v1/query?pid={target}", "read", json={"sql": sql})
+
+    assert answer.status_code == 422, answer.text
+    assert token.strip() not in answer.text
+    assert file.read_text() == token
+
+
+def test_what_a_table_is_called_is_no_path(server: Served, target: int) -> None:
+    for query in ("pid=../../etc", "pid=1%00", "rank=-1", "rank=99999999999999999999999", f"pid={target}&pid=1"):
+        answer = server.ask("GET", f"/v1/tables?{query}", "read")
+
+        assert answer.status_code in (400, 504), (query, answer.text)
