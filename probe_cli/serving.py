@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import stat
@@ -56,6 +57,8 @@ def serve(
     from .accepting import Connection, HostServer, showing
 
     gc.set_threshold(700)  # unlike the short commands, this one lives long
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that others keep open take none of ours
     again = dict(os.environ)
     context = showing(*tls) if tls else None
     tokens = server_tokens() if listen and not insecure else None

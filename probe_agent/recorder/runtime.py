@@ -25,6 +25,7 @@ from .control import ControlServer, Operation, Reply
 from .errors import Errors, Failures
 from .evaluate import Evaluator
 from .faults import FaultDump
+from .redaction import redacted_command
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, prune, remove, ring_name
 from .ring.writer import RingWriter
@@ -88,6 +89,9 @@ class Runtime:
             forks.watch(self._in_child)
             ending.tell(self._server.stop_serving)
             self._tick()
+            self._identity["readonly"] = bool(self._settings["readonly"])
+            if self._settings["readonly"]:
+                self._server.allow_only(["hello", "stacks", "config", "flush", *_reading_operations()])
             self._server.listen()
             self._write_identity()
             turns.rest()
@@ -274,7 +278,8 @@ def _number_in(variable: str, default: int) -> int:
 
 def _command() -> list[str]:
     with open("/proc/self/cmdline", "rb") as file:
-        return [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+        words = [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+    return redacted_command(words)
 
 
 def _source_classes() -> Iterator[type[Source]]:
@@ -293,6 +298,11 @@ def _operations(recorder: Recorder) -> dict[str, Operation]:
         return lambda request, reply: module.answer(recorder, request)
 
     return {name.rpartition(".")[2]: operation_of(import_module(name)) for name in _modules_of(operations)}
+
+
+def _reading_operations() -> list[str]:
+    """Those in operations/ that say of themselves that they only read."""
+    return [n.rpartition(".")[2] for n in _modules_of(operations) if getattr(import_module(n), "READS", False)]
 
 
 def _modules_of(package: ModuleType) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.routing import BaseRoute
@@ -47,7 +48,8 @@ def create_app(
         description=(
             "Answers about the training processes of one host. `rank` or `pid` picks one of them; neither is needed"
             " where there is one. Every error has the shape"
-            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`.'
+            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`. Over TCP a token is wanted in the header'
+            " `Authorization: Bearer TOKEN`; one for reading only opens the endpoints whose `x-role` is `read`."
         ),
         lifespan=lifespan,
     )
@@ -57,8 +59,23 @@ def create_app(
     roles: list[tuple[BaseRoute, Role]] = []
     for module in sorted(info.name for info in iter_modules(api.__path__, api.__name__ + ".")):
         endpoint = import_module(module)
-        roles += [(route, getattr(endpoint, "ROLE", "control")) for route in endpoint.router.routes]
+        role: Role = getattr(endpoint, "ROLE", "control")
+        for route in endpoint.router.routes:
+            route.openapi_extra = {"x-role": role, "security": [{"token": []}]}
+            roles.append((route, role))
     # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
     app.router.routes.extend(route for route, _ in roles)
+    _describe_token(app)
     app.add_middleware(Guard, access=access or OwnProcess(), roles=roles)
     return app
+
+
+def _describe_token(app: FastAPI) -> None:
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        description = describe()
+        description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        return description
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -11,17 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from probe_agent.errors import BadRequest, Forbidden, ProbeError, Unauthorized
+from probe_agent.errors import BadRequest, Forbidden, NoAnswer, ProbeError, Unauthorized
 
 from .access import Access, Caller, Role, role_needed
 from .problem import problem_response
 
-__all__ = ["MAX_BODY_BYTES", "Guard"]
+__all__ = ["MAX_BODY_BYTES", "MAX_IN_FLIGHT", "Guard"]
 
 MAX_BODY_BYTES = 1 << 20
+_TOO_BIG = "the request is longer than 1 MiB"
+#: Questions at once; those of the owner, on the unix socket, are not counted.
+MAX_IN_FLIGHT = 64
 #: `unix` and `probe` are what clients call a server that they reach without a network.
 _OUR_HOST = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\]|unix|probe)(:\d+)?", re.IGNORECASE)
 _ORIGIN = re.compile(r"https?://(.+)", re.IGNORECASE)
@@ -44,6 +48,7 @@ class Guard:
         self._app = app
         self._access = access
         self._roles = roles
+        self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -53,15 +58,22 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         try:
-            self._check(scope)
-            await self._app(scope, _limited(receive), send)
+            counted = int(not self._check(scope).is_owner)
+            if counted and self._in_flight >= MAX_IN_FLIGHT:
+                busy = NoAnswer(f"this host server answers {MAX_IN_FLIGHT} questions already", "ask again in a moment")
+                raise _TurnedAway(503, busy, **{"Retry-After": "1"})
+            self._in_flight += counted
+            try:
+                await self._app(scope, _limited(receive), send)
+            finally:
+                self._in_flight -= counted
         except _TurnedAway as refusal:
             response = problem_response(refusal.error, refusal.status)
             response.headers.update(refusal.headers)
             await response(scope, receive, send)
 
-    def _check(self, scope: Scope) -> None:
-        """Raise what has to be said to who may not ask."""
+    def _check(self, scope: Scope) -> Caller:
+        """Who asks; raises what has to be said to who may not."""
         headers = dict(scope["headers"])
         try:
             caller = self._access.admit(scope)
@@ -80,6 +92,7 @@ class Guard:
         if not declared.isdigit() or int(declared) > MAX_BODY_BYTES:
             raise _too_big()
         scope.setdefault("state", {})["caller"] = caller
+        return caller
 
 
 def _check_names(caller: Caller, headers: dict[bytes, bytes]) -> None:
@@ -95,7 +108,7 @@ def _check_names(caller: Caller, headers: dict[bytes, bytes]) -> None:
 
 
 def _too_big() -> _TurnedAway:
-    return _TurnedAway(413, BadRequest("the request is longer than 1 MiB", "send less code or SQL at a time"))
+    return _TurnedAway(413, BadRequest(_TOO_BIG, "send less code or SQL at a time"))
 
 
 def _limited(receive: Receive) -> Receive:
@@ -106,7 +119,7 @@ def _limited(receive: Receive) -> Receive:
         message = await receive()
         num_bytes += len(message.get("body", b""))
         if num_bytes > MAX_BODY_BYTES:
-            raise _too_big()
+            raise HTTPException(413, _TOO_BIG)  # of all exceptions FastAPI lets only these through from here
         return message
 
     return limited

@@ -13,6 +13,7 @@ from ..source import Recorder
 
 __all__ = ["answer"]
 
+READS = True
 COLUMNS = (
     "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
     "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",

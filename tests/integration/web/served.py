@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,17 @@ class Served:
         return httpx.request(method, url, headers=headers, trust_env=False, timeout=30, **more)  # type: ignore[arg-type]
 
 
+    @contextmanager
+    def stream(self, method: str, path: str, role: str, **more: object) -> Iterator[Iterator[str]]:
+        """The lines of an answer as they come; the server is left when the block is."""
+        url, headers = f"http://{self.tcp}{path}", self.token(role)
+        with (
+            httpx.Client(trust_env=False, timeout=30) as http,
+            http.stream(method, url, headers=headers, **more) as answer,  # type: ignore[arg-type]
+        ):
+            yield answer.iter_lines()
+
+
 def plain() -> dict[str, str]:
     """Our environment with nothing of Probe in it."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
@@ -57,13 +69,32 @@ def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @contextmanager
-def serving(folder: Path, *options: str, **environ: str) -> Iterator[Served]:
-    """`probe serve` with its socket in `folder`, ready."""
+def training(code: str = "import sys; sys.stdin.read()", **environ: str) -> Iterator[int]:
+    """The PID of a target that was started with the recorder in it."""
+    with subprocess.Popen(
+        [PROBE, "run", sys.executable, "-c", code], stdin=subprocess.PIPE, env=plain() | environ
+    ) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while not list(Path("/dev/shm").glob(f"probe-{os.getuid()}/{process.pid}-*/target.json")):
+                assert time.monotonic() < deadline, "it became no target"
+                time.sleep(0.02)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
+def serving(folder: Path, *options: str, first: str = "", **environ: str) -> Iterator[Served]:
+    """`probe serve` with its socket in `folder`, ready; `first` is code that it runs before anything else."""
     path, tcp = str(folder / "host.sock"), free_address()
     options = tuple(tcp if option == "TCP" else option for option in options)
     environ = {"XDG_CONFIG_HOME": str(folder), **environ}
     with subprocess.Popen(
-        [PROBE, "serve", "--unix", path, *options], stderr=subprocess.PIPE, text=True, env=plain() | environ
+        [sys.executable, "-c", f"{first}\nfrom probe_cli.main import main\nmain()", "serve", "--unix", path, *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=plain() | environ,
     ) as process:
         try:
             assert process.stderr is not None

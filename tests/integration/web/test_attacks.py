@@ -8,13 +8,15 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
 
-from .served import Served, free_address, probe, serving
+from .served import Served, free_address, probe, serving, training
 
 NOBODY = 65534
 NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -33,6 +35,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A host server with tokens of its own, on TCP; for attacks that it survives."""
     with serving(tmp_path_factory.mktemp("server"), "--listen", "TCP") as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[int]:
+    """A target that waits."""
+    with training() as pid:
+        yield pid
 
 
 ASKS = """
@@ -211,3 +220,192 @@ def test_another_user_who_waits_on_the_port_does_not_get_our_token(server: Serve
     assert (done.returncode, by_name.returncode) == (1, 1)
     assert f"uid {NOBODY} listens there" in done.stderr
     assert stolen == ""
+
+
+IMPATIENT = """
+from probe_agent.web import guard
+from probe_cli import accepting
+accepting.REQUEST_S = accepting.TAKE_S = 1.0
+accepting.MAX_CONNECTIONS = 8
+guard.MAX_IN_FLIGHT = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A host server that waits for nobody longer than a second, and answers two at once."""
+    with serving(tmp_path_factory.mktemp("impatient"), "--listen", "TCP", first=IMPATIENT) as server:
+        yield server
+
+
+def connect(server: Served, head: str = "") -> socket.socket:
+    """A connection on which `head` has been sent."""
+    connection = socket.create_connection(server.tcp.split(":"), timeout=30)
+    connection.sendall(head.encode())
+    return connection
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.02)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server hangs up on it, which is waited for."""
+    try:
+        while connection.recv(1 << 20):
+            pass
+    except ConnectionResetError:
+        return True
+    return True
+
+
+def unfinished(server: Served, role: str = "read") -> str:
+    """A question whose body does not come."""
+    token = server.token(role)["Authorization"]
+    return f"POST /v1/query HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Length: 100\r\n\r\n{{"
+
+
+@pytest.mark.parametrize("sent", ["nothing", "half a head", "half a body", "a byte now and then", "after an answer"])
+def test_who_keeps_the_server_waiting_is_hung_up_on(impatient: Served, sent: str) -> None:
+    token = impatient.token("read")["Authorization"]
+    whole = f"GET /v1/health HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n"
+    heads = {"half a head": whole[:-2], "half a body": unfinished(impatient), "after an answer": whole + whole[:-2]}
+
+    with connect(impatient, heads.get(sent, "")) as connection:
+        if sent == "a byte now and then":
+            deadline = time.monotonic() + 30
+            with suppress(ConnectionError):
+                for byte in whole[:-2] * 100:
+                    assert time.monotonic() < deadline
+                    connection.sendall(byte.encode())
+                    time.sleep(0.1)
+        assert is_closed(connection)
+
+    assert impatient.ask("GET", "/v1/health", "read").status_code == 200
+
+
+def test_who_does_not_take_the_answer_is_hung_up_on(impatient: Served, target: int) -> None:
+    body = json.dumps({"sql": "SELECT repeat('x', 1000) FROM range(20000)"})
+    head = unfinished(impatient).replace(": 100", f": {len(body)}").replace("query", f"query?pid={target}")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", int(impatient.tcp.split(":")[1])))
+        connection.sendall(head.removesuffix("{").encode() + body.encode())
+
+        connection.recv(1, socket.MSG_PEEK)  # the answer has begun
+        wait_for(lambda: is_given_up(connection))
+        taken = 0
+        with suppress(ConnectionError):
+            while data := connection.recv(1 << 20):
+                taken += len(data)
+
+    assert taken < 20_000_000
+
+
+def is_given_up(connection: socket.socket) -> bool:
+    """Whether the server has closed its side, which nobody sees who does not read."""
+    established = "01"
+    ends = [f"0100007F:{port:04X}" for port in (connection.getpeername()[1], connection.getsockname()[1])]
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return [*ends, established] not in [line[1:4] for line in lines]
+
+
+def test_too_many_questions_at_once_are_told_to_come_again_but_not_the_owner(impatient: Served) -> None:
+    with connect(impatient, unfinished(impatient)), connect(impatient, unfinished(impatient)):
+        refused = impatient.ask("GET", "/v1/health", "control")
+        owner = probe("-t", f"unix:{impatient.unix}", "list")
+    wait_for(lambda: impatient.ask("GET", "/v1/health", "read").status_code == 200)
+
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"] == "1"
+    assert refused.json()["error"]["kind"] == "NoAnswer"
+    assert owner.returncode == 0, owner.stderr
+
+
+def test_questions_without_a_token_take_no_place(impatient: Served) -> None:
+    head = unfinished(impatient).replace(impatient.token("read")["Authorization"], "Bearer none")
+    with connect(impatient, head), connect(impatient, head), connect(impatient, head):
+        assert impatient.ask("GET", "/v1/health", "read").status_code == 200
+
+
+def test_more_connections_than_places_keep_neither_the_owner_nor_later_ones_out(impatient: Served) -> None:
+    idle = [connect(impatient) for _ in range(20)]
+    owner = probe("-t", f"unix:{impatient.unix}", "list")
+    closed = [is_closed(connection) for connection in idle]
+    later = impatient.ask("GET", "/v1/health", "read")
+    for connection in idle:
+        connection.close()
+
+    assert owner.returncode == 0, owner.stderr
+    assert all(closed)
+    assert later.status_code == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_long_is_not_read(server: Served, chunked: bool) -> None:
+    long = "SELECT '" + "x" * (3 << 20) + "'"
+    body = json.dumps({"sql": long}).encode()
+
+    content = (body[at : at + 65536] for at in range(0, len(body), 65536)) if chunked else body
+    with suppress(httpx.WriteError):  # the server hangs up in the middle
+        answer = server.ask("POST", "/v1/query", "read", content=content)
+        assert answer.status_code == 413, answer.text
+
+    assert server.ask("GET", "/v1/health", "read").status_code == 200
+
+
+def test_secrets_of_command_lines_are_shown_to_nobody(server: Served) -> None:
+    code = "import sys; api_key='hunter2'; sys.stdin.read()"
+    with (
+        training(code) as pid,
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE) as candidate,
+    ):
+        listed = server.ask("GET", "/v1/targets?candidates=true", "read")
+        (written,) = Path("/dev/shm").glob(f"probe-{os.getuid()}/{pid}-*/target.json")
+        identity = written.read_text()
+        candidate.kill()
+
+    commands = {one["pid"]: one["command"] for kind in ("targets", "candidates") for one in listed.json()[kind]}
+    assert commands[pid][2] == commands[candidate.pid][2] == code.replace("'hunter2'", "***")
+    assert "hunter2" not in listed.text + identity
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_text('{token}')",
+        "SELECT * FROM read_blob('/proc/self/environ')",
+        "SELECT * FROM '{token}'",
+        "SELECT * FROM \"{token}\"",
+        "SELECT * FROM python.\"../../../..{token}\"",
+        "SELECT * FROM probe.\"audit/../../{token}\"",
+        "SELECT * FROM glob('{folder}/*')",
+        "COPY (SELECT 1) TO '{token}'",
+        "ATTACH '{token}' AS t",
+        "SELECT 1; SELECT * FROM read_text('{token}')",
+        "WITH t AS (SELECT * FROM read_csv('{token}')) SELECT * FROM t",
+        "EXPLAIN ANALYZE SELECT * FROM read_text('{token}')",
+        "SELECT getenv('PROBE_TOKEN')",
+    ],
+)
+def test_sql_reads_and_writes_no_file(server: Served, target: int, sql: str) -> None:
+    file = server.tokens / "token"
+    token = file.read_text()
+
+    sql = sql.format(token=file, folder=server.tokens)
+    answer = server.ask("POST", f"/v1/query?pid={target}", "read", json={"sql": sql})
+
+    assert answer.status_code == 422, answer.text
+    assert token.strip() not in answer.text
+    assert file.read_text() == token
+
+
+def test_what_a_table_is_called_is_no_path(server: Served, target: int) -> None:
+    for query in ("pid=../../etc", "pid=1%00", "rank=-1", "rank=99999999999999999999999", f"pid={target}&pid=1"):
+        answer = server.ask("GET", f"/v1/tables?{query}", "read")
+
+        assert answer.status_code in (400, 504), (query, answer.text)
