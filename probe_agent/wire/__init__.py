@@ -6,7 +6,16 @@ The CLI reads answers into the same classes with `decode`. Importing this costs 
 
 from .clean import Cleaned, CleanRequest, Removed
 from .decoding import decode
-from .evaluation import CompletionRequest, Completions, EvalLine, EvalRequest
+from .evaluation import (
+    CompletionRequest,
+    Completions,
+    EvalLine,
+    EvalRequest,
+    HoldRequest,
+    StepMark,
+    TicketMove,
+    TicketState,
+)
 from .problem import Problem, ProblemAnswer
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
@@ -30,6 +39,7 @@ __all__ = [
     "EvalRequest",
     "Frame",
     "Health",
+    "HoldRequest",
     "Problem",
     "ProblemAnswer",
     "ProfileLine",
@@ -41,11 +51,14 @@ __all__ = [
     "SettingChanges",
     "SettingInfo",
     "SettingList",
+    "StepMark",
     "TableInfo",
     "TableList",
     "TargetInfo",
     "TargetList",
     "ThreadStack",
+    "TicketMove",
+    "TicketState",
     "WatchLine",
     "WatchRequest",
     "decode",
