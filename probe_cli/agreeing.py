@@ -47,8 +47,8 @@ def _check_ranks(members: Sequence[tuple[Endpoint, Member]], whole_job: bool) ->
     """Raise when these are not the ranks of one job, or not all of them."""
     from probe_agent.errors import BadRequest
 
-    from .cluster.ranklist import num_ranks
     from .cluster.together import NothingRan
+    from .ranklist import num_ranks
 
     ranks = Counter(member.info.rank for _, member in members)
     twice = [(endpoint, member) for endpoint, member in members if ranks[member.info.rank] > 1]
@@ -66,7 +66,7 @@ def _check_ranks(members: Sequence[tuple[Endpoint, Member]], whole_job: bool) ->
 
 def _show(parts: Sequence[Part]) -> None:
     """What each rank has put out, equal ones once."""
-    from .cluster.ranklist import ranks_text
+    from .ranklist import ranks_text
     from .render.show import heading
 
     for at, (ranks, output) in enumerate(_folded(parts)):

@@ -34,9 +34,9 @@ from probe_agent.wire import EvalLine, HoldRequest, TicketMove, TicketState
 from probe_cli.client import Client, open_client
 from probe_cli.client.loop import interruptible
 from probe_cli.endpoint import Endpoint
+from probe_cli.ranklist import num_ranks, ranks_text
 
 from .agreement import are_comparable, fastest_step_s, newest_step, shifts, step_after
-from .ranklist import num_ranks, ranks_text
 
 __all__ = ["NothingRan", "Part", "SomeRan", "run_together"]
 

@@ -56,7 +56,7 @@ class Trainer:
                     start_recorder(rank)
                 print(self.training_step(torch.randn(16, 8)).hex(), file=losses)
                 while rank == 0 and (BASE / "stand").exists():
-                    time.sleep(0.01)
+                    time.sleep(0.2)
                 time.sleep(0.005)
                 self.stop += self.current_step == STEPS if STEPS else rank == 0 and (BASE / "stop").exists()
                 dist.all_reduce(self.stop)
