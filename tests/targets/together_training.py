@@ -4,7 +4,9 @@
 
 Its recorder lies in BASE/host0, host1 …, as if the ranks were on NUM_HOSTS hosts, and comes two steps later on each
 rank than on the one before: with `sgd`, which keeps no count, every rank then numbers its steps differently. With
-NUM_HOSTS 0 there is no recorder. Trains until BASE/stop exists, or for STEPS steps; each loss goes to BASE/losses-RANK
+NUM_HOSTS 0 there is no recorder, and no pause after each step.
+
+Trains until BASE/stop exists, or for STEPS steps; each loss goes to BASE/losses-RANK
 bit for bit. While BASE/stand exists, rank 0 stands still.
 """
 
@@ -57,7 +59,8 @@ class Trainer:
                 print(self.training_step(torch.randn(16, 8)).hex(), file=losses)
                 while rank == 0 and (BASE / "stand").exists():
                     time.sleep(0.2)
-                time.sleep(0.005)
+                if NUM_HOSTS:
+                    time.sleep(0.005)
                 self.stop += self.current_step == STEPS if STEPS else rank == 0 and (BASE / "stop").exists()
                 dist.all_reduce(self.stop)
 
