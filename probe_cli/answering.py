@@ -35,7 +35,7 @@ def ask_rows(session: Session, request: QueryRequest, format_: str, output: str 
     async def question(client: Client) -> QueryResult:
         return await client.send(QueryResult, "POST", "/v1/query", request)
 
-    answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False)
+    answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False, of_many=True)
     sheets = [(endpoint, _sheet(result)) for endpoint, result in answers.answered]
     with _stdout_to(output):
         show_each(sheets, format_, remark)
@@ -62,7 +62,7 @@ def ask_arrow(session: Session, request: QueryRequest, format_: str, output: str
 
     if session.num_endpoints > 1:
         raise click.UsageError(f"{format_} of several targets is not supported yet: ask them one by one")
-    answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False)
+    answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False, of_many=True)
     for _, (data, notes) in answers.answered:
         if format_ == "parquet":
             from .render.columnar import parquet

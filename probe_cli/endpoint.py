@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from probe_agent.errors import BadRequest
 
-__all__ = ["Archive", "Endpoint", "LocalProcess", "TcpServer", "UnixServer", "parse_endpoint"]
+__all__ = ["Archive", "Endpoint", "LocalProcess", "Ranks", "TcpServer", "UnixServer", "parse_endpoint", "ranges"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,18 @@ class Archive:
         return self.path
 
 
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of a job that no endpoint leads to: they can be spoken of, and not asked."""
+
+    ranks: tuple[int, ...]
+    host: str = ""
+
+    def __str__(self) -> str:
+        named = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {ranges(self.ranks)}"
+        return named + (f" on {self.host}" if self.host else "")
+
+
 Endpoint = LocalProcess | TcpServer | UnixServer | Archive
 
 FORMS = (
@@ -114,6 +127,17 @@ def parse_endpoint(text: str) -> Endpoint:
             raise BadRequest(f"{text} is a folder, but no target's: there is no {_IDENTITY} in it", FORMS)
         return Archive(os.path.realpath(text))
     raise BadRequest(f"{text!r} is not an endpoint{_reason(text)}", FORMS)
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers as people write them: 0,4-7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def _parse_unix(text: str) -> UnixServer:

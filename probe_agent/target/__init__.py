@@ -7,6 +7,7 @@ from .archive import ArchiveDirectory
 from .control import ask, stream
 from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
+from .peers import peers_of
 from .processes import Process
 from .rings import Ring, RingError
 from .source_text import with_source
@@ -23,6 +24,7 @@ __all__ = [
     "Target",
     "TargetDirectory",
     "ask",
+    "peers_of",
     "stream",
     "take_stacks",
     "take_worker_stacks",

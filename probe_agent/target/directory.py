@@ -199,7 +199,11 @@ class _Scan:
 
 def _the_one(chosen: list[Target]) -> Target:
     if len(chosen) > 1:
-        raise BadRequest(f"{len(chosen)} targets fit", "name one by pid= or rank=: " + _known(chosen))
+        raise BadRequest(
+            f"{len(chosen)} targets fit",
+            "name one (host:port/RANK, or pid= and rank= over HTTP), or put it to each with --all or --rank 0,4-7; "
+            + _known(chosen),
+        )
     return chosen[0]
 
 

@@ -16,6 +16,7 @@ from .evaluation import (
     TicketMove,
     TicketState,
 )
+from .peers import Peer, PeerList
 from .problem import Problem, ProblemAnswer
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
@@ -40,6 +41,8 @@ __all__ = [
     "Frame",
     "Health",
     "HoldRequest",
+    "Peer",
+    "PeerList",
     "Problem",
     "ProblemAnswer",
     "ProfileLine",

@@ -6,17 +6,17 @@ target anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo, TargetList
 from probe_cli.client import Client
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
 
 from .ask import Answers, ask
 
-__all__ = ["LIST_S", "Member", "each", "members"]
+__all__ = ["LIST_S", "Member", "each", "members", "of_ranks"]
 
 #: How long a host server may take to say whom it serves.
 LIST_S = 5.0
@@ -57,6 +57,17 @@ def each(found: Answers[tuple[Member, ...]]) -> Answers[Member]:
             unique.setdefault((member.info.host, member.info.pid, member.info.attached_at), member)
     ordered = sorted(unique.values(), key=lambda member: (member.info.rank, member.info.host, member.info.pid))
     return Answers(tuple((member.endpoint, member) for member in ordered), found.failed)
+
+
+def of_ranks(found: Answers[Member], ranks: Collection[int]) -> Answers[Member]:
+    """Those with one of `ranks`, and why others of these are not found; who else does not answer does not matter."""
+    chosen = tuple((endpoint, member) for endpoint, member in found.answered if member.info.rank in ranks)
+    absent = set(ranks) - {member.info.rank for _, member in chosen}
+    of_absent = [(who, error) for who, error in found.failed if not isinstance(who, Ranks) or absent & set(who.ranks)]
+    if not absent or of_absent:
+        return Answers(chosen, tuple(of_absent) if absent else ())
+    who = Ranks(tuple(sorted(absent)))
+    return Answers(chosen, ((who, NoAnswer(f"nobody is {who}", "who is there: probe … ranks")),))
 
 
 def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ...]:
