@@ -21,11 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["evaluate_together"]
 
 
-def evaluate_together(session: Session, code: str, at: int | None, timeout_s: float | None, *, whole_job: bool) -> int:
-    """Run `code` after step `at` (None: the earliest) on every rank behind the endpoints, and show what came of it.
-
-    With `whole_job` every rank of the job must be among them.
-    """
+def evaluate_together(session: Session, code: str, at: int | None, timeout_s: float | None) -> int:
+    """Run `code` after step `at` (None: the earliest) on every rank of the job, or on those that were named, and show
+    what came of it."""
     from .client.loop import run
     from .cluster.together import run_together
 
@@ -33,7 +31,7 @@ def evaluate_together(session: Session, code: str, at: int | None, timeout_s: fl
     if found.failed:
         remark("so the code ran nowhere")
         return found.exit_code
-    _check_ranks(found.answered, whole_job)
+    _check_ranks(found.answered, session.everyone and not session.ranks)
     ranks = [(member.info.rank, endpoint) for endpoint, member in found.answered]
     parts = run(run_together(ranks, code, at=at, timeout_s=timeout_s, remark=remark), ctrl_c=False)
     _show(parts)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .endpoint import Endpoint, LocalProcess
 from .session import Session, remark
 
 if TYPE_CHECKING:
-    from probe_agent.errors import ProbeError
     from probe_agent.wire import Backtrace
 
     from .client import Client
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["show_tree"]
 
-#: So many different remarks, or reasons for no answer, are written out.
+#: So many different remarks are written out.
 MAX_SAID = 8
 
 
@@ -33,8 +31,6 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
     from .render.terminal import wants_colour
 
     ranks, answers = _ask(session, all_threads, timeout_s)
-    if answers.num_asked == 1 and answers.failed:
-        raise answers.failed[0][1]
     found = [(ranks.get(endpoint, taken.rank or 0), taken) for endpoint, taken in answers.answered]
     tree = fold(
         (rank, name, thread.frames)
@@ -52,8 +48,7 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
             "tree": [branch_json(branch) for branch in tree],
             "notes": [{"ranks": those, "note": note} for note, those in notes.items()],
             "failed": [
-                {"endpoint": str(at), "rank": ranks.get(at), "message": error.message, "hint": error.hint}
-                for at, error in answers.failed
+                {"endpoint": str(at), "message": error.message, "hint": error.hint} for at, error in answers.failed
             ],
         }
         print(json.dumps(answer, indent=1, ensure_ascii=False))
@@ -61,36 +56,23 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
         sys.stdout.writelines(line + "\n" for line in tree_lines(tree, wants_colour(sys.stdout)))
         sys.stdout.flush()
         _say_notes(notes)
-    _say_failures(answers, ranks)
     return answers.exit_code
 
 
-def _ask(
-    session: Session, all_threads: bool, timeout_s: float
-) -> tuple[dict[Endpoint, int], Answers[Backtrace]]:
+def _ask(session: Session, all_threads: bool, timeout_s: float) -> tuple[dict[Endpoint, int], Answers[Backtrace]]:
     """The ranks as far as their host servers know them, and the stacks."""
     from probe_agent.wire import Backtrace
-
-    from .client.loop import run
-    from .cluster.ask import Answers, ask
 
     async def question(client: Client) -> Backtrace:
         return await client.get(Backtrace, "/v1/backtrace", all=str(all_threads).lower())
 
-    # A process is asked as it is: its stacks can be read without an agent, too.
-    processes = tuple(endpoint for endpoint in session.named if isinstance(endpoint, LocalProcess))
-    servers = tuple(endpoint for endpoint in session.named if endpoint not in processes)
-    ranks: dict[Endpoint, int] = {}
-    untold: tuple[tuple[Endpoint, ProbeError], ...] = ()
-    if servers or not processes:
-        members = replace(session, named=servers).members()
-        ranks = {endpoint: member.info.rank for endpoint, member in members.answered}
-        untold = members.failed
-    endpoints = (*processes, *ranks)
-    answers = run(
-        ask(endpoints, question, timeout_s=timeout_s, inject=session.inject, remark=remark, needs_agent=False)
-    )
-    return ranks, Answers(answers.answered, untold + answers.failed)
+    are_processes = session.named and all(isinstance(endpoint, LocalProcess) for endpoint in session.named)
+    if are_processes and not session.everyone and not session.ranks:
+        # Asked as they are: their stacks can be read without an agent, too.
+        return {}, session.ask(question, timeout_s=timeout_s, needs_agent=False)
+    members = session.members()
+    ranks = {endpoint: member.info.rank for endpoint, member in members.answered}
+    return ranks, session.ask_members(question, timeout_s=timeout_s, members=members)
 
 
 def _say_notes(notes: dict[str, list[int]]) -> None:
@@ -101,20 +83,3 @@ def _say_notes(notes: dict[str, list[int]]) -> None:
     others = {rank for those in list(notes.values())[MAX_SAID:] for rank in those}
     if others:
         remark(f"{num_ranks(others)}: more remarks, which --json has")
-
-
-def _say_failures(answers: Answers[Backtrace], ranks: dict[Endpoint, int]) -> None:
-    # What servers did not tell has been said already.
-    failed = [(at, error) for at, error in answers.failed if at in ranks or isinstance(at, LocalProcess)]
-    for at, error in failed[:MAX_SAID]:
-        who = f"rank {ranks[at]}" if at in ranks else str(at)
-        remark(f"probe: {who}: {error.message}" + (f"\ntry: {error.hint}" if error.hint else ""))
-    if len(failed) > MAX_SAID:
-        remark(f"probe: {len(failed) - MAX_SAID} more did not answer; --json has why")
-    if answers.failed:
-        from .ranklist import num_ranks
-
-        silent = {ranks[at] for at, _ in answers.failed if at in ranks}
-        others = [str(at) for at, _ in answers.failed if at not in ranks]
-        names = "; ".join([*([num_ranks(silent)] if silent else []), *others])
-        remark(f"{len(answers.answered)} of {answers.num_asked} answered; not: {names}")

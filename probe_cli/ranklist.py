@@ -1,28 +1,20 @@
-"""Many ranks in few characters: `0-16,18-63`."""
+"""How many ranks, and which: `62 ranks (0-16,18-62)`, `rank 17`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .endpoint import ranges
+
 __all__ = ["num_ranks", "ranks_text"]
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """The ranks in order, neighbours as a range."""
-    ordered = sorted(set(ranks))
-    parts: list[str] = []
-    at = 0
-    while at < len(ordered):
-        end = at
-        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
-            end += 1
-        # 0,1 is as short as 0-1 and reads as what it is
-        parts.append(str(ordered[at]) if end == at else f"{ordered[at]}{',' if end == at + 1 else '-'}{ordered[end]}")
-        at = end + 1
-    return ",".join(parts)
+    """The ranks in order, neighbours as a range: 0-16,18-63."""
+    return ranges(sorted(set(ranks)))
 
 
 def num_ranks(ranks: Iterable[int]) -> str:
-    """`62 ranks (0-16,18-62)`, `rank 17`."""
+    """How many they are, and which."""
     ordered = sorted(set(ranks))
-    return f"rank {ordered[0]}" if len(ordered) == 1 else f"{len(ordered)} ranks ({ranks_text(ordered)})"
+    return f"rank {ordered[0]}" if len(ordered) == 1 else f"{len(ordered)} ranks ({ranges(ordered)})"

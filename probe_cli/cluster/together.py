@@ -213,6 +213,8 @@ class _Agreement:
         self._parts = parts
         self._at = at
         self._remark = remark
+        #: Those that did not answer the last move that needed all.
+        self._silent: dict[int, ProbeError] = {}
         #: What all have agreed on.
         self.step: int | None = None
 
@@ -258,6 +260,8 @@ class _Agreement:
             limit_s = plan.limit_s * 2
             if attempt == 0:
                 self._remark(f"step {plan.step} came too soon to agree on; trying a later one")
+        if self._silent:
+            raise _refused(self._silent, len(self._parts))
         raise NothingRan(
             f"{MAX_ATTEMPTS} times a step ended before all ranks had agreed on it, so the code ran nowhere",
             "are the hosts very busy, or do steps take very different times? name a step far ahead: --at-step N",
@@ -268,12 +272,11 @@ class _Agreement:
         """A step that is far enough ahead; waits until it is near enough."""
         asked = time.monotonic()
         understood: dict[int, int] | None = None
+        waiting = False
         while True:
             began = time.monotonic()
             states = await self._look()
             now = time.monotonic()
-            limit_s = max(limit_s, 8 * (now - began))
-            lead_s = 3 * limit_s + 0.2
             step_s = fastest_step_s(states)
             understood = understood or shifts(states)
             if step_s is None:
@@ -281,20 +284,27 @@ class _Agreement:
                     raise self._no_steps(states)
             elif understood is None and now - asked > max(UNDERSTAND_S, 5 * step_s):
                 understood = self._by_count(states)
-            if step_s is not None and understood is not None:
-                newest = newest_step(states, understood)
-                earliest = step_after(newest, lead_s, step_s)
-                if self._at is None:
-                    return _Plan(earliest, understood, limit_s)
-                away_s = (self._at - earliest) * step_s
-                self._check_named(self._at, newest, earliest, away_s)
-                if away_s <= lead_s:
-                    return _Plan(self._at, understood, limit_s)
-                await asyncio.sleep(min(1.0, away_s / 2))
-            else:
+            if step_s is None or understood is None:
                 await asyncio.sleep(0.05 if step_s is None else min(0.5, max(0.05, step_s / 2)))
+                continue
+            confirm_s = max(limit_s, 4 * (now - began))
+            lead_s = 3 * confirm_s + 0.2  # arm, go and, if need be, revoke
+            newest = newest_step(states, understood)
+            earliest = step_after(newest, lead_s, step_s)
+            if self._at is None:
+                return _Plan(earliest, understood, confirm_s)
+            if not waiting or self._at <= newest:
+                self._check_named(self._at, newest, earliest, (self._at - earliest) * step_s)
+            away_s = (self._at - newest) * step_s  # or more: steps may take longer
+            if away_s <= 4 * lead_s:
+                return _Plan(self._at, understood, confirm_s)
+            if not waiting:
+                waiting = True
+                self._remark(f"waiting for step {self._at}: step {newest} has ended; about {away_s:.0f} s")
+            await asyncio.sleep(min(1.0, away_s / 4))
 
     def _check_named(self, at: int, newest: int, earliest: int, away_s: float) -> None:
+        """Raise when the step that was named cannot be agreed on."""
         if at < earliest:
             seen = "has passed" if at <= newest else "is too near for all ranks to agree on it"
             raise NothingRan(
@@ -333,6 +343,7 @@ class _Agreement:
     async def _arm(self, plan: _Plan) -> bool:
         """Whether all ranks are armed for the step, with enough time left to let them go."""
         states, silent = await self._move("arm", plan, plan.limit_s)
+        self._silent = silent
         if not silent and all(state.ok for state in states.values()):
             looks = await self._look()
             step_s = fastest_step_s(looks) or 0.0
@@ -346,6 +357,7 @@ class _Agreement:
     async def _go(self, plan: _Plan) -> bool:
         """Whether all ranks run it when the step has ended; if not, none does, and what went wrong is raised."""
         states, silent = await self._move("go", plan, plan.limit_s)
+        self._silent = silent
         told = [state.ok for state in states.values()]
         if not silent and all(told):
             return True

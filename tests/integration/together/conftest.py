@@ -41,11 +41,11 @@ def environment(**more: str) -> dict[str, str]:
 class Job:
     """A running job, and the endpoints of its hosts once `serve` was called."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes], num_ranks: int, num_hosts: int) -> None:
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], num_ranks: int, running: ExitStack) -> None:
         self.folder = folder
         self.process = process
         self.num_ranks = num_ranks
-        self.num_hosts = num_hosts
+        self.running = running
         self.servers: list[subprocess.Popen[str]] = []
         self.endpoints: list[str] = []
 
@@ -83,18 +83,18 @@ class Job:
         known = [json.loads(path.read_text()) for path in self.folder.glob("host*/*/*/target.json")]
         return next(int(one["host_pid"]) for one in known if one["rank"] == rank)
 
-    def serve(self, running: ExitStack) -> None:
-        """Wait until all ranks are recorded, and start a host server for each host."""
+    def wait_for_recorders(self) -> None:
         self.until(lambda: len(list(self.folder.glob("host*/*/*/target.json"))) == self.num_ranks, START_S)
         self.goes_on()
-        for host in range(self.num_hosts):
-            command = [sys.executable, "-c", SERVER, str(self.folder / f"host{host}")]
-            server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment())
-            running.callback(_end, server)
-            self.servers.append(server)
-        for server in self.servers:
-            assert server.stdout is not None
-            self.endpoints.append(f"127.0.0.1:{int(server.stdout.readline())}")
+
+    def serve(self, host: int) -> None:
+        """Start the host server of one host; when it had one before, under a new address."""
+        command = [sys.executable, "-c", SERVER, str(self.folder / f"host{host}")]
+        server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment())
+        self.running.callback(_end, server)
+        assert server.stdout is not None
+        self.servers[host:] = [server, *self.servers[host + 1 :]]
+        self.endpoints[host:] = [f"127.0.0.1:{int(server.stdout.readline())}", *self.endpoints[host + 1 :]]
 
     def end(self) -> None:
         (self.folder / "stop").touch()
@@ -114,10 +114,12 @@ def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps
     command += [str(folder), optimizer, str(num_hosts), *([str(steps)] if steps else [])]
     with ExitStack() as running, (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
-        job = Job(folder, process, num_ranks, num_hosts)
+        job = Job(folder, process, num_ranks, running)
         try:
             if num_hosts:
-                job.serve(running)
+                job.wait_for_recorders()
+            for host in range(num_hosts):
+                job.serve(host)
             yield job
         finally:
             (folder / "stop").touch()
@@ -127,6 +129,20 @@ def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps
             except subprocess.TimeoutExpired:
                 process.terminate()
                 process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Two ranks on two hosts; each numbers its steps differently."""
+    with training(tmp_path_factory.mktemp("job"), 2, 2, "sgd") as job:
+        yield job
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Four ranks on two hosts."""
+    with training(tmp_path_factory.mktemp("four"), 4, 2, "adam") as job:
+        yield job
 
 
 @pytest.fixture

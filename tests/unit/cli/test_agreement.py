@@ -57,7 +57,7 @@ def test_the_step_lies_ahead_by_the_lead_and_never_is_the_one_under_way() -> Non
 
 
 def test_many_ranks_in_few_characters() -> None:
-    assert ranks_text([5, 3, 0, 1, 2, 9, 10]) == "0-3,5,9,10"
+    assert ranks_text([5, 3, 0, 1, 2, 9, 10]) == "0-3,5,9-10"
     assert ranks_text(rank for rank in range(64) if rank != 17) == "0-16,18-63"
     assert num_ranks([7]) == "rank 7"
-    assert num_ranks([7, 8]) == "2 ranks (7,8)"
+    assert num_ranks([7, 8]) == "2 ranks (7-8)"
