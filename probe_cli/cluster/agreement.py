@@ -25,6 +25,8 @@ States = Mapping[int, TicketState]
 def shifts(states: States) -> dict[int, int] | None:
     """For each rank, what is added to a number of the lowest rank to get its own; None when the collectives do not
     tell (yet)."""
+    if any(len(state.marks) < MIN_COMMON for state in states.values()):
+        return None
     known = {rank: _by_collectives(state.marks) for rank, state in states.items()}
     if all(mark.collectives is None for state in states.values() for mark in state.marks):
         return dict.fromkeys(states, 0)  # there is nothing that the ranks do together

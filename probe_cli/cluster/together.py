@@ -37,6 +37,7 @@ from probe_cli.endpoint import Endpoint
 from probe_cli.ranklist import num_ranks, ranks_text
 
 from .agreement import are_comparable, fastest_step_s, newest_step, shifts, step_after
+from .ask import allow_descriptors
 
 __all__ = ["NothingRan", "Part", "SomeRan", "run_together"]
 
@@ -150,6 +151,7 @@ async def run_together(
     nowhere, later everywhere."""
     ticket = uuid.uuid4().hex
     request = HoldRequest(code, ticket, timeout_s)
+    allow_descriptors(2 * len(ranks))
     async with AsyncExitStack() as stack:
         parts = [Part(rank, on, await stack.enter_async_context(open_client(on))) for rank, on in ranks]
         listening = [asyncio.create_task(part.listen(request)) for part in parts]
@@ -346,6 +348,12 @@ class _Agreement:
         self._silent = silent
         if not silent and all(state.ok for state in states.values()):
             looks = await self._look()
+            if (shifts(looks) or plan.shifted) != plan.shifted:
+                raise NothingRan(
+                    "which step of one rank is which of another cannot be told for sure, so the code ran nowhere",
+                    "do other threads of the job use the groups of all ranks? try again",
+                    1,
+                )
             step_s = fastest_step_s(looks) or 0.0
             newest = newest_step(looks, plan.shifted)
             if (plan.step - newest - 1) * step_s >= 2 * plan.limit_s:

@@ -38,7 +38,12 @@ def test_nothing_is_told_where_no_collective_belongs_to_a_step() -> None:
 
 
 def test_without_collectives_there_is_nothing_to_tell_apart() -> None:
-    assert shifts({0: state(10, [None, None]), 1: state(12, [None])}) == {0: 0, 1: 0}
+    assert shifts({0: state(10, [None, None]), 1: state(12, [None, None])}) == {0: 0, 1: 0}
+
+
+def test_nothing_is_told_before_every_rank_has_shown_two_steps() -> None:
+    assert shifts({0: state(10, []), 1: state(12, [])}) is None
+    assert shifts({0: state(10, [None, None]), 1: state(12, [None])}) is None
 
 
 def test_numbers_are_comparable_when_all_come_from_the_optimizer() -> None:

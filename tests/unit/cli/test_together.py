@@ -1,4 +1,4 @@
-"""The agreement of many ranks, over a network that loses and delays: all of them run the code, or none, or it is said."""
+"""The agreement of many ranks over a network that loses and delays: all run the code, or none, or it is said."""
 
 from __future__ import annotations
 
