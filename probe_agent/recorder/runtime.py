@@ -62,13 +62,15 @@ class Runtime:
         self._faults = FaultDump(os.path.join(folder, STACKS))
         self._steps = self._recorder.at_step
         self._steps.last_step = self._last_step
-        self._evaluator = Evaluator(self._steps, self._training_ident, self._failures.record)
+        self._evaluator = Evaluator(self._steps, self._training_ident, self._failures.record, self._recorder.step)
         self._server = ControlServer(
             os.path.join(folder, CONTROL),
             {
                 "hello": self._hello,
                 "stacks": self._stacks,
                 "eval": self._evaluator.eval,
+                "hold": self._evaluator.hold,
+                "ticket": self._evaluator.ticket,
                 "complete": self._evaluator.complete,
                 "config": self._config,
                 "flush": self._flush,

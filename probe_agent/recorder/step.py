@@ -23,6 +23,9 @@ class Step:
         self.thread: int | None = None
         #: Counted from 0; taken from the optimizer's own state where it keeps a count, so that ranks agree.
         self.number = -1
+        #: Whether `number` is the optimizer's own count. Otherwise it counts from when the recorder came, so that it
+        #: may differ between ranks.
+        self.is_counted = False
         self.sampled = False
         #: A sampled step that also records each module's backward and the norm of the gradients.
         self.deep = False

@@ -93,6 +93,7 @@ class StepEnds:
         if self._partial:
             self._partial = False
             step.number = count() - 1
+            step.is_counted = step.number > 0
         else:
             step.duration = (now - step.started) * 1e-9
             for end in step.ending:
