@@ -9,7 +9,7 @@ from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
 from .processes import Process
 from .rings import Ring, RingError
-from .source_text import with_source
+from .source_text import read_source, with_source
 from .stacks import take_stacks
 from .target import Target
 from .workers import take_worker_stacks, workers_of
@@ -23,6 +23,7 @@ __all__ = [
     "Target",
     "TargetDirectory",
     "ask",
+    "read_source",
     "stream",
     "take_stacks",
     "take_worker_stacks",

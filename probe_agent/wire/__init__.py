@@ -5,6 +5,7 @@ The CLI reads answers into the same classes with `decode`. Importing this costs 
 """
 
 from .clean import Cleaned, CleanRequest, Removed
+from .clock import HostClock
 from .decoding import decode
 from .evaluation import CompletionRequest, Completions, EvalLine, EvalRequest
 from .problem import Problem, ProblemAnswer
@@ -30,6 +31,7 @@ __all__ = [
     "EvalRequest",
     "Frame",
     "Health",
+    "HostClock",
     "Problem",
     "ProblemAnswer",
     "ProfileLine",
