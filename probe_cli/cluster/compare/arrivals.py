@@ -10,7 +10,7 @@ In each step one collective decides, the one whose ranks came farthest apart: th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .facts import Facts, Who
@@ -59,11 +59,11 @@ def by_collective(facts: Sequence[Facts]) -> dict[Key, Met]:
     return {key: met for key, met in found.items() if len(met.starts) >= max(2, NEARLY_ALL * most[key[0]])}
 
 
-def arrivals(facts: Sequence[Facts], steps: Collection[int]) -> Arrivals:
+def arrivals(collectives: Iterable[Met], steps: Collection[int]) -> Arrivals:
     """Of `steps`, those in which ranks met in a collective."""
     wanted, found = set(steps), Arrivals()
     widest: dict[tuple[int, Who], float] = {}
-    for met in by_collective(facts).values():
+    for met in collectives:
         step, starts = met.step, met.starts
         if step not in wanted:
             continue

@@ -15,6 +15,9 @@ class Who:
     host: str
     pid: int
 
+    def __hash__(self) -> int:
+        return self.rank  # of thousands of ranks they are looked up a million times
+
     def __str__(self) -> str:
         return f"rank {self.rank}"
 

@@ -20,6 +20,8 @@ MAX_CALLS = 4_000
 MORE_STEPS = 800
 #: Rows of C++'s collectives come late, so there may be many steps newer than the newest of them.
 MAX_STEPS = 5_000
+#: Their collectives, beyond the steps that are compared.
+MORE_CALLS = 100
 #: Modules with most time of their own; the others together are little.
 MAX_MODULES = 500
 MEMORY = ("rss", "allocated", "reserved", "peak_allocated")
@@ -86,7 +88,9 @@ FACTS: dict[str, Question] = {
     "calls": Question(
         lambda num: (
             "SELECT step, \"group\", seq, op, epoch(start), wait, seen_by != 'python' FROM python.collectives"
-            f" WHERE seq >= 0 AND state != 'failed' ORDER BY start DESC, ts DESC LIMIT {MAX_CALLS}"
+            f" WHERE seq >= 0 AND state != 'failed' AND step > (SELECT max(step) FROM python.collectives"
+            f" WHERE seq >= 0 AND seen_by != 'python') - {num + MORE_CALLS} IS NOT false"
+            f" ORDER BY start DESC, ts DESC LIMIT {MAX_CALLS}"
         ),
         _calls,
     ),

@@ -13,12 +13,13 @@ the others' backward holds their wait, so all last the same.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
 from .alignment import aligned, common_steps
-from .arrivals import Arrivals, arrivals
+from .arrivals import Arrivals, Met, arrivals, by_collective
 from .clocks import one_clock_a_host, uncertainty_between
 from .comparison import Verdict
 from .facts import Facts, Who
@@ -72,14 +73,15 @@ class Found:
 def find(facts: Sequence[Facts], num_steps: int) -> Found:
     """Who is slow in the newest `num_steps` steps that the ranks have in common."""
     facts = aligned([with_recent(fact) for fact in one_clock_a_host(facts)])
-    steps, compared, notes = _compared(facts, num_steps)
+    collectives = by_collective(facts)
+    steps, compared, notes = _compared(facts, collectives.values(), num_steps)
     if len(compared) < 2 or len(steps) < MIN_STEPS:
         verdict = Verdict("not enough data", _why_not(facts, compared, steps), num_steps=len(steps))
         return Found(verdict, tuple(facts), tuple(steps), 0.0, {}, {}, Arrivals(), tuple(notes))
     wanted = set(steps)
     step_s = median(step.duration for fact in compared for step in fact.steps if step.number in wanted)
     phases = {fact.who: known for fact in compared if (known := phases_of(fact, wanted)) is not None}
-    seen = arrivals(compared, wanted)
+    seen = arrivals(collectives.values(), wanted)
     evidence, stood = _stood(compared, steps, step_s, seen, notes)
     named = those_that_stand_out(stood)
     found = Found(
@@ -100,7 +102,9 @@ def of_host(who: Who, facts: Sequence[Facts]) -> str:
     return f" (on {who.host})" if len({fact.who.host for fact in facts}) > 1 else ""
 
 
-def _compared(facts: Sequence[Facts], num_steps: int) -> tuple[list[int], list[Facts], list[str]]:
+def _compared(
+    facts: Sequence[Facts], collectives: Collection[Met], num_steps: int
+) -> tuple[list[int], list[Facts], list[str]]:
     """Steps in common, those that have enough of them, and notes on those that have not.
 
     Rows of collectives that C++ called come late: where there are enough steps with them, these are taken.
@@ -115,7 +119,7 @@ def _compared(facts: Sequence[Facts], num_steps: int) -> tuple[list[int], list[F
         else:
             what = f"has {num} of these steps" if fact.steps else "has recorded no step"
             notes.append(f"{fact.who} is not compared: it {what}")
-    with_calls = _with_collectives(compared, num_steps)
+    with_calls = _with_collectives(compared, collectives, num_steps)
     if len(with_calls) >= MIN_STEPS and (age := _ended(compared, steps[-1]) - _ended(compared, with_calls[-1])) < OLD_S:
         if age > 1.0:
             notes.append(
@@ -125,11 +129,15 @@ def _compared(facts: Sequence[Facts], num_steps: int) -> tuple[list[int], list[F
     return steps, compared, notes
 
 
-def _with_collectives(facts: Sequence[Facts], num_steps: int) -> list[int]:
+def _with_collectives(facts: Sequence[Facts], collectives: Iterable[Met], num_steps: int) -> list[int]:
     """The newest steps in common in whose collectives all ranks are known that ever are."""
-    met = arrivals(facts, common_steps(facts, MAX_STEPS)).late
-    everybody = max(map(len, met.values()), default=0)
-    return sorted(step for step, by_rank in met.items() if len(by_rank) == everybody)[-num_steps:]
+    in_common = set(common_steps(facts, MAX_STEPS))
+    ranks: dict[int, set[Who]] = defaultdict(set)
+    for met in collectives:
+        if met.step in in_common:
+            ranks[met.step].update(met.starts)
+    everybody = max(map(len, ranks.values()), default=0)
+    return sorted(step for step, known in ranks.items() if len(known) == everybody)[-num_steps:]
 
 
 def _ended(facts: Sequence[Facts], number: int) -> float:
@@ -145,8 +153,8 @@ def _stood(
     if len(seen.late) >= MIN_STEPS:
         late: dict[Who, list[float]] = {fact.who: [] for fact in facts}
         for by_rank in seen.late.values():
-            for who, value in by_rank.items():
-                late[who].append(value)
+            for who in late.keys() & by_rank.keys():
+                late[who].append(by_rank[who])
         stood = standings(late, step_s)
         unsure = uncertainty_between(facts)
         if unsure is not None and unsure <= max(MIN_SHARE * step_s, stood[0].effect / 2):
