@@ -5,7 +5,7 @@
 Reads FOLDER/case now and then: `nobody`, or what is slow, which rank and by how many seconds, such as `data 2 0.05`.
 What: `data` (a loader that sleeps), `forward` (a module that sleeps), `checkpoint` (a pause after the optimizer),
 `backward` (a pause while gradients are made). Writes FOLDER/ready-RANK with its PID after a few steps; ends when there
-is a file `stop`.
+is a file `stop`. Rank 1 has other variables than the others.
 """
 
 from __future__ import annotations
@@ -105,6 +105,8 @@ def main() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     case = Case(rank)
+    if rank == 1:
+        os.environ.update(NCCL_DEBUG="WARN", NCCL_API_KEY="hidden", UCX_HOME="http://me:hidden@host/")
     model = nn.parallel.DistributedDataParallel(Net(case))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     number = 0

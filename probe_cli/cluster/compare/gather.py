@@ -17,7 +17,7 @@ from .clocks import NUM_TRIPS, Trip, clock_of
 from .facts import Clock, Facts, Who
 from .questions import FACTS
 
-__all__ = ["question"]
+__all__ = ["host_clock", "question"]
 
 
 def question(needs: Sequence[str], num_steps: int, timeout_s: float) -> Callable[[Client], Awaitable[Facts]]:
@@ -38,13 +38,13 @@ def question(needs: Sequence[str], num_steps: int, timeout_s: float) -> Callable
                 gaps.append(f"{name}: {error.message}")
                 continue
             told[name] = FACTS[name].read(answer.rows)
-        clock = await _clock(client) if "calls" in needs else None
+        clock = await host_clock(client) if "calls" in needs else None
         return Facts(Who(-1, "", 0), clock=clock, gaps=tuple(gaps), **told)
 
     return ask
 
 
-async def _clock(client: Client) -> Clock | None:
+async def host_clock(client: Client) -> Clock | None:
     """The host's clock against ours; None where an older server does not tell."""
     trips = []
     try:
