@@ -25,6 +25,7 @@ from .comparison import Verdict
 from .facts import Facts, Who
 from .phases import EVERY_STEP, SAMPLED_STEPS, Phases, differences, own_by_step, phases_of
 from .recent import with_recent
+from .stalls import now_and_then
 from .standing_out import MIN_SHARE, MIN_STEPS, Standing, standings, those_that_stand_out
 from .words import percent, seconds, sum_up
 
@@ -84,6 +85,8 @@ def find(facts: Sequence[Facts], num_steps: int) -> Found:
     seen = arrivals(collectives.values(), wanted)
     evidence, stood = _stood(compared, steps, step_s, seen, notes)
     named = those_that_stand_out(stood)
+    if not named and evidence == "collectives" and (stalls := now_and_then(seen, step_s)) is not None:
+        notes.append(stalls)
     found = Found(
         Verdict("nobody", _nobody(compared, len(steps), step_s, evidence, stood)),
         tuple(compared),

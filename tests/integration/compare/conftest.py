@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -17,9 +19,9 @@ pytest.importorskip("torch")
 
 from probe_agent.sql import newest_step
 from probe_agent.target import TargetDirectory
+from probe_cli.main import run
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "straggling.py"
-BIN = Path(sys.executable).parent
 NUM_RANKS = 4
 NUM_STEPS = 30
 START_S = 100.0
@@ -47,19 +49,19 @@ class Job:
         newest = [newest_step(target) for target in TargetDirectory().targets() if target.pid in self.pids]
         return min(step[0] if step else 0 for step in newest)
 
-    def probe(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """`probe` about all its ranks."""
+    def probe(self, *arguments: str) -> tuple[int, str, str]:
+        """`probe` about all its ranks, in this process: its exit code, what it printed and what it remarked."""
         named = [word for pid in self.pids for word in ("-t", str(pid))]
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-        return subprocess.run(
-            [str(BIN / "probe"), *named, *arguments], capture_output=True, text=True, timeout=60, env=plain
-        )
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run([*named, *arguments])
+        return code, out.getvalue(), err.getvalue()
 
     def compare(self, *arguments: str) -> dict[str, Any]:
         """What `probe compare` says as JSON; it must have gone well."""
-        done = self.probe("compare", "--steps", str(NUM_STEPS), "--format", "json", *arguments)
-        assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
+        code, out, err = self.probe("compare", "--steps", str(NUM_STEPS), "--format", "json", *arguments)
+        assert code == 0, out + err
+        found: dict[str, Any] = json.loads(out)
         return found
 
     def until(self, condition: Callable[[], object], timeout_s: float) -> None:

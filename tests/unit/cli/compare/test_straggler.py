@@ -89,13 +89,20 @@ def test_nobody_is_named_for_stalls_that_hit_anybody() -> None:
         stalls = [[random.Random(f"{seed} {rank} {step}").random() < 0.2 for step in range(60)] for rank in range(4)]
         facts = job(4, 60, lambda rank, step, stalls=stalls: {"forward": 0.2 * stalls[rank][step]}, seed=seed)
 
-        assert find(facts, 60).verdict.state == "nobody"
+        found = find(facts, 60)
+
+        assert found.verdict.state == "nobody"
+        assert found.notes == ()
 
 
-def test_a_rank_that_is_slow_now_and_then_is_not_named() -> None:
+def test_a_rank_that_is_slow_now_and_then_is_not_named_but_told_of() -> None:
     facts = job(4, 100, lambda rank, step: {"other": 1.0} if rank == 0 and step % 10 == 0 else {})
 
-    assert find(facts, 100).verdict.state == "nobody"
+    found = find(facts, 100)
+
+    assert found.verdict.state == "nobody"
+    (note,) = found.notes
+    assert note.startswith("now and then rank 0 holds the others up: in 10 of 100 steps, by 1.0 s (median), 72 %")
 
 
 def test_a_twentieth_of_a_step_is_not_worth_a_name() -> None:
