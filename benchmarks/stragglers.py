@@ -1,6 +1,6 @@
 """Is the slow rank named, and nobody else? `python -m benchmarks.stragglers`.
 
-Each round is a gloo job of DDP of its own (tests/targets/straggling.py), started by torchrun, with default settings.
+Each round is a gloo job of its own, of DDP or FSDP (tests/targets/straggling.py), started by torchrun, with default settings.
 While it runs, one rank after another is made slow by a loader that sleeps, a sleep in forward, a pause after the
 optimizer (a checkpoint) or a pause while gradients are made, and in between nobody; in shuffled order, the rank drawn
 by chance. After so many steps of each, `probe compare` is asked, as users have it: which rank does it name, and which
@@ -39,12 +39,12 @@ START_S = 180.0
 class Job:
     """One running job."""
 
-    def __init__(self, folder: Path, num_ranks: int) -> None:
+    def __init__(self, folder: Path, num_ranks: int, kind: str) -> None:
         self.folder = folder
         self.case("nobody")
         command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_ranks}"]
         command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-        command += [str(ROOT / "tests" / "targets" / "straggling.py"), str(folder)]
+        command += [str(ROOT / "tests" / "targets" / "straggling.py"), str(folder), kind]
         self._output = (folder / "output").open("wb")
         self._process = subprocess.Popen(
             command, stdout=self._output, stderr=self._output, env=plain_environment()
@@ -89,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="jobs")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--kind", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--steps", type=int, default=100, help="steps of each case")
     parser.add_argument("--slow", type=float, default=0.02, help="seconds that the slow rank sleeps in a step")
     parser.add_argument("--seed", type=int, default=1)
@@ -97,7 +98,7 @@ def main() -> None:
     counts: dict[str, Counter[str]] = {case: Counter() for case in CASES}
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
-            job = Job(Path(folder), args.ranks)
+            job = Job(Path(folder), args.ranks, args.kind)
             try:
                 for case in chance.sample(list(CASES), len(CASES)):
                     one_case(job, case, chance.randrange(args.ranks), args, counts[case])
@@ -109,7 +110,7 @@ def main() -> None:
         for case, found in counts.items()
     ]
     print(
-        f"Jobs of {args.ranks} ranks; the slow one sleeps {args.slow * 1e3:g} ms a step; compared are {args.steps}"
+        f"Jobs of {args.ranks} ranks ({args.kind}); the slow one sleeps {args.slow * 1e3:g} ms a step; compared are {args.steps}"
         " steps. Of `nobody`, right is that no rank is named.\n"
     )
     print(table(["slow", "asked", "rank right", "rank and phase right", "another rank named"], rows))

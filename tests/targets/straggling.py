@@ -1,6 +1,6 @@
-"""One rank of a gloo job of DDP, started by torchrun; one rank can be made slow while it runs.
+"""One rank of a gloo job of DDP or FSDP, started by torchrun; one rank can be made slow while it runs.
 
-    straggling.py FOLDER
+    straggling.py FOLDER [fsdp]
 
 Reads FOLDER/case now and then: `nobody`, or what is slow, which rank and by how many seconds, such as `data 2 0.05`.
 What: `data` (a loader that sleeps), `forward` (a module that sleeps), `checkpoint` (a pause after the optimizer),
@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.utils.data import DataLoader, Dataset
 
 import probe_agent
@@ -99,6 +100,11 @@ class Net(nn.Module):
         return self.last(self.block(self.first(value)))
 
 
+def sharded(net: Net) -> nn.Module:
+    fully_shard(net.block)
+    return fully_shard(net)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -107,7 +113,7 @@ def main() -> None:
     case = Case(rank)
     if rank == 1:
         os.environ.update(NCCL_DEBUG="WARN", NCCL_API_KEY="hidden", UCX_HOME="http://me:hidden@host/")
-    model = nn.parallel.DistributedDataParallel(Net(case))
+    model = sharded(Net(case)) if "fsdp" in sys.argv[2:] else nn.parallel.DistributedDataParallel(Net(case))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     number = 0
     while True:

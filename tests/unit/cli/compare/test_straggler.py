@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from probe_cli.cluster.compare.facts import Call, Clock, Facts
+from probe_cli.cluster.compare.facts import Call, Clock, Facts, Step, Who
+from probe_cli.cluster.compare.phases import worked
 from probe_cli.cluster.compare.straggler import find
 
 from .made import job, without_calls
@@ -140,6 +141,21 @@ def test_what_python_waits_in_collectives_is_not_counted_as_work() -> None:
     verdict = find(waiting, 100).verdict
 
     assert (verdict.ranks, verdict.where) == ((1,), "data_wait")
+
+
+def test_waits_are_taken_off_the_phase_they_were_in() -> None:
+    step = Step(7, 100.0, 0.100, 0.010, 0.030, 0.040, 0.001, 0.019, True)
+    calls = [
+        Call(7, "0", 1, "all_gather", 99.93, 0.020),  # forward, which began at 99.929
+        Call(7, "0", 2, "reduce_scatter", 99.97, 0.030),  # backward, which began at 99.959
+        Call(7, "0", 3, "barrier", 99.905, 0.015),  # before both
+        Call(8, "0", 4, "barrier", 100.005, 0.015),
+    ]
+
+    (own,) = worked(Facts(Who(0, "a", 1), steps=(step,), calls=tuple(calls)))
+
+    assert (own.forward, own.backward, own.other) == pytest.approx((0.010, 0.010, 0.004))
+    assert (own.data_wait, own.optimizer, own.duration) == (0.010, 0.001, 0.100)
 
 
 def test_clocks_that_are_apart_are_put_right() -> None:
