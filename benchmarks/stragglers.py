@@ -1,7 +1,7 @@
 """Is the slow rank named, and nobody else? `python -m benchmarks.stragglers`.
 
-Each round is a gloo job of its own, of DDP or FSDP (tests/targets/straggling.py), started by torchrun, with default settings.
-While it runs, one rank after another is made slow by a loader that sleeps, a sleep in forward, a pause after the
+Each round is a gloo job of its own, of DDP or FSDP (tests/targets/straggling.py), started by torchrun, with default
+settings. While it runs, one rank after another is made slow by a loader that sleeps, a sleep in forward, a pause after the
 optimizer (a checkpoint) or a pause while gradients are made, and in between nobody; in shuffled order, the rank drawn
 by chance. After so many steps of each, `probe compare` is asked, as users have it: which rank does it name, and which
 phase?
@@ -110,8 +110,8 @@ def main() -> None:
         for case, found in counts.items()
     ]
     print(
-        f"Jobs of {args.ranks} ranks ({args.kind}); the slow one sleeps {args.slow * 1e3:g} ms a step; compared are {args.steps}"
-        " steps. Of `nobody`, right is that no rank is named.\n"
+        f"Jobs of {args.ranks} ranks ({args.kind}); the slow one sleeps {args.slow * 1e3:g} ms a step; compared are"
+        f" {args.steps} steps. Of `nobody`, right is that no rank is named.\n"
     )
     print(table(["slow", "asked", "rank right", "rank and phase right", "another rank named"], rows))
     print()
