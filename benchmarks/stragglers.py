@@ -1,10 +1,10 @@
 """Is the slow rank named, and nobody else? `python -m benchmarks.stragglers`.
 
 Each round is a gloo job of its own, of DDP or FSDP (tests/targets/straggling.py), started by torchrun, with default
-settings. While it runs, one rank after another is made slow by a loader that sleeps, a sleep in forward, a pause after the
-optimizer (a checkpoint) or a pause while gradients are made, and in between nobody; in shuffled order, the rank drawn
-by chance. After so many steps of each, `probe compare` is asked, as users have it: which rank does it name, and which
-phase?
+settings. While it runs, one rank after another is made slow by a loader that sleeps, a sleep in forward, a pause
+after the optimizer (a checkpoint) or a pause while gradients are made, and in between nobody; in shuffled order, the
+rank drawn by chance. After so many steps of each, `probe compare` is asked, as users have it: which rank does it
+name, and which phase?
 """
 
 from __future__ import annotations
