@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 from probe_agent.errors import BadRequest
 
-__all__ = ["Archive", "Endpoint", "LocalProcess", "Ranks", "TcpServer", "TlsServer", "UnixServer", "parse_endpoint", "ranges"]
+__all__ = [
+    "Archive",
+    "Endpoint",
+    "LocalProcess",
+    "Ranks",
+    "TcpServer",
+    "TlsServer",
+    "UnixServer",
+    "parse_endpoint",
+    "ranges",
+]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from .peers import peers_of
 from .processes import Process
 from .rings import Ring, RingError
 from .settings import settings
-from .source_text import with_source
+from .source_text import read_source, with_source
 from .stacks import take_stacks
 from .target import Target
 from .workers import take_worker_stacks, workers_of
@@ -26,6 +26,7 @@ __all__ = [
     "TargetDirectory",
     "ask",
     "peers_of",
+    "read_source",
     "settings",
     "stream",
     "take_stacks",
