@@ -70,10 +70,15 @@ class Windows:
     def end(self) -> None:
         """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
         now = perf_counter_ns()
+        if not self._step.is_one:
+            self.events.clear()
+            self._with_backward.clear()
         self.replay()
         if self._with_backward:
             self._close_backward(now)
-        self._host_row(self._buffer.number(self._step.optimizer_class), self._optimizer, now, self._step.optimizer, 0)
+        if self._step.optimizer_class and self._step.is_one:
+            name = self._buffer.number(self._step.optimizer_class)
+            self._host_row(name, self._optimizer, now, self._step.optimizer, 0)
         self._stack.clear()
         self._parents.clear()
         self._seq = 0

@@ -172,7 +172,7 @@ class Source(BaseSource):
         is_tracing = sys.modules["torch"]._C._is_tracing
 
         def before(module: Any, args: object) -> None:
-            if self._thread != get_ident() or is_compiling() or is_tracing():
+            if is_compiling() or self._thread != get_ident() or is_tracing():
                 return
             if self._outermost is None and not step.in_backward:
                 self._outermost = module
@@ -183,7 +183,7 @@ class Source(BaseSource):
                     raise
 
         def after(module: Any, args: tuple[Any, ...], output: Any) -> None:
-            if self._thread != get_ident() or is_compiling() or is_tracing():
+            if is_compiling() or self._thread != get_ident() or is_tracing():
                 return
             now = perf_counter_ns()
             try:

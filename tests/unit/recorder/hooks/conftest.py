@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
-from probe_agent.recorder.hooks import backward, data, modules, optimizer, our_frames  # noqa: E402
+from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, our_frames  # noqa: E402
 from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
 from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
 from probe_agent.recorder.samplers import memory  # noqa: E402
@@ -27,7 +27,8 @@ class Recording:
         values = Settings({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
         self.recorder = Recorder(values, self.failures.record)
         kinds = (our_frames.Source, optimizer.Source, modules.Source, backward.Source, data.Source, memory.Source)
-        self.sources = [kind(self.recorder) for kind in kinds]
+        self.inference = inference.Source(self.recorder)
+        self.sources = [*(kind(self.recorder) for kind in kinds), self.inference]
 
     def start(self) -> None:
         for source in self.sources:
