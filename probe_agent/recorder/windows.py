@@ -109,7 +109,9 @@ class Windows:
                 continue
             module, now, mark, allocated, device, backward, shapes, recomputed = event
             while stack and stack[-1][0] is not module:
-                stack.pop()  # its forward raised, so torch did not tell us of its end
+                lost = stack.pop()  # an exception that is no Exception ended it: torch did not tell us
+                if stack:
+                    stack[-1][3] += lost[3]
             if not stack:
                 continue
             _, name, began, children, began_mark, allocated_before, number, is_compiled = stack.pop()
