@@ -141,7 +141,8 @@ class StepEnds:
 
     def close(self) -> None:
         """Write what still waits for numbers, without them."""
-        self._arrived(give_up=True)
+        while self._waiting:
+            self._write(self._waiting.popleft())
         self._buffer.flush()
 
     def _row(self, lr: object, skipped: bool) -> None:
@@ -179,14 +180,21 @@ class StepEnds:
         if len(self._buffer.rows) >= ROWS_A_BATCH:
             self._buffer.flush()
 
-    def _arrived(self, give_up: bool = False) -> None:
-        """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device."""
-        while self._waiting:
-            values = [value.value if isinstance(value, Later) else value for value in self._waiting[0]]
-            if None in values and not give_up and len(self._waiting) <= MAX_ROWS_WAITING:
+    def _arrived(self) -> None:
+        """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device.
+
+        Nor is it asked while it captures a graph: that would end the capture.
+        """
+        while self._waiting and not self._device.is_capturing():
+            values = tuple(value.value if isinstance(value, Later) else value for value in self._waiting[0])
+            if None in values and len(self._waiting) <= MAX_ROWS_WAITING:
                 return
             self._waiting.popleft()
-            self._buffer.rows.append(tuple(NULL_FLOAT if value is None else value for value in values))
+            self._write(values)
+
+    def _write(self, values: tuple[object, ...]) -> None:
+        row = tuple(NULL_FLOAT if value is None or isinstance(value, Later) else value for value in values)
+        self._buffer.rows.append(row)
 
     def _next_step(self) -> None:
         step = self._step

@@ -144,7 +144,7 @@ class Windows:
                 recomputed,
             )
             seq += 1
-            if mark is None:
+            if mark is None or began_mark is None:
                 add(row)
             else:
                 self._marked.append((list(row), began_mark, mark))
@@ -193,15 +193,26 @@ class Windows:
         )
         self._seq += 1
 
-    def device_times(self, give_up: bool = False) -> None:
-        """Rows whose device time has arrived go to the ring; nothing waits for the device."""
+    def device_times(self) -> None:
+        """Rows whose device times have arrived go to the ring; nothing waits for the device.
+
+        On the thread that steps and on no other: while that one captures a graph, to ask would end the capture.
+        """
+        if not self._waiting or self._device.is_capturing():
+            return
         while self._waiting:
-            rows = self._waiting[0]
-            arrived = rows[-1][2].query()
-            if not arrived and not give_up and len(self._waiting) <= MAX_STEPS_WAITING:
-                return
-            self._waiting.popleft()
-            for row, begin, end in rows:
-                if arrived:
-                    row[_DEVICE_DURATION] = begin.elapsed_time(end) * 1e-3
-                self._buffer.rows.append(tuple(row))
+            rows, is_over = self._waiting[0], len(self._waiting) > MAX_STEPS_WAITING
+            for row, begin, end in reversed(rows):  # the last one comes last
+                duration = self._device.between(begin, end)
+                if duration is None and not is_over:
+                    return
+                row[_DEVICE_DURATION] = NULL_FLOAT if duration is None else duration
+            self._arrived()
+
+    def give_up(self) -> None:
+        """Rows that still wait go without their device times."""
+        while self._waiting:
+            self._arrived()
+
+    def _arrived(self) -> None:
+        self._buffer.rows.extend([tuple(row) for row, _, _ in self._waiting.popleft()])

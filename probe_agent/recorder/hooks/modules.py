@@ -95,7 +95,7 @@ class Source(BaseSource):
                 calls.remove(ours)
         self._aside.forget()
         self._remove()
-        self._windows.device_times(give_up=True)
+        self._windows.give_up()
 
     # Between two steps, on the training thread.
 
