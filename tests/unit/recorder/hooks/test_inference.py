@@ -232,6 +232,26 @@ def test_a_method_that_the_job_has_kept_works_on_after_detach(recording):
     assert len(it.steps) == num_rows
 
 
+def test_a_detach_in_the_middle_of_a_call_ends_no_step(recording):
+    class Detaches(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.seconds:
+                it.stop()
+            return self.inner(x)
+
+    net = Detaches()
+    with recording(trace_every=1) as it:
+        it.inference.follow(net, get_ident())
+        serve(net, 3)
+        num_ended = it.recorder.ends.num_ended
+        net.seconds = 1.0
+        serve(net, 2)
+
+    assert it.recorder.ends.num_ended == num_ended
+    assert "__call__" not in vars(Detaches)
+    assert not nn.modules.module._global_forward_hooks
+
+
 def compiled(net):
     return torch.compile(net, backend="eager", fullgraph=True)
 
