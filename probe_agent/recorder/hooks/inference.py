@@ -33,6 +33,8 @@ __all__ = ["CallWatch", "Source"]
 
 #: Without an end of a step for so long, we look which module the job is in.
 QUIET_NS = 5_000_000_000
+#: How much of the time may go into that.
+LOOK_SHARE = 0.0005
 #: So often must a module have been seen as the outermost one.
 TIMES_SEEN = 2
 #: Until the job's frames are searched for an optimizer again, where there was one.
@@ -52,7 +54,7 @@ class CallWatch:
         self._call = self._timed()
 
     def __get__(self, module: Any, kind: Any = None) -> Any:
-        if module is None or module is not self._module() or _is_torchs(sys._getframe(1)):
+        if module is None or module is not self._module() or _is_torchs(sys._getframe().f_back):
             return self._original(module)
         return MethodType(self._call, module)
 
@@ -129,7 +131,7 @@ class Source(BaseSource):
         self._code = sys.modules["torch"].nn.Module.__call__.__code__
         self._seen: tuple[Any, int, int] = (None, 0, 0)  # a weak reference to a module, its thread, how often
         self._last_end = perf_counter_ns()
-        self._searched_at = 0
+        self._look_at = self._searched_at = 0
         self._has_grad = sys.modules["torch"].is_grad_enabled
         #: Calls without gradients have been seen; one with them begins a training then.
         self._is_without_grad = False
@@ -140,8 +142,10 @@ class Source(BaseSource):
             return
         if self._watch is not None:
             self._aside.watch()
-        if perf_counter_ns() - self._last_end > QUIET_NS:
+        now = perf_counter_ns()
+        if now - self._last_end > QUIET_NS and now > self._look_at:
             self._look()
+            self._look_at = now + round((perf_counter_ns() - now) / LOOK_SHARE)
 
     def stop(self) -> None:
         self._aside.forget()
@@ -171,10 +175,11 @@ class Source(BaseSource):
 
     def _outermost(self) -> Iterator[tuple[int, Any]]:
         """The outermost module that each of the job's threads is in."""
-        for thread in list(sys._current_frames()):
-            if thread in own_threads.idents():
-                continue
-            found, frame = None, sys._current_frames().get(thread)
+        innermost = sys._current_frames()
+        for thread in own_threads.idents():
+            innermost.pop(thread, None)
+        for thread in list(innermost):
+            found, frame = None, innermost.pop(thread, None)
             while frame is not None:
                 if frame.f_code is self._code:
                     found = frame
@@ -230,9 +235,9 @@ class Source(BaseSource):
                 raise
 
 
-def _is_torchs(frame: FrameType) -> bool:
-    """Whether the code that asks is torch's own."""
-    return str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+def _is_torchs(frame: FrameType | None) -> bool:
+    """Whether the code that asks is torch's own; None where that is not Python's."""
+    return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
 
 
 def _can_be_watched(kind: Any) -> bool:

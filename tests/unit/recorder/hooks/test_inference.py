@@ -60,6 +60,7 @@ def train(net, num_steps, optimizer=None):
 def looking(it, monkeypatch):
     """Our thread looks at this one, as it does in a job, only sooner."""
     monkeypatch.setattr(inference, "QUIET_NS", 0)
+    monkeypatch.setattr(inference, "LOOK_SHARE", 0.5)
     going = [True]
 
     def look() -> None:
