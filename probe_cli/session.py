@@ -67,12 +67,16 @@ class Session:
         answers = run(choose_and_ask(), ctrl_c=ctrl_c)
         if answers.num_asked == 1 and answers.failed:
             raise answers.failed[0][1]
+        self.report(answers)
+        return answers
+
+    def report(self, answers: Answers[T]) -> None:
+        """Say on stderr who did not answer, and why."""
         for endpoint, error in answers.failed:
             named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
             remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
         if answers.failed:
             remark(answers.summary())
-        return answers
 
     async def choose(self) -> tuple[Endpoint, ...]:
         """The endpoints this run is about: those named, or the only target of this host."""
