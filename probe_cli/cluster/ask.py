@@ -20,7 +20,7 @@ from probe_cli.client import Client, open_client
 from probe_cli.client.attach import attach
 from probe_cli.endpoint import Endpoint, LocalProcess, Ranks
 
-__all__ = ["Answers", "ask"]
+__all__ = ["Answers", "allow_descriptors", "ask"]
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ async def ask(
     A bare PID without our agent gets it first when `inject` allows it, and `remark` is told so. A question that does
     not need the agent is put also when it may not come, or comes later.
     """
-    _allow_descriptors(len(endpoints))
+    allow_descriptors(len(endpoints))
     outcomes = await asyncio.gather(
         *(_ask_one(endpoint, question, timeout_s, inject, remark, needs_agent) for endpoint in endpoints)
     )
@@ -131,7 +131,7 @@ async def ensure_attached(
         remark(f"attached to {pid} in {(time.perf_counter() - started) * 1e3:.0f} ms ({attached.how})")
 
 
-def _allow_descriptors(num_endpoints: int) -> None:
+def allow_descriptors(num_endpoints: int) -> None:
     """All are asked at once, so as many connections are open; the usual limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = num_endpoints + 256

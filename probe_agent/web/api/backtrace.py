@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 
 from probe_agent.target import take_stacks, with_source
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import AnyTarget
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Backtrace
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 
@@ -24,4 +27,5 @@ def backtrace(
 ) -> Backtrace:
     """The stacks of the target's threads, innermost frame first. When its GIL is held, or `pid` is a Python process
     without a recorder, they are read from outside."""
-    return with_source(target, take_stacks(target, all_threads=all, outside=outside))
+    taken = with_source(target, take_stacks(target, all_threads=all, outside=outside))
+    return replace(taken, rank=target.rank)
