@@ -18,7 +18,6 @@ from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, TlsSe
 
 from .certificates import verifying
 from .client import Client
-from .token import authorization
 
 if TYPE_CHECKING:
     import httpx
@@ -62,14 +61,12 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
 
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
-    headers: dict[str, str] = {}
+    auth: httpx.Auth | None = None
     # Without verify=False httpx would load the system's certificates also for plain HTTP, 20 ms.
     if isinstance(endpoint, TlsServer):
         base, transport = f"https://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=verifying())
-        headers = authorization(endpoint)
     elif isinstance(endpoint, TcpServer):
         base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False)
-        headers = authorization(endpoint)
     elif isinstance(endpoint, UnixServer):
         transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path)
     elif isinstance(endpoint, Archive):
@@ -82,10 +79,14 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         from .inprocess import InProcessTransport
 
         transport = InProcessTransport(local_app())
+    if isinstance(endpoint, TcpServer):
+        from .token import Bearer
+
+        auth = Bearer(endpoint)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     return httpx.AsyncClient(
         base_url=base,
-        headers=headers,
+        auth=auth,
         transport=transport,
         trust_env=False,
         timeout=httpx.Timeout(None, connect=CONNECT_S),
