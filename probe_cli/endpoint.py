@@ -7,11 +7,22 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from probe_agent.errors import BadRequest
 
-__all__ = ["Archive", "Endpoint", "LocalProcess", "TcpServer", "TlsServer", "UnixServer", "parse_endpoint"]
+__all__ = [
+    "Archive",
+    "Endpoint",
+    "LocalProcess",
+    "Ranks",
+    "TcpServer",
+    "TlsServer",
+    "UnixServer",
+    "parse_endpoint",
+    "ranges",
+]
 
 
 @dataclass(frozen=True)
@@ -20,25 +31,36 @@ class LocalProcess:
 
     pid: int
 
+    @property
+    def selector(self) -> dict[str, str]:
+        """The query parameter that picks this target at its host server."""
+        return {"pid": str(self.pid)}
+
     def __str__(self) -> str:
         return str(self.pid)
 
 
 @dataclass(frozen=True)
 class TcpServer:
-    """A host server on TCP; `rank` picks one of its targets."""
+    """A host server on TCP; `rank` picks one of its targets, or `pid` where ranks are not unique."""
 
     host: str
     port: int
     rank: int | None = None
+    pid: int | None = None
 
     @property
     def authority(self) -> str:
         """`host:port` as a URL wants it."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def selector(self) -> dict[str, str]:
+        """The query parameter that picks one target at the server; empty where none is picked."""
+        return _selector(self.rank, self.pid)
+
     def __str__(self) -> str:
-        return self.authority if self.rank is None else f"{self.authority}/{self.rank}"
+        return self.authority + _picked("/", self.rank, self.pid)
 
 
 @dataclass(frozen=True)
@@ -51,13 +73,19 @@ class TlsServer(TcpServer):
 
 @dataclass(frozen=True)
 class UnixServer:
-    """A host server on a unix socket; `rank` picks one of its targets."""
+    """A host server on a unix socket; `rank` picks one of its targets, or `pid` where ranks are not unique."""
 
     path: str
     rank: int | None = None
+    pid: int | None = None
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The query parameter that picks one target at the server; empty where none is picked."""
+        return _selector(self.rank, self.pid)
 
     def __str__(self) -> str:
-        return f"unix:{self.path}" if self.rank is None else f"unix:{self.path}//{self.rank}"
+        return f"unix:{self.path}" + _picked("//", self.rank, self.pid)
 
 
 @dataclass(frozen=True)
@@ -66,21 +94,38 @@ class Archive:
 
     path: str
 
+    @property
+    def selector(self) -> dict[str, str]:
+        """Nothing: there is one target."""
+        return {}
+
     def __str__(self) -> str:
         return self.path
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Ranks of a job that no endpoint leads to: they can be spoken of, and not asked."""
+
+    ranks: tuple[int, ...]
+    host: str = ""
+
+    def __str__(self) -> str:
+        named = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {ranges(self.ranks)}"
+        return named + (f" on {self.host}" if self.host else "")
 
 
 Endpoint = LocalProcess | TcpServer | UnixServer | Archive
 
 FORMS = (
-    "an endpoint is a PID, host:port, host:port/RANK, [::1]:port, unix:/path, unix:/path//RANK, or the folder that a"
-    " target has left in /dev/shm/probe-UID"
+    "an endpoint is a PID, host:port, host:port/RANK, host:port/pid=PID, [::1]:port, unix:/path,"
+    " unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
 )
 _TLS = "https://"
 #: What makes a folder that of a target.
 _IDENTITY = "target.json"
 _TCP = re.compile(
-    r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[\]\s]+)):(?P<port>\d+)(?:/(?P<rank>\d+))?/?"
+    r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[\]\s]+)):(?P<port>\d+)(?:/(?:(?P<rank>\d+)|pid=(?P<pid>\d+)))?/?"
 )
 
 
@@ -97,7 +142,7 @@ def parse_endpoint(text: str) -> Endpoint:
         port = int(tcp["port"])
         if not 0 < port < 65536:
             raise BadRequest(f"{text}: {port} is no TCP port", "ports are 1 to 65535")
-        return TcpServer(tcp["v6"] or tcp["name"], port, None if tcp["rank"] is None else int(tcp["rank"]))
+        return TcpServer(tcp["v6"] or tcp["name"], port, _number(tcp["rank"]), _number(tcp["pid"]))
     if os.path.isdir(text):
         if not os.path.isfile(os.path.join(text, _IDENTITY)):
             raise BadRequest(f"{text} is a folder, but no target's: there is no {_IDENTITY} in it", FORMS)
@@ -105,15 +150,43 @@ def parse_endpoint(text: str) -> Endpoint:
     raise BadRequest(f"{text!r} is not an endpoint{_reason(text)}", FORMS)
 
 
+def ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers as people write them: 0,4-7."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
 def _parse_unix(text: str) -> UnixServer:
     path, slashes, rank = text.removeprefix("unix:").rpartition("//")
     if not slashes or not path:
         path, rank = text.removeprefix("unix:"), ""
-    if rank and not (rank.isascii() and rank.isdigit()):
+    pid = rank.removeprefix("pid=") if rank.startswith("pid=") else None
+    if rank and not re.fullmatch("[0-9]+", rank if pid is None else pid):
         raise BadRequest(f"{text}: {rank!r} is not a rank", FORMS)
     if not path.startswith("/"):
         raise BadRequest(f"{text}: the path of a socket must be absolute", FORMS)
-    return UnixServer(path, int(rank) if rank else None)
+    return UnixServer(path, _number(rank) if pid is None else None, _number(pid))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None
+
+
+def _selector(rank: int | None, pid: int | None) -> dict[str, str]:
+    if pid is not None:
+        return {"pid": str(pid)}
+    return {} if rank is None else {"rank": str(rank)}
+
+
+def _picked(slash: str, rank: int | None, pid: int | None) -> str:
+    if pid is not None:
+        return f"{slash}pid={pid}"
+    return "" if rank is None else f"{slash}{rank}"
 
 
 def _reason(text: str) -> str:

@@ -17,7 +17,7 @@ from .session import remark
 if TYPE_CHECKING:
     from .client import Client
 
-__all__ = ["Outcome", "evaluate"]
+__all__ = ["Outcome", "evaluate", "print_output"]
 
 
 @dataclass
@@ -35,10 +35,11 @@ class Outcome:
     def show_what_was_kept(self) -> None:
         """Print what was kept: of several targets, each has its section."""
         for stream, text in self.kept:
-            _print(stream, text)
+            print_output(stream, text)
 
 
-def _print(stream: str, text: str) -> None:
+def print_output(stream: str, text: str) -> None:
+    """Print a piece of a target's output where it belongs; a remark goes to stderr."""
     if stream == "remark":
         sys.stdout.flush()
         remark(text.rstrip("\n"))
@@ -54,7 +55,7 @@ async def evaluate(client: Client, request: EvalRequest, *, live: bool) -> Outco
 
     def say(stream: str, text: str) -> None:
         if live:
-            _print(stream, text)
+            print_output(stream, text)
         else:
             outcome.kept.append((stream, text))
 

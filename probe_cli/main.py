@@ -16,8 +16,8 @@ from probe_agent import __version__
 from probe_agent.errors import BadRequest, ProbeError
 
 from . import commands
-from .endpoint import parse_endpoint
 from .failure import report_bug
+from .options import rank_set
 from .session import Session
 
 __all__ = ["cli", "main"]
@@ -27,9 +27,12 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
 \b
   probe ENDPOINT COMMAND …          one target
   probe -t ENDPOINT [-t …] COMMAND  several at once
+  probe -t ENDPOINT --all COMMAND   every rank of its job
   probe COMMAND                     $PROBE_ENDPOINT, or the only target on this host
 
-ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, unix:/path, or the folder that a target has left.
+ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, unix:/path, or the folder that a target has left. A list of
+hosts is node[01-64]:port, @FILE (one a line), slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address
+of a headless Kubernetes service).
 
 \b
 Exit codes: 0 fine, 1 the answer is an error, 2 usage, 3 some targets did not answer, 4 none could be reached.
@@ -61,8 +64,10 @@ class CommandGroup(click.Group):
         if not rest or rest[0] in commands.names():
             return args
         options, (first, *others) = args[: len(args) - len(rest)], rest
+        from .cluster.discover import endpoints_of
+
         try:
-            endpoint = str(parse_endpoint(first))
+            endpoints_of(first)
         except BadRequest as refusal:
             near = commands.near(first)
             if near:
@@ -75,8 +80,8 @@ class CommandGroup(click.Group):
             near = commands.near(follows[0])
             raise click.UsageError(f"{follows[0]!r} is no command" + (f"; did you mean {near}?" if near else ""), ctx)
         if not others:
-            raise click.UsageError(f"what shall I ask {endpoint}? For example: probe {endpoint} backtrace", ctx)
-        return [*options, "-t", endpoint, *others]
+            raise click.UsageError(f"what shall I ask {first}? For example: probe {first} backtrace", ctx)
+        return [*options, "-t", first, *others]
 
 
 @click.group(
@@ -86,13 +91,26 @@ class CommandGroup(click.Group):
     subcommand_metavar="[ENDPOINT] COMMAND [ARGS]…",
 )
 @click.option("-t", "--target", "targets", multiple=True, metavar="ENDPOINT", help="A target; may be repeated.")
+@click.option("--all", "everyone", is_flag=True, help="All ranks of the job, on whatever hosts; its store tells where.")
+@click.option("--rank", "ranks", callback=rank_set, metavar="RANKS", help="Only these ranks of the job: 0,4-7.")
+@click.option("--require-all", is_flag=True, help="When some do not answer, show nothing and exit with 3.")
 @click.option("--no-inject", is_flag=True, help="Never attach to a process that has no agent.")
 @click.version_option(__version__, "-V", "--version", prog_name="probe")
 @click.pass_context
-def cli(ctx: click.Context, targets: tuple[str, ...], no_inject: bool) -> None:
-    texts = targets or tuple(os.environ.get("PROBE_ENDPOINT", "").replace(",", " ").split())
-    named = tuple(dict.fromkeys(parse_endpoint(text) for text in texts))
-    ctx.obj = Session(named=named, inject=not no_inject)
+def cli(
+    ctx: click.Context,
+    targets: tuple[str, ...],
+    everyone: bool,
+    ranks: frozenset[int],
+    require_all: bool,
+    no_inject: bool,
+) -> None:
+    from .cluster.discover import endpoints_of
+    from .cluster.discover.brackets import split
+
+    texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
+    named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
+    ctx.obj = Session(named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all)
 
 
 def main() -> NoReturn:

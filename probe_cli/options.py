@@ -10,7 +10,7 @@ import click
 
 from .render.formats import FORMATS
 
-__all__ = ["format_option", "seconds", "text_from", "timeout_option"]
+__all__ = ["across_options", "format_option", "rank_set", "seconds", "text_from", "timeout_option"]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -42,6 +42,29 @@ def timeout_option(default: float | None, help_: str) -> Callable[[F], F]:
     )
 
 
+def across_options(command: F) -> F:
+    """`--host-timeout` and `--max-transfer`, for a query to several endpoints."""
+    host_timeout = click.option(
+        "--host-timeout",
+        "host_timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Of several endpoints: how long to wait for each.",
+    )
+    max_transfer = click.option(
+        "--max-transfer",
+        "max_transfer_mib",
+        type=click.FloatRange(min=0, min_open=True),
+        default=256.0,
+        show_default=True,
+        metavar="MIB",
+        help="Of several endpoints: how much they may send in all.",
+    )
+    return host_timeout(max_transfer(command))
+
+
 def seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
     """A click callback: a length of time as people write it, in seconds."""
     if text is None:
@@ -51,6 +74,18 @@ def seconds(context: click.Context, parameter: click.Parameter, text: str | None
         return float(number) * _UNITS[unit]
     except ValueError:
         raise click.BadParameter(f"{text!r} is no length of time: 90, 15m, 12h or 7d") from None
+
+
+def rank_set(context: click.Context, parameter: click.Parameter, text: str | None) -> frozenset[int]:
+    """A click callback: ranks and ranges of them, as PROBE_RANKS takes them; empty where the option is not given."""
+    chosen: set[int] = set()
+    for part in text.split(",") if text is not None else ():
+        first, dash, last = (end.strip() for end in part.partition("-"))
+        ends = (first, last if dash else first)
+        if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[0]) > int(ends[1]):
+            raise click.BadParameter(f"{text!r}: it takes ranks and ranges of them, such as 0 or 0,4-7")
+        chosen.update(range(int(ends[0]), int(ends[1]) + 1))
+    return frozenset(chosen)
 
 
 def text_from(argument: str | None, path: str | None, what: str) -> str:

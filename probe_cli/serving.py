@@ -5,6 +5,8 @@ The door to uvicorn. Runs in a process of its own beside the targets, never in o
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import ipaddress
 import os
 import resource
@@ -12,6 +14,7 @@ import signal
 import socket
 import stat
 import sys
+from collections.abc import Iterator
 from threading import Thread
 from time import monotonic, sleep
 from types import FrameType
@@ -88,7 +91,8 @@ def serve(
     if linger_s is not None:
         Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
-        server.run(sockets=sockets)
+        with _announced([_address(each) for each in sockets if not _is_unix(each)]):
+            server.run(sockets=sockets)
     finally:
         for name, inode in paths.items():
             if os.path.exists(name) and os.stat(name).st_ino == inode:
@@ -137,6 +141,27 @@ def _is_loopback(listener: socket.socket) -> bool:
 
 def _is_unix(listener: socket.socket) -> bool:
     return listener.family == socket.AF_UNIX
+
+
+@contextlib.contextmanager
+def _announced(addresses: list[str]) -> Iterator[None]:
+    """While we serve, our TCP addresses are in a file, locked by us, where this user's recorders find them."""
+    if not addresses:
+        yield
+        return
+    path = os.path.join(os.path.dirname(_usual()), f"server-{os.getpid()}.txt")
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print(*addresses, sep="\n", file=file, flush=True)
+        try:
+            yield
+        finally:
+            os.unlink(path)
+
+
+def _address(listener: socket.socket) -> str:
+    host, port, *_ = listener.getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _usual() -> str:

@@ -6,17 +6,20 @@ Runs in the CLI on its main thread. Heavy packages are loaded only once a questi
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from .endpoint import Endpoint, LocalProcess
+from probe_agent.errors import NoAnswer, ProbeError
+
+from .endpoint import Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
 
 if TYPE_CHECKING:
     from .client import Client
     from .cluster.ask import Answers
+    from .cluster.members import Member
 
-__all__ = ["Session", "remark"]
+__all__ = ["Incomplete", "Session", "remark"]
 
 T = TypeVar("T")
 
@@ -26,13 +29,27 @@ def remark(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+class Incomplete(NoAnswer):
+    """Some did not answer, and only all of them will do."""
+
+    exit_code = 3
+
+
 @dataclass
 class Session:
     """One run of `probe`."""
 
     named: tuple[Endpoint, ...] = ()
     inject: bool = True
+    #: All ranks of the job, wherever they are; or only these.
+    everyone: bool = False
+    ranks: frozenset[int] = frozenset()
+    #: An answer of some is an error, and shows nothing.
+    require_all: bool = False
     endpoints: tuple[Endpoint, ...] = field(default=(), init=False)
+    #: Who belongs to the job, and cannot be asked.
+    missing: tuple[tuple[Endpoint | Ranks, ProbeError], ...] = field(default=(), init=False)
+    _found: Answers[Member] | None = field(default=None, init=False)
 
     def ask(
         self,
@@ -41,8 +58,10 @@ class Session:
         timeout_s: float | None,
         ctrl_c: bool = True,
         needs_agent: bool = True,
+        of_many: bool = False,
     ) -> Answers[T]:
-        """Put `question` to every endpoint at once and wait `timeout_s` for each.
+        """Put `question` to every endpoint at once and wait `timeout_s` for each. With --all or --rank it is put to
+        each target by itself; `of_many` says that a host server answers it for all of its targets together.
 
         A single endpoint that fails raises; of several, each failure is said on stderr and is in the result.
 
@@ -51,10 +70,15 @@ class Session:
         that cannot come.
         """
         from .client.loop import run
-        from .cluster.ask import ask
+        from .cluster.ask import Answers, ask
+        from .cluster.members import LIST_S
 
         async def choose_and_ask() -> Answers[T]:
             endpoints = await self.choose()
+            if self.everyone and not self.ranks and not of_many:
+                found = await self._members(LIST_S)
+                endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.failed
+            self._refuse_some(self.missing, len(endpoints))
             return await ask(
                 endpoints,
                 question,
@@ -65,27 +89,115 @@ class Session:
             )
 
         answers = run(choose_and_ask(), ctrl_c=ctrl_c)
-        if answers.num_asked == 1 and answers.failed:
+        return self._told(Answers(answers.answered, self.missing + answers.failed))
+
+    def members(self, timeout_s: float | None = None) -> Answers[Member]:
+        """Every target behind the endpoints, by rank. A host server leads to the whole job, and so does this host where
+        nothing is named; a PID, a rank or a folder is one target, unless --all asks for its job.
+
+        `answered` has each under its own endpoint; `failed` are those that were not found, as `ask` reports them.
+        """
+        from .client.loop import run
+        from .cluster.members import LIST_S
+
+        async def choose_and_list() -> Answers[Member]:
+            self.everyone = self.everyone or not self.named or any(_is_server(endpoint) for endpoint in self.named)
+            await self.choose()
+            return await self._members(LIST_S if timeout_s is None else timeout_s)
+
+        return self._told(run(choose_and_list()))
+
+    async def _members(self, timeout_s: float) -> Answers[Member]:
+        from .cluster.ask import Answers
+        from .cluster.members import each, members
+
+        if self._found is not None:
+            return self._found
+        found = each(await members(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark))
+        return Answers(found.answered, self.missing + found.failed)
+
+    def ask_members(
+        self,
+        question: Callable[[Client], Awaitable[T]],
+        *,
+        timeout_s: float | None,
+        members: Answers[Member] | None = None,
+    ) -> Answers[T]:
+        """Put `question` to each of `members` (by default all), at once, and wait `timeout_s` for each.
+
+        What is `failed` in `members` is in the result too: its exit code is the one of the whole.
+        """
+        from .cluster.ask import Answers
+
+        found = self.members() if members is None else members
+        endpoints = tuple(endpoint for endpoint, _ in found.answered)
+        answers = self.ask_these(endpoints, question, timeout_s=timeout_s, alone=not found.failed)
+        return Answers(answers.answered, found.failed + answers.failed)
+
+    def ask_these(
+        self,
+        endpoints: tuple[Endpoint, ...],
+        question: Callable[[Client], Awaitable[T]],
+        *,
+        timeout_s: float | None,
+        alone: bool = False,
+    ) -> Answers[T]:
+        """Put `question` to endpoints that `members` has found; failures are said, and with `alone` the only one
+        asked raises."""
+        from .client.loop import run
+        from .cluster.ask import ask
+
+        answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
+        return self._told(answers, may_raise=alone)
+
+    async def choose(self) -> tuple[Endpoint, ...]:
+        """The endpoints this run is about: those named, or the only target of this host. With --all the host servers of
+        the whole job, with --rank an endpoint for each of these ranks; who is `missing` then, is known."""
+        from .cluster.choose import all_targets, the_only_target
+        from .cluster.follow import follow
+        from .cluster.members import LIST_S, of_ranks
+
+        if self.endpoints or self.missing:
+            return self.endpoints
+        if not self.everyone and not self.ranks:
+            self.endpoints = self.named or (await the_only_target(),)
+            return self.endpoints
+        job = await follow(self.named or await all_targets(), inject=self.inject, remark=remark)
+        self.endpoints, self.missing = job.endpoints, job.missing
+        if self.ranks:
+            self._found = found = of_ranks(await self._members(LIST_S), self.ranks)
+            self.endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.failed
+        return self.endpoints
+
+    def _told(self, answers: Answers[T], *, may_raise: bool = True) -> Answers[T]:
+        """`answers`, after each failure was said on stderr. The only one asked raises."""
+        if may_raise and answers.num_asked == 1 and answers.failed:
             raise answers.failed[0][1]
+        self.report(answers)
+        return answers
+
+    def report(self, answers: Answers[T]) -> None:
+        """Say on stderr who did not answer, and why."""
         for endpoint, error in answers.failed:
             named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
             remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
         if answers.failed:
             remark(answers.summary())
-        return answers
+        self._refuse_some(answers.failed, len(answers.answered))
 
-    async def choose(self) -> tuple[Endpoint, ...]:
-        """The endpoints this run is about: those named, or the only target of this host."""
-        from .cluster.choose import the_only_target
-
-        if not self.endpoints:
-            self.endpoints = self.named or (await the_only_target(),)
-        return self.endpoints
+    def _refuse_some(self, failed: Sequence[tuple[object, ProbeError]], num_others: int) -> None:
+        if self.require_all and failed and num_others:
+            who = ", ".join(str(endpoint) for endpoint, _ in failed[:16]) + (", …" if len(failed) > 16 else "")
+            raise Incomplete(
+                f"{len(failed)} of {len(failed) + num_others} did not answer ({who}), and --require-all is given:"
+                " nothing is shown",
+                failed[0][1].hint,
+            )
 
     @property
     def num_endpoints(self) -> int:
-        """How many will be asked."""
-        return max(1, len(self.named))
+        """How many will be asked; before they were looked for, --all and --rank count as several."""
+        return max(2 if self.everyone or self.ranks else 1, len(self.named))
 
     def processes(self, pid: int | None) -> list[int]:
         """The PIDs a command about processes of this host is meant for: its own argument, or the endpoints."""
@@ -97,3 +209,7 @@ class Session:
         if not pids or len(pids) < len(self.named):
             raise click.UsageError("this command is about a process of this host: name its PID")
         return pids
+
+
+def _is_server(endpoint: Endpoint) -> bool:
+    return isinstance(endpoint, TcpServer | UnixServer) and endpoint.rank is None and endpoint.pid is None

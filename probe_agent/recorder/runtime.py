@@ -48,7 +48,6 @@ class Runtime:
     def __init__(self, folder: str, identity: Mapping[str, object]) -> None:
         self._folder = folder
         self._held = hold(folder)
-        prune(os.path.dirname(folder))
         self._identity = dict(identity)
         self._settings = Settings()
         errors = RowBuffer(Errors)
@@ -63,13 +62,15 @@ class Runtime:
         self._faults = FaultDump(os.path.join(folder, STACKS))
         self._steps = self._recorder.at_step
         self._steps.last_step = self._last_step
-        self._evaluator = Evaluator(self._steps, self._training_ident, self._failures.record)
+        self._evaluator = Evaluator(self._steps, self._training_ident, self._failures.record, self._recorder.step)
         self._server = ControlServer(
             os.path.join(folder, CONTROL),
             {
                 "hello": self._hello,
                 "stacks": self._stacks,
                 "eval": self._evaluator.eval,
+                "hold": self._evaluator.hold,
+                "ticket": self._evaluator.ticket,
                 "complete": self._evaluator.complete,
                 "config": self._config,
                 "flush": self._flush,
@@ -78,6 +79,7 @@ class Runtime:
             },
             self._failures.record,
         )
+        self._guarded("prune", partial(prune, os.path.dirname(folder)))
         for problem in self._settings.problems:
             self._failures.record("config", problem)
 
@@ -250,7 +252,7 @@ def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[st
         "uid": os.getuid(),
         "host": os.uname().nodename,
         "rank": rank,
-        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "local_rank": _number_in("LOCAL_RANK", 0),
         "world_size": world_size,
         "version": version,
         "protocol": PROTOCOL,
@@ -266,10 +268,14 @@ def _rank() -> tuple[int, int]:
     distributed: Any = loaded("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return 0, 1
+    rank, world_size = _number_in("RANK", -1), _number_in("WORLD_SIZE", -1)
+    return (0, 1) if -1 in (rank, world_size) else (rank, world_size)
+
+
+def _number_in(variable: str, default: int) -> int:
+    """What a launcher has said in the environment, or the default where it has said nothing of use."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def _command() -> list[str]:

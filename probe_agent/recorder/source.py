@@ -14,6 +14,7 @@ from .config import Settings
 from .device import Device
 from .evaluate.at_step import StepQueue
 from .governor import Governor
+from .peers import Peers
 from .ring.buffer import RowBuffer
 from .ring.table import Table
 from .step import Step
@@ -48,7 +49,10 @@ class Recorder:
         #: Record a failure of ours. True when the exception is the job's own (a signal handler of the job
         #: raised it while our code ran); then it has to be raised again.
         self.fail = on_error
+        #: A weak reference to what gave the job its newest batch, an iterator of a DataLoader.
+        self.batches: Callable[[], object] = lambda: None
         self._device: Device | None = None
+        self._peers: Peers | None = None
         self._ends: StepEnds | None = None
 
     @property
@@ -57,6 +61,13 @@ class Recorder:
         if self._device is None:
             self._device = Device(sys.modules["torch"])
         return self._device
+
+    @property
+    def peers(self) -> Peers:
+        """The other ranks of the job; `folder` must be known."""
+        if self._peers is None:
+            self._peers = Peers(self.folder)
+        return self._peers
 
     @property
     def ends(self) -> StepEnds:

@@ -7,10 +7,11 @@ from .archive import ArchiveDirectory
 from .control import ask, stream
 from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
+from .peers import peers_of
 from .processes import Process
 from .rings import Ring, RingError
 from .settings import settings
-from .source_text import with_source
+from .source_text import read_source, with_source
 from .stacks import take_stacks
 from .target import Target
 from .workers import take_worker_stacks, workers_of
@@ -24,6 +25,8 @@ __all__ = [
     "Target",
     "TargetDirectory",
     "ask",
+    "peers_of",
+    "read_source",
     "settings",
     "stream",
     "take_stacks",

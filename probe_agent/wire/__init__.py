@@ -5,8 +5,19 @@ The CLI reads answers into the same classes with `decode`. Importing this costs 
 """
 
 from .clean import Cleaned, CleanRequest, Removed
+from .clock import HostClock
 from .decoding import decode
-from .evaluation import CompletionRequest, Completions, EvalLine, EvalRequest
+from .evaluation import (
+    CompletionRequest,
+    Completions,
+    EvalLine,
+    EvalRequest,
+    HoldRequest,
+    StepMark,
+    TicketMove,
+    TicketState,
+)
+from .peers import Peer, PeerList
 from .problem import Problem, ProblemAnswer
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
@@ -30,6 +41,10 @@ __all__ = [
     "EvalRequest",
     "Frame",
     "Health",
+    "HoldRequest",
+    "HostClock",
+    "Peer",
+    "PeerList",
     "Problem",
     "ProblemAnswer",
     "ProfileLine",
@@ -41,11 +56,14 @@ __all__ = [
     "SettingChanges",
     "SettingInfo",
     "SettingList",
+    "StepMark",
     "TableInfo",
     "TableList",
     "TargetInfo",
     "TargetList",
     "ThreadStack",
+    "TicketMove",
+    "TicketState",
     "WatchLine",
     "WatchRequest",
     "decode",

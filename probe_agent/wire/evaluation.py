@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from ._documented import DOCUMENTED
 
-__all__ = ["CompletionRequest", "Completions", "EvalLine", "EvalRequest"]
+__all__ = [
+    "CompletionRequest",
+    "Completions",
+    "EvalLine",
+    "EvalRequest",
+    "HoldRequest",
+    "StepMark",
+    "TicketMove",
+    "TicketState",
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +35,20 @@ class EvalRequest:
 
 
 @dataclass(frozen=True)
+class HoldRequest:
+    """Code that several targets are to run after the same step."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    code: str
+    """Python statements; the value of a last expression is the result"""
+    ticket: str
+    """a name for it that nobody else uses"""
+    timeout_s: float | None = None
+    """how long it may run, in seconds; null for as long as it takes"""
+
+
+@dataclass(frozen=True)
 class EvalLine:
     """One line of the answer: output, a remark, or (with `done`) how it ended."""
 
@@ -37,6 +60,8 @@ class EvalLine:
     """what was printed"""
     note: str | None = None
     """a remark of ours: where a name was taken from"""
+    held: bool = False
+    """whether the code is held under its ticket now"""
     done: bool = False
     """whether this is the last line"""
     state: str | None = None
@@ -45,6 +70,57 @@ class EvalLine:
     """repr of the last expression's value; null when it is None"""
     traceback: str | None = None
     """of the exception that ended the code"""
+
+
+@dataclass(frozen=True)
+class TicketMove:
+    """The next move in an agreement of several targets to run code after the same step."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    ticket: str
+    """under which the code is held"""
+    do: str
+    """look (how does the target stand), arm (name the step), go (run it when that step has ended) or revoke (take
+    armed and go back)"""
+    step: int | None = None
+    """the step after which it is to run; look needs none"""
+
+
+@dataclass(frozen=True)
+class StepMark:
+    """The end of one step."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    step: int
+    """number of the step, as this target counts"""
+    ago_s: float
+    """how long ago it ended, in seconds"""
+    collectives: str | None = None
+    """how many collectives the groups of all ranks were given until then: the same on all ranks after the same step"""
+
+
+@dataclass(frozen=True)
+class TicketState:
+    """How a target stands that holds code."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    ok: bool
+    """whether the move was made"""
+    why: str
+    """why not, else empty"""
+    step: int | None
+    """the newest step that has ended; null when none has been seen"""
+    last_step: str
+    """the same in words, and how long ago that was"""
+    counted: bool
+    """whether the number is the optimizer's own count; otherwise it counts from when the recorder came"""
+    started: bool
+    """whether the code runs, or has run"""
+    marks: tuple[StepMark, ...] = ()
+    """the newest steps that have ended while the code was held, oldest first; only in the answer to look"""
 
 
 @dataclass(frozen=True)

@@ -66,3 +66,5 @@ class Backtrace:
     GIL) or faulthandler (written from a signal handler, where its memory cannot be read)"""
     notes: tuple[str, ...]
     """what has to be known about this answer"""
+    rank: int | None = None
+    """rank of the target in its job"""

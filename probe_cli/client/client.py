@@ -6,7 +6,7 @@ Runs in the CLI. httpx is imported by whoever opens a client (connect.py), so he
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
@@ -50,10 +50,28 @@ class Client:
                 if line.strip():
                     yield self._read(kind, line)
 
-    async def data(self, path: str, body: DataclassInstance, accept: str = "*/*") -> tuple[bytes, list[str]]:
-        """What `path` answers to `body`, as bytes (an Arrow stream, a picture), and its notes."""
+    async def data(
+        self,
+        path: str,
+        body: DataclassInstance,
+        accept: str = "*/*",
+        received: Callable[[int], None] = lambda num_bytes: None,
+    ) -> tuple[bytes, list[str]]:
+        """What `path` answers to `body`, as bytes (an Arrow stream, a picture), and its notes. `received` is told how
+        many bytes have come as they come; what it raises ends the transfer."""
         async with self._answer("POST", path, body=body, accept=accept) as response:
-            return await response.aread(), json.loads(response.headers.get("X-Probe-Notes", "[]"))
+            chunks = []
+            async for chunk in response.aiter_bytes():
+                received(len(chunk))
+                chunks.append(chunk)
+            notes = response.headers.get("X-Probe-Notes", "[]")
+        try:
+            return b"".join(chunks), [str(note) for note in json.loads(notes)]
+        except (ValueError, TypeError) as failure:
+            raise NoAnswer(
+                f"{self.endpoint} answered with notes that are not ours ({failure})",
+                "is that the port of `probe serve`, and is its version ours?",
+            ) from failure
 
     def _read(self, kind: type[T], data: bytes | str) -> T:
         try:

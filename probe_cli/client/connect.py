@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, TlsServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, TcpServer, TlsServer, UnixServer
 
 from .certificates import verifying
 from .client import Client
@@ -38,13 +38,8 @@ def host_socket() -> str:
 @asynccontextmanager
 async def open_client(endpoint: Endpoint) -> AsyncIterator[Client]:
     """A client for `endpoint`. Nothing is contacted yet."""
-    selector: dict[str, str] = {}
-    if isinstance(endpoint, LocalProcess):
-        selector["pid"] = str(endpoint.pid)
-    elif not isinstance(endpoint, Archive) and endpoint.rank is not None:
-        selector["rank"] = str(endpoint.rank)
     async with _http(endpoint) as http:
-        yield Client(endpoint, http, selector)
+        yield Client(endpoint, http, endpoint.selector)
 
 
 @asynccontextmanager
@@ -80,9 +75,9 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
 
         transport = InProcessTransport(local_app())
     if isinstance(endpoint, TcpServer):
-        from .token import Bearer
+        from .token_auth import TokenAuth
 
-        auth = Bearer(endpoint)
+        auth = TokenAuth(endpoint)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     return httpx.AsyncClient(
         base_url=base,

@@ -1,51 +1,28 @@
 """Which token goes to a host server on TCP, and whether it should.
 
-Runs in the CLI before each question: a small file, and for a server on loopback the kernel's list of listeners.
+Runs in the CLI before the first question: a small file, and for a server on loopback the kernel's list of listeners.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Generator, Iterator
-
-import httpx
+from collections.abc import Iterator
 
 from probe_agent.errors import Forbidden
 from probe_agent.tokens import given_token, kept_token
 from probe_cli.endpoint import TcpServer
 
-__all__ = ["Bearer"]
+__all__ = ["authorization"]
 
 _LISTEN = "0A"
 
 
-class Bearer(httpx.Auth):
-    """Lets us in at `endpoint` where we have a token for it. Raises Forbidden, or BadRequest."""
+def authorization(endpoint: TcpServer) -> dict[str, str]:
+    """The header that lets us in at `endpoint`; none where we have no token. Raises Forbidden, or BadRequest.
 
-    def __init__(self, endpoint: TcpServer) -> None:
-        self._endpoint = endpoint
-
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        sent = _token_for(self._endpoint)
-        response = yield _with(request, sent)
-        if response.status_code == httpx.codes.UNAUTHORIZED:
-            now = _token_for(self._endpoint)
-            if now not in (None, sent):  # a server that is just starting for the first time makes it only now
-                yield _with(request, now)
-
-
-def _with(request: httpx.Request, token: str | None) -> httpx.Request:
-    if token is not None:
-        request.headers["Authorization"] = f"Bearer {token}"
-    return request
-
-
-def _token_for(endpoint: TcpServer) -> str | None:
-    """The token that goes to `endpoint`, if any.
-
-    That in our own file is for servers of ours: another user of this host may listen on a loopback port, and wait
-    for it.
+    The token in our own file is for servers of ours: another user of this host may listen on a loopback port, and
+    wait for it.
     """
     token = given_token()
     if token is None and (token := kept_token()) is not None and _is_loopback(endpoint.host):
@@ -55,7 +32,7 @@ def _token_for(endpoint: TcpServer) -> str | None:
                 f"{endpoint}: uid {min(strangers)} listens there, so our token is not sent to it",
                 "if that server is meant, put its token into PROBE_TOKEN",
             )
-    return token
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 def _is_loopback(host: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -17,11 +18,14 @@ from probe_agent.errors import AttachDelayed, AttachRefused, NoAnswer, ProbeErro
 from probe_agent.wire import TargetList
 from probe_cli.client import Client, open_client
 from probe_cli.client.attach import attach
-from probe_cli.endpoint import Endpoint, LocalProcess
+from probe_cli.endpoint import Endpoint, LocalProcess, Ranks
 
-__all__ = ["Answers", "ask"]
+__all__ = ["Answers", "allow_descriptors", "ask"]
 
 T = TypeVar("T")
+
+#: So many of those who did not answer are named in one line.
+MAX_NAMED = 32
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Answers(Generic[T]):
     """What came back, in the order of the endpoints."""
 
     answered: tuple[tuple[Endpoint, T], ...]
-    failed: tuple[tuple[Endpoint, ProbeError], ...]
+    failed: tuple[tuple[Endpoint | Ranks, ProbeError], ...]
 
     @property
     def num_asked(self) -> int:
@@ -47,7 +51,8 @@ class Answers(Generic[T]):
         """One line that says who did not answer, empty when everybody did."""
         if not self.failed:
             return ""
-        names = ", ".join(str(endpoint) for endpoint, _ in self.failed)
+        names = ", ".join(str(endpoint) for endpoint, _ in self.failed[:MAX_NAMED])
+        names += f" and {len(self.failed) - MAX_NAMED} more" if len(self.failed) > MAX_NAMED else ""
         return f"{len(self.answered)} of {self.num_asked} answered; not: {names}"
 
 
@@ -65,6 +70,7 @@ async def ask(
     A bare PID without our agent gets it first when `inject` allows it, and `remark` is told so. A question that does
     not need the agent is put also when it may not come, or comes later.
     """
+    allow_descriptors(len(endpoints))
     outcomes = await asyncio.gather(
         *(_ask_one(endpoint, question, timeout_s, inject, remark, needs_agent) for endpoint in endpoints)
     )
@@ -123,6 +129,15 @@ async def ensure_attached(
         return
     if not attached.already:
         remark(f"attached to {pid} in {(time.perf_counter() - started) * 1e3:.0f} ms ({attached.how})")
+
+
+def allow_descriptors(num_endpoints: int) -> None:
+    """All are asked at once, so as many connections are open; the usual limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_endpoints + 256
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        enough = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))
 
 
 def _exists(pid: int) -> bool:

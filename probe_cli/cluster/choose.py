@@ -10,7 +10,19 @@ from probe_agent.wire import TargetList
 from probe_cli.client import open_host
 from probe_cli.endpoint import Endpoint, LocalProcess
 
-__all__ = ["the_only_target"]
+__all__ = ["all_targets", "the_only_target"]
+
+
+async def all_targets() -> tuple[Endpoint, ...]:
+    """Every living target of this host. Raises NoAnswer when there is none."""
+    async with open_host() as client:
+        targets = (await client.get(TargetList, "/v1/targets")).targets
+    found = tuple(LocalProcess(target.pid) for target in targets if target.alive)
+    if not found:
+        raise NoAnswer(
+            "no target is named, and no living process on this host has our agent", "name a host server: -t HOST:PORT"
+        )
+    return found
 
 
 async def the_only_target() -> Endpoint:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from probe_cli.options import text_from, timeout_option
@@ -15,20 +17,48 @@ __all__ = ["command"]
 @click.option("-f", "--file", "path", metavar="FILE", help="Read the code from FILE (- is stdin).")
 @click.option("--session", "name", metavar="NAME", help="Keep what the code assigns, for the next eval with NAME.")
 @timeout_option(None, "Stop the code in the target after so long.")
-@click.option("--at-step", is_flag=True, help="Run it on the training thread, between two steps.")
+@click.option(
+    "--at-step",
+    "at_step",
+    is_flag=False,
+    flag_value="next",
+    metavar="[N|next]",
+    help="Run it on the training thread when step N, or the next one, has ended.",
+)
 @click.pass_obj
 def command(
-    session: Session, code: str | None, path: str | None, name: str | None, timeout_s: float | None, at_step: bool
+    session: Session,
+    code: str | None,
+    path: str | None,
+    name: str | None,
+    timeout_s: float | None,
+    at_step: str | None,
 ) -> int:
     """Run CODE in the target, on a thread of ours, with the names of the script as a debugger would find them.
 
     The value of a last expression is shown. Ctrl-C stops the code in the target. Exit code 1 when it raised.
+
+    With --all and --at-step every rank of the job runs it after the same step, which they agree on beforehand, so that
+    collectives in it are safe. If some rank cannot take part, none runs it.
     """
+    if at_step is not None and not re.fullmatch("next|[0-9]+", at_step):
+        if code is not None:
+            raise click.UsageError(f"{at_step!r} is no step to wait for: a number, or next")
+        code, at_step = at_step, "next"  # `--at-step CODE`
+    if at_step is not None and (session.everyone or session.ranks or at_step != "next"):
+        from probe_cli.agreeing import evaluate_together
+
+        if name is not None:
+            raise click.UsageError("--session and an agreed step do not go together: a session is of one target")
+        at = None if at_step == "next" else int(at_step)
+        text = text_from(code, path, "the code")
+        return evaluate_together(session, text, at, timeout_s)
+
     from probe_agent.wire import EvalRequest
     from probe_cli.evaluating import evaluate
     from probe_cli.render.show import heading
 
-    request = EvalRequest(text_from(code, path, "the code"), name, timeout_s, at_step)
+    request = EvalRequest(text_from(code, path, "the code"), name, timeout_s, at_step is not None)
     # The target enforces the limit; a little later we stop waiting for a target that cannot.
     answers = session.ask(
         lambda client: evaluate(client, request, live=session.num_endpoints == 1),

@@ -40,7 +40,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     if not session.named:
         show(_sheet(run(of_this_host()), format_), format_, remark)
         return 0
-    answers = session.ask(_question, timeout_s=timeout_s)
+    answers = session.ask(_question, timeout_s=timeout_s, of_many=True)
     show_each([(endpoint, _sheet(listed, format_)) for endpoint, listed in answers.answered], format_, remark)
     return answers.exit_code
 

@@ -35,7 +35,7 @@ def command(session: Session, name: str | None, columns: bool, format_: str, tim
     async def question(client: Client) -> TableList:
         return await client.get(TableList, "/v1/tables")
 
-    answers = session.ask(question, timeout_s=timeout_s)
+    answers = session.ask(question, timeout_s=timeout_s, of_many=True)
     sheets = []
     for endpoint, listed in answers.answered:
         tables = listed.tables if name is None else (_named(listed.tables, name),)

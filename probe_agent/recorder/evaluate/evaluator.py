@@ -14,12 +14,14 @@ from typing import Any
 
 from .. import own_threads
 from ..reply import Gone, Reply
+from ..step import Step
 from . import complete, frames, show
 from .at_step import StepQueue
 from .capture import Capture
 from .names import Lookup
 from .run import Evaluation
 from .session import Namespace
+from .ticket import Ticket
 
 __all__ = ["Evaluator"]
 
@@ -30,18 +32,25 @@ RESEND_S = 0.05
 #: Code that has not stopped after so long is reported as still running.
 GIVE_UP_S = 0.8
 MAX_SESSIONS = 100
+#: Pieces of code that may be held at once, and for how long until they are let go.
+MAX_TICKETS = 16
+HOLD_S = 3600.0
 
 
 class Evaluator:
-    """Evals of this target. `training_ident` says which thread trains, None while that is unknown."""
+    """Evals of this target. `training_ident` says which thread trains, None while that is unknown; `step` is the step
+    being taken, where steps are counted."""
 
     def __init__(
         self,
         step_queue: StepQueue,
         training_ident: Callable[[], int | None],
         on_error: Callable[[str, BaseException], object],
+        step: Step | None = None,
     ) -> None:
         self._queue = step_queue
+        self._step = step
+        self._tickets: dict[str, Ticket] = {}
         self._training_ident = training_ident
         self._on_error = on_error
         self._capture = Capture()
@@ -50,20 +59,11 @@ class Evaluator:
 
     def eval(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         """Run `code` and stream what it prints; see the control protocol."""
-        code, timeout = request.get("code"), request.get("timeout")
-        if not isinstance(code, str):
-            return {"error": {"message": "eval needs `code`, a text", "hint": ""}}
-        if not (timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)):
-            return {"error": {"message": f"{timeout!r} is no timeout", "hint": "seconds, more than 0"}}
+        code, timeout, refusal = _what_is_asked(request)
+        if refusal is not None:
+            return refusal
         at_step = bool(request.get("at_step"))
-        namespace = self._namespace(request.get("session"))
-        lookup = Lookup(self._training_ident, Evaluation.run.__code__, namespace.told)
-        namespace.scope.lookup = lookup
-        evaluation = Evaluation(
-            code, namespace, self._capture, self._on_error, keep=bool(request.get("session")), at_step=at_step
-        )
-        del namespace
-        self._capture.begin()
+        evaluation, lookup = self._evaluation(code, request.get("session"), at_step)
         try:
             if at_step:
                 self._queue.submit(evaluation)
@@ -75,6 +75,39 @@ class Evaluator:
         try:
             return _Watch(evaluation, lookup, reply, self._queue if at_step else None, timeout).to_the_end()
         finally:
+            evaluation.sink.discard = True
+
+    def ticket(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        """The next move in the agreement about code that is held; see `Ticket`."""
+        ticket = self._tickets.get(str(request.get("ticket")))
+        if ticket is None:
+            return {"error": {"message": "no code is held under this name", "hint": "it has run, or was let go"}}
+        return ticket.answer(request.get("do"), request.get("step"))
+
+    def hold(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        """Compile `code` and keep it under its `ticket`, until it has run after the step that the ranks agree on, or
+        the client leaves before it is told to go; what it prints is streamed."""
+        code, timeout, refusal = _what_is_asked(request)
+        if refusal is not None:
+            return refusal
+        name = str(request.get("ticket"))
+        if self._step is None:
+            return {"error": {"message": "this target counts no steps", "hint": ""}}
+        if name in self._tickets or len(self._tickets) >= MAX_TICKETS:
+            told = f"{len(self._tickets)} pieces of code wait for their step already"
+            return {"error": {"message": told, "hint": "try again later"}}
+        evaluation, lookup = self._evaluation(code, None, at_step=True)
+        if not evaluation.prepare():
+            evaluation.withdraw()
+            return {"state": "failed", "traceback": evaluation.traceback}
+        ticket = Ticket(evaluation, self._step, self._queue, self._on_error)
+        self._tickets[name] = ticket
+        self._queue.submit(ticket)
+        try:
+            return _Holding(evaluation, lookup, reply, ticket, self._queue, timeout).to_the_end()
+        finally:
+            ticket.withdraw()
+            self._tickets.pop(name, None)  # not there any more when the recorder leaves
             evaluation.sink.discard = True
 
     def complete(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
@@ -96,9 +129,19 @@ class Evaluator:
             for file in namespace.files:
                 show.forget_source(file)
         self._sessions.clear()
+        self._tickets.clear()
         if os.getpid() != self._pid:
             self._queue.pending.clear()
             self._capture.in_child()
+
+    def _evaluation(self, code: str, session: object, at_step: bool) -> tuple[Evaluation, Lookup]:
+        """One that is captured from now on, and what it looks names up in."""
+        namespace = self._namespace(session)
+        lookup = Lookup(self._training_ident, Evaluation.run.__code__, namespace.told)
+        namespace.scope.lookup = lookup
+        evaluation = Evaluation(code, namespace, self._capture, self._on_error, keep=bool(session), at_step=at_step)
+        self._capture.begin()
+        return evaluation, lookup
 
     def _namespace(self, session: object) -> Namespace:
         if not session:
@@ -109,11 +152,27 @@ class Evaluator:
         return self._sessions.setdefault(name, Namespace())
 
 
+def _what_is_asked(request: Mapping[str, Any]) -> tuple[str, float | None, dict[str, object] | None]:
+    """Code and timeout, or why they cannot be."""
+    code, timeout = request.get("code"), request.get("timeout")
+    refusal: dict[str, object] | None = None
+    if not isinstance(code, str):
+        code, refusal = "", {"error": {"message": "eval needs `code`, a text", "hint": ""}}
+    elif not (timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)):
+        refusal = {"error": {"message": f"{timeout!r} is no timeout", "hint": "seconds, more than 0"}}
+    return code, timeout, refusal
+
+
 class _Watch:
     """Follows one evaluation until it has ended, or is given up."""
 
     def __init__(
-        self, evaluation: Evaluation, lookup: Lookup, reply: Reply, queue: StepQueue | None, timeout_s: float | None
+        self,
+        evaluation: Evaluation,
+        lookup: Lookup,
+        reply: Reply,
+        queue: StepQueue | Ticket | None,
+        timeout_s: float | None,
     ) -> None:
         self._evaluation = evaluation
         self._lookup = lookup
@@ -193,3 +252,37 @@ class _Watch:
             self._reply.send(line)
         except Gone:
             self._evaluation.sink.discard = True  # and `cancelled()` is true from now on
+
+
+class _Holding(_Watch):
+    """Follows code that is held: until it is let go, nothing may end it but its client; then nothing but a timeout."""
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        lookup: Lookup,
+        reply: Reply,
+        ticket: Ticket,
+        queue: StepQueue,
+        timeout_s: float | None,
+    ) -> None:
+        super().__init__(evaluation, lookup, reply, None, timeout_s)
+        self._queue = ticket
+        self._ticket = ticket
+        self._steps = queue
+        self._send({"held": True})
+
+    def _reason(self, now: float) -> str | None:
+        started = self._evaluation.started
+        if started and self._timeout_s is not None and now - started >= self._timeout_s:
+            return "timed out"
+        if self._ticket.has_go:
+            return "cancelled" if self._steps.closed else None
+        if self._reply.cancelled() or self._ticket.is_dropped:
+            return "cancelled"
+        return "timed out" if now - self._asked >= HOLD_S else None
+
+    def _withdrawn(self, reason: str, waited_s: float) -> dict[str, object]:
+        self._evaluation.withdraw()
+        self._note(f"the code did not run: {'nobody let it go' if reason == 'timed out' else 'it was let go of'}")
+        return self._answer(reason)

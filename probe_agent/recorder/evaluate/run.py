@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
+from .. import own_threads
 from ..main_thread import repair_threading
 from . import show
 from .capture import Capture, Sink
@@ -63,12 +64,23 @@ class Evaluation:
         self._capture = capture
         self._file = f"<eval {next(_numbers)}>"
         self._foreign: BaseException | None = None
+        self._compiled: tuple[Any, Any] | None = None
         self._done = allocate_lock()
         self._done.acquire()
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end. True once."""
         return self._done.acquire(timeout=timeout_s)
+
+    def prepare(self) -> bool:
+        """Compile it now, to run it later. False when it does not compile; `traceback` says why."""
+        show.remember_source(self._file, self._code)
+        try:
+            self._compiled = _compile(self._code, self._file)
+        except Exception as error:
+            self.traceback = show.exception_text(error, self._file)
+            return False
+        return True
 
     def run(self) -> None:
         """Run it here and now."""
@@ -100,6 +112,8 @@ class Evaluation:
 
     def _clean_up(self) -> None:
         repair_threading()
+        if not self._at_step:
+            own_threads.forget_stand_in()  # now, not when the thread ends: that may be after the answer
         lookup = self.namespace.scope.lookup
         if lookup is not None:
             self._note_shadowed(lookup)
@@ -116,7 +130,7 @@ class Evaluation:
             if not self._at_step:
                 follow_job()
             show.remember_source(self._file, self._code)
-            body, last = _compile(self._code, self._file)
+            body, last = self._compiled or _compile(self._code, self._file)
             exec(body, self.namespace)
             if last is not None:
                 self._show(eval(last, self.namespace))

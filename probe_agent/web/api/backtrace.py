@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -26,4 +27,5 @@ def backtrace(
 ) -> Backtrace:
     """The stacks of the target's threads, innermost frame first. When its GIL is held, or `pid` is a Python process
     without a recorder, they are read from outside."""
-    return with_source(target, take_stacks(target, all_threads=all, outside=outside))
+    taken = with_source(target, take_stacks(target, all_threads=all, outside=outside))
+    return replace(taken, rank=target.rank)

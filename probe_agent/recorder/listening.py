@@ -1,0 +1,74 @@
+"""The address under which others reach the host server of this target, as far as this host knows it.
+
+A host server writes into the user's folder what it listens on, and holds a lock on that file as long as it lives
+(probe_cli/serving.py); PROBE_LISTEN says it for a server that is still to come. A few files are looked at, on a thread
+of ours.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import socket
+
+__all__ = ["SERVER_FILE", "listening", "reachable"]
+
+#: The file of a host server in the user's folder, one address a line.
+SERVER_FILE = re.compile(r"server-\d+\.txt")
+_ADDRESS = re.compile(r"(?P<scheme>https?://)?(?:\[(?P<v6>[^\]]*)\]|(?P<name>[^:/\[\]]*)):(?P<port>\d+)/?")
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
+_WILDCARD = ("", "*", "0.0.0.0", "::")
+
+
+def listening(user_folder: str) -> list[str]:
+    """What the living host servers of this user listen on over TCP, the one that reaches furthest first."""
+    found = []
+    for name in os.listdir(user_folder):
+        if SERVER_FILE.fullmatch(name):
+            found += _said_by_the_living(os.path.join(user_folder, name))
+    planned = os.environ.get("PROBE_LISTEN", "")
+    if not found and planned and not planned.startswith("unix:"):
+        found = [planned]
+    return sorted((address for address in found if _ADDRESS.fullmatch(address)), key=_nearness)
+
+
+def reachable(addresses: list[str], towards_store: str) -> tuple[str | None, str]:
+    """Of what `listening` gave, the address to tell others, and what they should know about it.
+
+    `towards_store` is our own address on the way to the job's store: where every rank can be reached by some other.
+    """
+    if not addresses:
+        return None, "no host server listens on TCP there; start one with PROBE_LISTEN or `probe serve --listen`"
+    parts = _ADDRESS.fullmatch(addresses[0])
+    assert parts is not None, "listening() gives nothing else"
+    name, port = parts["v6"] or parts["name"] or "", parts["port"]
+    note = ""
+    if name in _WILDCARD:
+        is_local = _LOOPBACK.fullmatch(towards_store) is not None
+        name = socket.gethostname() if is_local else towards_store
+        way = "the name of the host, since the job's store is on it" if is_local else "the one towards the job's store"
+        note = f"the host server listens on every interface; this is {way}"
+    elif _LOOPBACK.fullmatch(name):
+        note = "the host server listens on loopback, where only its own host reaches it"
+    return f"{parts['scheme'] or ''}{f'[{name}]' if ':' in name else name}:{port}", note
+
+
+def _nearness(address: str) -> int:
+    parts = _ADDRESS.fullmatch(address)
+    name = (parts["v6"] or parts["name"] or "") if parts else ""
+    return 2 if _LOOPBACK.fullmatch(name) else 1 if name in _WILDCARD else 0
+
+
+def _said_by_the_living(path: str) -> list[str]:
+    try:
+        with open(path, errors="replace") as file:
+            if os.fstat(file.fileno()).st_uid not in (0, os.getuid()):
+                return []
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return file.read(4096).split()
+    except OSError:
+        return []  # taken away meanwhile
+    return []  # its server was killed

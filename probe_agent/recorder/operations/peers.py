@@ -1,0 +1,27 @@
+"""Where the other ranks can be asked, heard anew from the job's store; a second at most. See ../peers.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..job import the_job
+from ..peers import Job
+from ..source import Recorder
+from ..tcp_store import StoreFailed
+
+__all__ = ["answer"]
+
+READS = True
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """What went wrong, if anything did; what was heard is in the target's folder."""
+    job = the_job()
+    if not isinstance(job, Job):
+        return {"notes": [job]}
+    try:
+        recorder.peers.exchange(job)
+    except StoreFailed as failure:
+        return {"notes": [str(failure)]}
+    return {"notes": []}

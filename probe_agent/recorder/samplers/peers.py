@@ -1,0 +1,80 @@
+"""Says in the job's store where this rank can be asked, and hears where the others can: see ../peers.py.
+
+Looks every two seconds on our own thread, some 50 µs, whether there is a process group or another host server. The
+conversation is on a short-lived thread of ours. One rank a host listens until all have spoken, at growing intervals.
+"""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+
+from .. import own_threads
+from ..job import the_job
+from ..peers import Job
+from ..ring.folder import TARGET
+from ..source import Source as BaseSource
+from ..tcp_store import StoreFailed
+
+__all__ = ["Source"]
+
+LOOK_S = 2.0
+#: After a failure, and while ranks are missing, the next conversation comes after 2 s, 4 s, …, a minute.
+FIRST_WAIT_S = 2.0
+LONGEST_WAIT_S = 60.0
+#: A host server may have moved.
+AGAIN_S = 300.0
+
+
+class Source(BaseSource):
+    name = "peers"
+    needs = ("torch.distributed.distributed_c10d",)
+    _look_at = 0.0
+    _talk_at = 0.0
+    _wait_s = FIRST_WAIT_S
+    _failed = False
+    _talking = False
+
+    def start(self) -> None:
+        self._peers = self.recorder.peers
+        self._is_first_of_host = os.environ.get("LOCAL_RANK", "0") == "0"
+
+    def tick(self) -> None:
+        now = monotonic()
+        if now < self._look_at or self._talking or not os.path.exists(os.path.join(self.recorder.folder, TARGET)):
+            return
+        self._look_at = now + LOOK_S
+        job = the_job()
+        if not isinstance(job, Job) or job.world_size < 2:
+            return
+        if now >= self._talk_at or (self._peers.is_news(job) and not self._failed):
+            self._talking = True
+            try:
+                own_threads.start(lambda: self._talk(job))
+            except RuntimeError:
+                self._talking = False
+                raise
+
+    def stop(self) -> None:
+        self._peers.stop()
+
+    def _talk(self, job: Job) -> None:
+        try:
+            self._peers.exchange(job)
+            self._failed = False
+        except StoreFailed:
+            self._failed = True  # whoever asks hears why: operations/peers.py
+        except Exception as error:  # the border: this thread has nobody above it
+            self._failed = True
+            self.recorder.fail(self.name, error)
+        finally:
+            self._talk_at = monotonic() + self._next_wait_s(job)
+            self._talking = False
+
+    def _next_wait_s(self, job: Job) -> float:
+        if not self._failed and not self._is_first_of_host:
+            return float("inf")  # until there is news
+        if not self._failed and self._peers.num_known(job) == job.world_size:
+            return AGAIN_S
+        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
+        return self._wait_s / 2

@@ -1,0 +1,147 @@
+"""From one known host server to the whole job: every rank has said in the job's own store who answers for it.
+
+Runs in the CLI on its event loop. Costs two questions to each endpoint that was named (`/v1/targets`, `/v1/peers`); the
+others are asked nothing yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from probe_agent.errors import BadRequest, NoAnswer, ProbeError
+from probe_agent.wire import Peer, PeerList, TargetInfo, TargetList
+from probe_cli.client import Client
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer, parse_endpoint
+
+from .ask import ask
+from .members import LIST_S
+
+__all__ = ["Job", "follow"]
+
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
+#: What tells two targets apart, wherever they are met: host, and when the recorder came in.
+Key = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Where all ranks can be asked, each once, and who cannot."""
+
+    endpoints: tuple[Endpoint, ...]
+    missing: tuple[tuple[Endpoint | Ranks, ProbeError], ...]
+
+
+@dataclass(frozen=True)
+class _Told:
+    targets: tuple[TargetInfo, ...]
+    peers: tuple[Peer, ...]
+    notes: tuple[str, ...]
+
+
+async def follow(
+    endpoints: Sequence[Endpoint], *, timeout_s: float = LIST_S, inject: bool, remark: Callable[[str], None]
+) -> Job:
+    """The host servers of all ranks of the jobs that `endpoints` take part in. These stay, as whole servers, and come
+    first."""
+    answers = await ask(endpoints, _question, timeout_s=timeout_s, inject=inject, remark=remark)
+    here: dict[Key, TargetInfo] = {}
+    found: dict[Endpoint, None] = {}
+    peers: dict[Key, Peer] = {}
+    for endpoint, told in answers.answered:
+        peers.update((_key(peer), peer) for peer in told.peers)
+        targets = {_key(target): target for target in told.targets}
+        if targets.keys() - here.keys() or not targets:
+            found.update(dict.fromkeys(_whole(endpoint, told)))
+        here.update(targets)
+    covered = {peer.address for key, peer in peers.items() if key in here and peer.address is not None}
+    others: dict[Endpoint, None] = {}
+    missing: list[tuple[Endpoint | Ranks, ProbeError]] = [*answers.failed]
+    for key, peer in peers.items():
+        refusal: ProbeError | None
+        if key in here:
+            refusal = None if here[key].alive else NoAnswer(_place(peer) + " has ended", _ASK_DEAD)
+        elif peer.address in covered:
+            refusal = NoAnswer(_place(peer) + " has been detached", f"attach again, there: probe {peer.pid} inject")
+        else:
+            refusal = _add(peer, others)
+        if refusal is not None:
+            missing.append((Ranks((peer.rank,), peer.host), refusal))
+    missing += _silent([told for _, told in answers.answered])
+    return Job((*found, *others), tuple(missing))
+
+
+_ASK_DEAD = "name its server and rank, or its PID there, for what it has left"
+
+
+async def _question(client: Client) -> _Told:
+    targets = (await client.get(TargetList, "/v1/targets")).targets
+    if not any(target.alive and target.world_size > 1 for target in targets):
+        return _Told(targets, (), ())
+    try:
+        told = await client.get(PeerList, "/v1/peers")
+    except BadRequest as older:
+        return _Told(targets, (), (f"its host server cannot tell, it is of an older version ({older.message})",))
+    return _Told(targets, told.peers, told.notes)
+
+
+def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
+    """What stands for all ranks there: the server, or each process of the job on this host."""
+    if isinstance(endpoint, TcpServer | UnixServer):
+        return [replace(endpoint, rank=None, pid=None)]
+    if isinstance(endpoint, Archive):
+        return [endpoint]
+    of_job = {_key(peer) for peer in told.peers}
+    pids = [target.pid for target in told.targets if target.alive and _key(target) in of_job]
+    return dict.fromkeys([endpoint, *map(LocalProcess, pids)])
+
+
+def _add(peer: Peer, others: dict[Endpoint, None]) -> ProbeError | None:
+    """Put the server that answers for `peer` among the `others`, or say why that is not possible."""
+    if peer.address is None:
+        return NoAnswer(f"{_place(peer)}: {peer.note}", "probe serve --listen HOST:PORT, there")
+    try:
+        endpoint = parse_endpoint(peer.address)
+    except BadRequest as error:
+        return NoAnswer(f"{_place(peer)} has given an address that is none: {error.message}", error.hint)
+    if not isinstance(endpoint, TcpServer):
+        return NoAnswer(f"{_place(peer)} has given an address that is none: {peer.address}", "")
+    if _LOOPBACK.fullmatch(endpoint.host) and peer.host != os.uname().nodename:
+        return NoAnswer(
+            f"{_place(peer)}: its host server listens on {endpoint}, where only {peer.host} reaches it",
+            f"start it with PROBE_LISTEN={peer.host}:{endpoint.port}, or ask from {peer.host}",
+        )
+    others[endpoint] = None
+    return None
+
+
+def _silent(told: Sequence[_Told]) -> list[tuple[Ranks, ProbeError]]:
+    """The ranks of which nothing is known but that they must be there."""
+    missing: list[tuple[Ranks, ProbeError]] = []
+    for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
+        known = {peer.rank for each in told for peer in each.peers}
+        known |= {target.rank for each in told for target in each.targets if target.world_size == world_size}
+        ranks = tuple(rank for rank in range(world_size) if rank not in known)
+        if world_size > 1 and ranks:
+            notes = dict.fromkeys(note for each in told for note in each.notes)
+            why = "; ".join(notes) or "no recorder in them has said so in the job's store"
+            missing.append(
+                (
+                    Ranks(ranks),
+                    NoAnswer(
+                        f"{Ranks(ranks)} of {world_size}: it is not known where they can be asked: {why}",
+                        "name their hosts with -t, or start the job with PROBE=1",
+                    ),
+                )
+            )
+    return missing
+
+
+def _key(target: TargetInfo | Peer) -> Key:
+    return target.host, target.attached_at
+
+
+def _place(peer: Peer) -> str:
+    return f"{Ranks((peer.rank,), peer.host)}, pid {peer.pid}"

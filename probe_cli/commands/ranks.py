@@ -1,0 +1,69 @@
+"""`probe … ranks`: one line for each rank of the job, where it is and how far it has come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from probe_cli.options import format_option, timeout_option
+from probe_cli.session import Session, remark
+
+if TYPE_CHECKING:
+    from probe_cli.client import Client
+
+__all__ = ["command"]
+
+#: The step time is the median of so many steps.
+NUM_STEPS = 20
+SQL = f"""
+SELECT pid, median(duration) FROM (
+    SELECT pid, duration, row_number() OVER (PARTITION BY pid ORDER BY step DESC) AS newest FROM python.steps
+) WHERE newest <= {NUM_STEPS} GROUP BY pid
+"""
+
+
+@click.command("ranks", short_help="List the ranks of a job: host, step, step time, state.")
+@format_option()
+@timeout_option(5.0, "How long to wait for each host.")
+@click.pass_obj
+def command(session: Session, format_: str, timeout_s: float) -> int:
+    """List every rank behind the endpoints: its host, PID, newest step, the median time of its last 20 steps, what the
+    kernel says it does, how long ago its newest step ended, and the endpoint that names it alone.
+
+    A host server leads to the whole job, as far as the job's own store tells where the other ranks are.
+    """
+    from probe_cli.cluster.ask import Answers
+    from probe_cli.render import Sheet
+    from probe_cli.render.show import show
+    from probe_cli.render.units import age
+
+    found = session.members(timeout_s)
+    places = {endpoint: member.server if member.info.alive else endpoint for endpoint, member in found.answered}
+    times = session.ask_these(tuple(dict.fromkeys(places.values())), _step_times, timeout_s=timeout_s)
+    durations = {place: of_pid for place, of_pid in times.answered}
+    for_people = format_ == "table"
+    rows = [
+        (
+            member.info.rank,
+            member.info.host,
+            member.info.pid,
+            member.info.step,
+            durations.get(places[endpoint], {}).get(member.info.pid),
+            member.info.state,
+            age(member.info.step_age_s) if for_people else member.info.step_age_s,
+            str(endpoint),
+        )
+        for endpoint, member in found.answered
+    ]
+    columns = ("rank", "host", "pid", "step", "step_time", "state", "last_seen", "endpoint")
+    types = ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
+    show(Sheet(columns, types, rows), format_, remark)
+    return Answers(found.answered, found.failed + times.failed).exit_code
+
+
+async def _step_times(client: Client) -> dict[int, float]:
+    from probe_agent.wire import QueryRequest, QueryResult
+
+    answer = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(SQL))
+    return {int(str(pid)): float(str(median)) for pid, median in answer.rows if median is not None}

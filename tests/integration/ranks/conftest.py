@@ -1,0 +1,114 @@
+"""Hosts made of folders: each has its own targets, and a host server on a loopback address of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+SERVER = """
+import sys, socket, uvicorn
+from probe_agent.target import TargetDirectory
+from probe_agent.web import create_app
+listener = socket.create_server((sys.argv[2], int(sys.argv[3])))
+print(listener.getsockname()[1], flush=True)
+config = uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning", access_log=False)
+uvicorn.Server(config).run(sockets=[listener])
+"""
+
+Probe = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
+
+
+class Hosts:
+    """Targets in folders below `base`, one folder a host, and their servers."""
+
+    def __init__(self, base: Path, running: ExitStack) -> None:
+        self.base = base
+        self._running = running
+
+    def serve(self, name: str, address: str = "127.0.0.1", port: int = 0) -> str:
+        """Start the host server of the host `name`; its endpoint."""
+        folder = self.base / name
+        folder.mkdir(exist_ok=True)
+        server = self._start([sys.executable, "-c", SERVER, str(folder), address, str(port)])
+        assert server.stdout is not None
+        return f"{address}:{int(server.stdout.readline())}"
+
+    def target(self, name: str, rank: int, world_size: int) -> subprocess.Popen[str]:
+        """A process with a recorder, as rank `rank`, on the host `name`."""
+        folder = self.base / name
+        folder.mkdir(exist_ok=True)
+        script = ROOT / "tests" / "targets" / "counted_rows.py"
+        process = self._start(
+            [sys.executable, str(script), str(folder), "64", "10"], RANK=str(rank), WORLD_SIZE=str(world_size)
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert process.stdout.readline() == "written\n"
+        return process
+
+    def _start(self, command: list[str], **more: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(**more)
+        )
+        self._running.callback(_end, process)
+        return process
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    process.communicate()
+
+
+def until(condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    """Wait until `condition` holds."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    with ExitStack() as running:
+        yield Hosts(tmp_path_factory.mktemp("hosts"), running)
+
+
+@pytest.fixture(scope="module")
+def nobody() -> Iterator[str]:
+    """An address that refuses connections, and stays free."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    """Runs `probe` to its end."""
+
+    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["probe", *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment(XDG_STATE_HOME=str(tmp_path), **more),
+        )
+
+    return run

@@ -1,0 +1,162 @@
+"""Jobs of several ranks on gloo, as if on several hosts, each with a host server of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+pytest.importorskip("torch")
+
+ROOT = Path(__file__).parents[3]
+BIN = Path(sys.executable).parent
+PROGRAM = ROOT / "tests" / "targets" / "together_training.py"
+START_S = 90.0
+SERVER = """
+import sys, socket, uvicorn
+from probe_agent.target import TargetDirectory
+from probe_agent.web import create_app
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+config = uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning", access_log=False)
+uvicorn.Server(config).run(sockets=[listener])
+"""
+
+Probe = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
+
+
+class Job:
+    """A running job, and the endpoints of its hosts once `serve` was called."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes], num_ranks: int, running: ExitStack) -> None:
+        self.folder = folder
+        self.process = process
+        self.num_ranks = num_ranks
+        self.running = running
+        self.servers: list[subprocess.Popen[str]] = []
+        self.endpoints: list[str] = []
+
+    @property
+    def targets(self) -> list[str]:
+        """As arguments of `probe`."""
+        return [word for endpoint in self.endpoints for word in ("-t", endpoint)]
+
+    def losses(self, rank: int) -> list[str]:
+        path = self.folder / f"losses-{rank}"
+        return path.read_text().split() if path.exists() else []
+
+    def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> None:
+        deadline = monotonic() + timeout_s
+        while not condition():
+            assert monotonic() < deadline, f"not within {timeout_s} s"
+            assert self.process.poll() is None, (self.folder / "output").read_text()
+            sleep(0.05)
+
+    def goes_on(self) -> bool:
+        """Whether all ranks take more steps."""
+        seen = [len(self.losses(rank)) for rank in range(self.num_ranks)]
+        self.until(lambda: all(len(self.losses(rank)) > seen[rank] + 3 for rank in range(self.num_ranks)))
+        return True
+
+    def stand(self) -> None:
+        """Have rank 0 stand still, and wait until nobody takes a step any more."""
+        (self.folder / "stand").touch()
+        before: list[int] = []
+        while before != (before := [len(self.losses(rank)) for rank in range(self.num_ranks)]):
+            sleep(0.5)
+
+    def pid(self, rank: int) -> int:
+        """The process that is this rank."""
+        known = [json.loads(path.read_text()) for path in self.folder.glob("host*/*/*/target.json")]
+        return next(int(one["host_pid"]) for one in known if one["rank"] == rank)
+
+    def wait_for_recorders(self) -> None:
+        self.until(lambda: len(list(self.folder.glob("host*/*/*/target.json"))) == self.num_ranks, START_S)
+        self.goes_on()
+
+    def serve(self, host: int) -> None:
+        """Start the host server of one host; when it had one before, under a new address."""
+        command = [sys.executable, "-c", SERVER, str(self.folder / f"host{host}")]
+        server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment())
+        self.running.callback(_end, server)
+        assert server.stdout is not None
+        self.servers[host:] = [server, *self.servers[host + 1 :]]
+        self.endpoints[host:] = [f"127.0.0.1:{int(server.stdout.readline())}", *self.endpoints[host + 1 :]]
+
+    def end(self) -> None:
+        (self.folder / "stop").touch()
+        self.process.wait(60)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@contextmanager
+def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps: int = 0) -> Iterator[Job]:
+    """A job with `num_ranks` ranks; without a recorder for 0 hosts."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_ranks}"]
+    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(PROGRAM)]
+    command += [str(folder), optimizer, str(num_hosts), *([str(steps)] if steps else [])]
+    with ExitStack() as running, (folder / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
+        job = Job(folder, process, num_ranks, running)
+        try:
+            if num_hosts:
+                job.wait_for_recorders()
+            for host in range(num_hosts):
+                job.serve(host)
+            yield job
+        finally:
+            (folder / "stop").touch()
+            (folder / "stand").unlink(missing_ok=True)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Two ranks on two hosts; each numbers its steps differently."""
+    with training(tmp_path_factory.mktemp("job"), 2, 2, "sgd") as job:
+        yield job
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Four ranks on two hosts."""
+    with training(tmp_path_factory.mktemp("four"), 4, 2, "adam") as job:
+        yield job
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    """Runs `probe` to its end."""
+
+    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["probe", *args],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            env=environment(XDG_STATE_HOME=str(tmp_path), **more),
+        )
+
+    return run

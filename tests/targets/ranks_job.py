@@ -1,0 +1,77 @@
+"""One rank of a gloo job that trains, started by torchrun, as if it were alone on its host: a folder and a host server
+of its own.
+
+    ranks_job.py FOLDER ADDRESS…     the rank's recorder keeps its files in FOLDER/RANK, its server listens on ADDRESS
+
+Trains until there is a file `stop` in FOLDER, all ranks for the same number of steps; writes `done-RANK.json` with what
+it learnt and what it would have learnt alone.
+"""
+
+from __future__ import annotations
+
+import _thread
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from probe_agent.recorder import boot
+from probe_agent.recorder.ring import folder as folders
+
+FOLDER, ADDRESSES = Path(sys.argv[1]), sys.argv[2:]
+
+
+def train(model: nn.Module, is_over) -> int:
+    """Steps until `is_over(step)`."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = 0
+    while not is_over(step):
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+        step += 1
+    return step
+
+
+def mlp() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+
+
+def stopped(step: int) -> bool:
+    """Whether rank 0 has seen the file; the same answer on all ranks."""
+    time.sleep(0.02)
+    flag = torch.tensor([float((FOLDER / "stop").exists())])
+    dist.broadcast(flag, 0)
+    return bool(flag.item())
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    own = FOLDER / str(rank)
+    own.mkdir(exist_ok=True)
+    os.environ["PROBE_LISTEN"] = ADDRESSES[rank]
+    os.environ["LOCAL_RANK"] = "0"  # on its host
+    folders.BASES = (str(own),)
+    _thread.start_new_thread(boot.start_planned, ("",))
+    dist.init_process_group("gloo")
+    model = mlp()
+    steps = train(nn.parallel.DistributedDataParallel(model), stopped)
+    alone = mlp()
+    train(alone, lambda step: step == steps)
+    learnt = [[parameter.double().sum().item() for parameter in each.parameters()] for each in (model, alone)]
+    (FOLDER / f"done-{rank}.json").write_text(json.dumps([steps, *learnt]))
+    sys.stdout.flush()
+    os._exit(0)  # at exit torch ends one gloo job in ten by std::terminate
+
+
+if __name__ == "__main__":
+    main()
