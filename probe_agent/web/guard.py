@@ -3,7 +3,7 @@
 A page in a browser on this host could reach the server under a name of its own (DNS rebinding), or have the browser
 send it a form (CSRF). What it cannot do is send our token: so a question with the right token is answered under any
 name of this host, and one without, where none is wanted, only under a loopback name. An Origin, which browsers send and
-our clients do not, must be a loopback name or that of the server itself. Costs some microseconds a request.
+our clients do not, must be the name that is asked: a page of the server itself. Costs some microseconds a request.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _check_names(caller: Caller, headers: dict[bytes, bytes]) -> None:
         raise _TurnedAway(421, error)
     origin = headers.get(b"origin", b"").decode("latin-1")
     page = _ORIGIN.fullmatch(origin)
-    if origin and not (page and (_OUR_HOST.fullmatch(page[1]) or page[1].lower() == host.lower())):
+    if origin and not (page and page[1].lower() == host.lower()):
         error = BadRequest(f"pages of {origin!r} may not ask this server", "use the probe command or curl")
         raise _TurnedAway(403, error)
 

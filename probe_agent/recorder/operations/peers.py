@@ -12,6 +12,8 @@ from ..tcp_store import StoreFailed
 
 __all__ = ["answer"]
 
+READS = True
+
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """What went wrong, if anything did; what was heard is in the target's folder."""

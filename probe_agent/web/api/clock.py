@@ -11,11 +11,13 @@ from time import time
 
 from fastapi import APIRouter
 
+from probe_agent.web.access import Role
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import HostClock
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 

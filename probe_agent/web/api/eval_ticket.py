@@ -6,12 +6,14 @@ from fastapi import APIRouter
 
 from probe_agent.errors import NoAnswer
 from probe_agent.target import ask
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTarget
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import TicketMove, TicketState, decode
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from probe_agent.target import peers_of
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTargets
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Peer, PeerList
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 

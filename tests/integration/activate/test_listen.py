@@ -20,9 +20,9 @@ from .conftest import PATH_ENTRY, WAITS, started, wait_for_target
 PROBE = str(Path(sys.executable).parent / "probe")
 
 
-def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
+def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return subprocess.run([PROBE, *arguments], env=plain, capture_output=True, text=True, timeout=60)
+    return subprocess.run([PROBE, *arguments], env=plain | environ, capture_output=True, text=True, timeout=60)
 
 
 def servers(address: str) -> list[int]:
@@ -101,6 +101,21 @@ sys.stdin.read()
         wait_for_servers(address, 1)
 
     assert said == "no child 0\n"
+
+
+def test_the_server_heeds_the_token_that_the_job_was_started_with() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+    with started(sys.executable, "-c", WAITS, PROBE_LISTEN=address, PROBE_TOKEN="t" * 32):
+        (server,) = wait_for_servers(address, 1)
+        stranger = probe("-t", address, "list")
+        known = probe("-t", address, "list", PROBE_TOKEN="t" * 32)
+        os.kill(server, signal.SIGKILL)
+
+    assert (stranger.returncode, known.returncode) == (1, 0), known.stderr
+    assert "token" in stranger.stderr
 
 
 @pytest.mark.situation(

@@ -33,13 +33,15 @@ def test_other_names_are_turned_away(host: str) -> None:
     assert answer.json()["error"]["hint"]
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1.evil.example"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", "http://127.0.0.1.evil.example", "http://127.0.0.1:3000", "http://localhost"]
+)
 def test_pages_of_other_sites_may_not_ask(origin: str) -> None:
     assert ask({"Origin": origin}).status_code == 403
 
 
 def test_a_page_of_our_own_may() -> None:
-    assert ask({"Origin": "http://localhost:8080"}).status_code == 200
+    assert ask({"Origin": "http://localhost:8080", "Host": "localhost:8080"}).status_code == 200
 
 
 def test_a_body_beyond_the_limit_is_refused_by_its_length() -> None:
