@@ -2,7 +2,8 @@
 # make test    all that CI runs: lint, types, import arrows, tests
 # make docs    write docs/reference/ anew from the code
 #
-# Everything is installed into $(VENV), nothing outside it. Set in the environment or behind `make`:
+# Everything is installed into $(VENV), nothing outside it, and not compiled: of torch's 2,000 files few are used.
+# Set in the environment or behind `make`:
 #   PYTHON=python3.12     the interpreter to use; by default the first of python3, python3.13 … python3.10 that fits
 #   TORCH_INDEX=URL       set to the CPU wheel index of your choice; by default pip decides, and on Linux its usual
 #                         index offers CUDA builds of several gigabytes
@@ -49,15 +50,15 @@ $(VENV)/.torch: $(VENV)/.python
 	echo "installing $(TORCH) into $(VENV)"
 	-$(PIP) install --dry-run --no-deps --quiet --report - $(TORCH_FROM) "$(TORCH)" 2>/dev/null \
 		| $(BIN)/python docs/demo/warn_of_cuda.py
-	$(PIP) install --quiet $(TORCH_FROM) "$(TORCH)"
+	$(PIP) install --quiet --no-compile $(TORCH_FROM) "$(TORCH)"
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	echo "installing Probe into $(VENV)"
-	$(PIP) install --quiet --editable .
+	$(PIP) install --quiet --no-compile --editable .
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
 	echo "installing what the tests need into $(VENV)"
-	$(PIP) install --quiet --editable ".[dev]"
+	$(PIP) install --quiet --no-compile --editable ".[dev]"
 	touch $@

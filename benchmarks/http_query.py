@@ -70,7 +70,7 @@ def host_server() -> Iterator[dict[str, Connection]]:
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "host.sock")
-        command = [PROBE, "serve", "--unix", path, "--listen", f"127.0.0.1:{port}"]
+        command = [PROBE, "serve", "--unix", path, "--listen", f"127.0.0.1:{port}", "--insecure"]
         server = subprocess.Popen(command, env=plain_environment(), stderr=subprocess.DEVNULL)
         try:
             connections = {"unix socket": UnixConnection(path), "TCP": Connection("127.0.0.1", port)}

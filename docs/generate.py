@@ -38,8 +38,22 @@ multiprocessing, Python tools; never pip or compile workers |
 | `PROBE_RANKS` | ranks and ranges, `0,4-7` | only processes whose `RANK` is one of these; without `RANK` a \
 process is rank 0 |
 | `PROBE_LISTEN` | `127.0.0.1:8080` or `unix:/path` | the first target starts the host server there, if nobody \
-listens yet; it outlives any of them and ends a minute after the last. Loopback only. It needs Probe's packages \
-in the target's environment; if they are missing, `probe.errors` says so |
+listens yet; it outlives any of them and ends a minute after the last. TCP wants a token, as `probe serve` does; it \
+heeds the variables below. It needs Probe's packages in the target's environment; if they are missing, `probe.errors` \
+says so |
+
+Variables that the host server and the command line read ([security](../security.md)):
+
+| variable | takes | meaning |
+|---|---|---|
+| `PROBE_TOKEN_FILE` | a file | the token for everything; the one for reading only is in the file of that name with \
+`.read` behind it. `~/.config/probe/token` where it is not set |
+| `PROBE_TOKEN` | a token | the token itself: the server's for everything, or the one that the command line sends |
+| `PROBE_READ_TOKEN` | a token | beside `PROBE_TOKEN`, the server's token for reading only |
+| `PROBE_INSECURE` | `1` | the server wants no token, as `probe serve --insecure`; loopback only |
+| `PROBE_TLS_CERT`, `PROBE_TLS_KEY`, `PROBE_TLS_CLIENT_CA` | files | the options `--tls-…` of `probe serve` |
+| `PROBE_CA` | a file | what the command line checks a server's certificate by; else `SSL_CERT_FILE` or the system's |
+| `PROBE_CLIENT_CERT`, `PROBE_CLIENT_KEY` | files | the certificate that the command line shows |
 
 """
 TABLES_HEAD = """\
@@ -190,7 +204,8 @@ def http_page() -> str:
         for method, endpoint in methods.items():
             page += f"\n## {method.upper()} {path}\n\n{inspect.cleandoc(endpoint['description'])}\n"
             body, answer = schema_in(endpoint.get("requestBody", {})), schema_in(endpoint["responses"]["200"])
-            page += (f"\nBody: {kind_of(body)}. " if body else "\n") + f"Answer: {kind_of(answer)}.\n"
+            role = f" Role: {endpoint['x-role']}.\n"
+            page += (f"\nBody: {kind_of(body)}. " if body else "\n") + f"Answer: {kind_of(answer)}." + role
             if "parameters" in endpoint:
                 rows = [[f"`{p['name']}`", kind_of(p["schema"]), p["description"]] for p in endpoint["parameters"]]
                 page += "\n" + table(["parameter", "type", "meaning"], rows)

@@ -17,7 +17,8 @@ __all__ = ["__version__", "record", "start", "step"]
 def start() -> None:
     """Start the recorder in this process and return at once. Does nothing where it runs already.
 
-    Raises OSError where there is no shared memory to record into.
+    With PROBE_LISTEN set, a host server listens there. Raises OSError where there is no shared memory to record into,
+    and ValueError for an address that cannot be listened on.
     """
     from .activate.start import start as start_recorder
 

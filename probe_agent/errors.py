@@ -5,7 +5,16 @@ Each layer translates foreign exceptions once, at its edge, so that a user never
 
 from __future__ import annotations
 
-__all__ = ["AttachDelayed", "AttachRefused", "BadRequest", "NoAnswer", "ProbeError", "QueryFailed"]
+__all__ = [
+    "AttachDelayed",
+    "AttachRefused",
+    "BadRequest",
+    "Forbidden",
+    "NoAnswer",
+    "ProbeError",
+    "QueryFailed",
+    "Unauthorized",
+]
 
 
 class ProbeError(Exception):
@@ -33,6 +42,19 @@ class QueryFailed(ProbeError):
 
     http_status = 422
     exit_code = 1
+
+
+class Forbidden(ProbeError):
+    """Whoever asks may not: another user, a token for reading only, a target that is only to be read."""
+
+    http_status = 403
+    exit_code = 1
+
+
+class Unauthorized(Forbidden):
+    """Nobody knows who asks: no token came, or a wrong one."""
+
+    http_status = 401
 
 
 class NoAnswer(ProbeError):

@@ -1,49 +1,70 @@
 """One SQL question, from the request to what is written: rows for people and programs, Arrow and Parquet.
 
-Runs in the CLI. Several targets are answered as one database holding all their rows (cluster/merge.py).
+Runs in the CLI. Several endpoints answer as one database that holds all their rows (cluster/sql).
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
-from probe_agent.wire import QueryRequest, QueryResult
+from probe_agent.wire import QueryRequest, QueryResult, decode
 
+from .render.formats import BINARY_FORMATS
 from .session import Session, remark
 
 if TYPE_CHECKING:
     from .client import Client
+    from .cluster.ask import Answers
+    from .cluster.sql.course import Outcome
     from .render import Sheet
 
-__all__ = ["ask_arrow", "ask_rows"]
+__all__ = ["Across", "ask"]
 
 #: The server ends a query at its limit; this much later we stop waiting for a server that does not.
 GRACE_S = 3.0
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-def ask_rows(session: Session, request: QueryRequest, format_: str, output: str | None) -> int:
-    """Ask, and write the rows in a text format."""
-    from .render.show import show_each
+@dataclass(frozen=True)
+class Across:
+    """What a question to several endpoints may cost."""
+
+    host_timeout_s: float = 5.0
+    max_transfer_mib: float = 256.0
+
+
+def ask(session: Session, request: QueryRequest, across: Across, format_: str, output: str | None) -> int:
+    """Ask, and write the answer."""
+    from .client.loop import run
+
+    async def choose() -> int:
+        return len(await session.choose())
+
+    if run(choose()) > 1:
+        return _ask_many(session, request, across, format_, output)
+    return (_ask_arrow if format_ in BINARY_FORMATS else _ask_rows)(session, request, format_, output)
+
+
+def _ask_rows(session: Session, request: QueryRequest, format_: str, output: str | None) -> int:
+    from .render.show import show
 
     async def question(client: Client) -> QueryResult:
         return await client.send(QueryResult, "POST", "/v1/query", request)
 
     answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False, of_many=True)
-    sheets = [(endpoint, _sheet(result)) for endpoint, result in answers.answered]
-    with _stdout_to(output):
-        show_each(sheets, format_, remark)
-    for endpoint, result in answers.answered:
+    for _, result in answers.answered:
+        with _stdout_to(output):
+            show(_sheet(result), format_, remark)
         for note in result.notes:
-            remark(note if answers.num_asked == 1 else f"{endpoint}: {note}")
-    if answers.num_asked > 1:
-        remark("each target answered for its own rows; they are not merged yet")
+            remark(note)
     return answers.exit_code
 
 
@@ -54,27 +75,90 @@ def _sheet(result: QueryResult) -> Sheet:
     return Sheet(columns, tuple(column.type for column in result.columns), result.rows)
 
 
-def ask_arrow(session: Session, request: QueryRequest, format_: str, output: str | None) -> int:
-    """Ask, and write the rows as an Arrow IPC stream or a Parquet file."""
-
+def _ask_arrow(session: Session, request: QueryRequest, format_: str, output: str | None) -> int:
     async def question(client: Client) -> tuple[bytes, list[str]]:
         return await client.data("/v1/query", request, ARROW)
 
-    if session.num_endpoints > 1:
-        raise click.UsageError(f"{format_} of several targets is not supported yet: ask them one by one")
     answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False, of_many=True)
     for _, (data, notes) in answers.answered:
-        if format_ == "parquet":
-            from .render.columnar import parquet
-
-            data = parquet(data)
-        with _stdout_to(output):
-            sys.stdout.flush()
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+        _write(data, format_, output)
         for note in notes:
             remark(note)
     return answers.exit_code
+
+
+def _write(data: bytes, format_: str, output: str | None) -> None:
+    if format_ == "parquet":
+        from .render.columnar import parquet
+
+        data = parquet(data)
+    with _stdout_to(output):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def _ask_many(session: Session, request: QueryRequest, across: Across, format_: str, output: str | None) -> int:
+    """Ask all endpoints as one database; who did not answer is said on stderr, and in JSON in the answer."""
+    from .client.loop import run
+    from .cluster.ask import Answers
+    from .cluster.conversation import open_conversation
+    from .cluster.sql.course import answer
+
+    is_binary = format_ in BINARY_FORMATS
+
+    async def course() -> tuple[Outcome | None, Answers[Outcome | None]]:
+        async with open_conversation(
+            await session.choose(),
+            timeout_s=across.host_timeout_s,
+            total_s=request.timeout_s,
+            inject=session.inject,
+            remark=remark,
+        ) as conversation:
+            outcome = await answer(
+                conversation,
+                request,
+                max_bytes=int(across.max_transfer_mib * 2**20),
+                host_timeout_s=across.host_timeout_s,
+                arrow=is_binary,
+            )
+            answers = conversation.answers(outcome)
+            return outcome, Answers(answers.answered, session.missing + answers.failed)
+
+    outcome, answers = run(course())
+    session.report(answers)
+    if outcome is None:
+        return answers.exit_code
+    if is_binary:
+        _write(outcome.answer.body, format_, output)
+    else:
+        result = decode(QueryResult, json.loads(outcome.answer.body))
+        with _stdout_to(output):
+            _show_merged(result, answers, format_)
+    for note in outcome.answer.notes:
+        remark(note)
+    return answers.exit_code
+
+
+def _show_merged(result: QueryResult, answers: Answers[Outcome | None], format_: str) -> None:
+    from .render.show import show
+
+    sheet = _sheet(result)
+    if format_ != "json":
+        show(sheet, format_, remark)
+        return
+    whole = {
+        "rows": list(sheet.records()),
+        "columns": [{"name": column.name, "type": column.type} for column in result.columns],
+        "truncated": result.truncated,
+        "notes": result.notes,
+        "answered": [str(endpoint) for endpoint, _ in answers.answered],
+        "not_answered": [
+            {"endpoint": str(endpoint), "message": error.message, "hint": error.hint}
+            for endpoint, error in answers.failed
+        ],
+    }
+    print(json.dumps(whole, ensure_ascii=False))
 
 
 @contextlib.contextmanager

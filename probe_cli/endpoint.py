@@ -12,7 +12,17 @@ from dataclasses import dataclass
 
 from probe_agent.errors import BadRequest
 
-__all__ = ["Archive", "Endpoint", "LocalProcess", "Ranks", "TcpServer", "UnixServer", "parse_endpoint", "ranges"]
+__all__ = [
+    "Archive",
+    "Endpoint",
+    "LocalProcess",
+    "Ranks",
+    "TcpServer",
+    "TlsServer",
+    "UnixServer",
+    "parse_endpoint",
+    "ranges",
+]
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,14 @@ class TcpServer:
 
     def __str__(self) -> str:
         return self.authority + _picked("/", self.rank, self.pid)
+
+
+@dataclass(frozen=True)
+class TlsServer(TcpServer):
+    """A host server on TCP that shows a certificate."""
+
+    def __str__(self) -> str:
+        return _TLS + super().__str__()
 
 
 @dataclass(frozen=True)
@@ -103,6 +121,7 @@ FORMS = (
     "an endpoint is a PID, host:port, host:port/RANK, host:port/pid=PID, [::1]:port, unix:/path,"
     " unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
 )
+_TLS = "https://"
 #: What makes a folder that of a target.
 _IDENTITY = "target.json"
 _TCP = re.compile(
@@ -117,6 +136,8 @@ def parse_endpoint(text: str) -> Endpoint:
         return LocalProcess(int(text))
     if text.startswith("unix:"):
         return _parse_unix(text)
+    if text.startswith(_TLS) and isinstance(plain := parse_endpoint(text.removeprefix(_TLS)), TcpServer):
+        return TlsServer(**vars(plain))
     if tcp := _TCP.fullmatch(text):
         port = int(tcp["port"])
         if not 0 < port < 65536:
@@ -169,8 +190,6 @@ def _picked(slash: str, rank: int | None, pid: int | None) -> str:
 
 
 def _reason(text: str) -> str:
-    if text.startswith("https://"):
-        return ": https is not spoken yet"
     if text.count(":") > 1 and "[" not in text:
         return f": an IPv6 address needs brackets, as in [{text.rpartition(':')[0]}]:{text.rpartition(':')[2]}"
     if re.fullmatch(r"[\w.-]+\.[\w.-]+|localhost|\[.*\]", text):

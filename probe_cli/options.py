@@ -10,7 +10,7 @@ import click
 
 from .render.formats import FORMATS
 
-__all__ = ["format_option", "rank_set", "seconds", "text_from", "timeout_option"]
+__all__ = ["across_options", "format_option", "rank_set", "seconds", "text_from", "timeout_option"]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -40,6 +40,29 @@ def timeout_option(default: float | None, help_: str) -> Callable[[F], F]:
         show_default=default is not None,
         help=help_,
     )
+
+
+def across_options(command: F) -> F:
+    """`--host-timeout` and `--max-transfer`, for a query to several endpoints."""
+    host_timeout = click.option(
+        "--host-timeout",
+        "host_timeout_s",
+        type=click.FloatRange(min=0, min_open=True),
+        default=5.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Of several endpoints: how long to wait for each.",
+    )
+    max_transfer = click.option(
+        "--max-transfer",
+        "max_transfer_mib",
+        type=click.FloatRange(min=0, min_open=True),
+        default=256.0,
+        show_default=True,
+        metavar="MIB",
+        help="Of several endpoints: how much they may send in all.",
+    )
+    return host_timeout(max_transfer(command))
 
 
 def seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:

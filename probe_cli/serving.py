@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import os
+import resource
 import signal
 import socket
 import stat
@@ -20,12 +22,14 @@ from typing import TYPE_CHECKING
 
 from probe_agent.activate.listen import ListenRefused, inherited, listening
 from probe_agent.errors import BadRequest
+from probe_agent.tokens import server_tokens
 
-from .client.connect import host_socket, listens, local_app, num_living
+from .client.connect import host_app, host_socket, listens, num_living
 from .session import remark
 
 if TYPE_CHECKING:
     import uvicorn
+    from fastapi import FastAPI
 
 __all__ = ["serve"]
 
@@ -33,31 +37,59 @@ __all__ = ["serve"]
 LAST_LOOK_S = 1.0
 
 
-def serve(listen: str | None, path: str | None, linger_s: float | None = None) -> int:
+def serve(
+    listen: str | None,
+    path: str | None,
+    linger_s: float | None = None,
+    *,
+    insecure: bool = False,
+    tls: tuple[str, str | None, str | None] | None = None,
+) -> int:
     """Serve on the unix socket `path` (or the usual one) and, when `listen` is given, on TCP, until told to end.
 
-    With `linger_s`, until there has been no living target for so long.
+    With `linger_s`, until there has been no living target for so long. With `insecure`, loopback TCP without a token.
+    `tls` names the files of the certificate, of its key, and of who signs the certificates of clients.
     """
     import gc
 
     import uvicorn
 
+    from .accepting import Connection, HostServer, showing
+
     gc.set_threshold(700)  # unlike the short commands, this one lives long
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that others keep open take none of ours
     again = dict(os.environ)
-    sockets = _sockets(listen, path)
-    app = local_app()
+    context = showing(*tls) if tls else None
+    tokens = server_tokens() if listen and not insecure else None
+    sockets = _sockets(listen, path, insecure)
+    app = host_app(tokens)
     paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
     # What it is reached by is said once it can be: the kernel queues connections from here on.
     if listen:
-        remark(f"listening on http://{listen} (no authentication: every user of this host can use it)")
+        known = tokens.source if tokens else "no token is wanted: every user of this host can run code in the targets"
+        remark(f"listening on http{'s' if tls else ''}://{listen} ({known})")
+    if not tls and not all(_is_unix(each) or _is_loopback(each) for each in sockets):
+        remark(
+            "warning: without TLS, tokens and answers can be read on their way by others on that network;"
+            " give --tls-cert and --tls-key, or listen on 127.0.0.1 and use ssh -L"
+        )
     for name in paths:
         remark(f"listening on unix:{name}")
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end)  # uvicorn ends in good order, then raises the signal once more for us
-    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="auto", timeout_graceful_shutdown=3)
-    server = uvicorn.Server(config)
+    config = uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        proxy_headers=False,  # or a header would say who asks
+        timeout_graceful_shutdown=3,
+    )
+    server = HostServer(config, context)
     if linger_s is not None:
-        Thread(target=_end_when_idle, args=(server, linger_s), daemon=True).start()
+        Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
         with _announced([_address(each) for each in sockets if not _is_unix(each)]):
             server.run(sockets=sockets)
@@ -67,16 +99,21 @@ def serve(listen: str | None, path: str | None, linger_s: float | None = None) -
                 os.unlink(name)
     if linger_s is not None:
         sleep(LAST_LOOK_S)
-    if linger_s is not None and num_living():  # came while we were closing, and found us still there
+    if linger_s is not None and num_living(app):  # came while we were closing, and found us still there
         os.execve(sys.executable, sys.orig_argv, again)
     return 0
 
 
-def _sockets(listen: str | None, path: str | None) -> list[socket.socket]:
+def _sockets(listen: str | None, path: str | None, insecure: bool) -> list[socket.socket]:
     """Those to listen on; the first may have been bound for us by whoever started us."""
     found = inherited()
     try:
         sockets = [found or listening(listen)] if listen else []
+        if insecure and not all(map(_is_loopback, sockets)):
+            raise BadRequest(
+                f"refused to listen on {listen} without a token: whoever reaches it could run code in the targets",
+                "leave --insecure out, or listen on 127.0.0.1",
+            )
         if path or not sockets or not listens(host_socket()):  # of several servers one has the usual socket
             is_bound = found is not None and not listen
             sockets.append(found if found and is_bound else listening("unix:" + (path or _usual())))
@@ -89,13 +126,17 @@ def _end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _end_when_idle(server: uvicorn.Server, linger_s: float) -> None:
+def _end_when_idle(server: uvicorn.Server, app: FastAPI, linger_s: float) -> None:
     last = monotonic()
     while monotonic() - last < linger_s:
         sleep(max(0.2, linger_s / 20))
-        if num_living():
+        if num_living(app):
             last = monotonic()
     server.should_exit = True
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _is_unix(listener: socket.socket) -> bool:
@@ -105,11 +146,10 @@ def _is_unix(listener: socket.socket) -> bool:
 @contextlib.contextmanager
 def _announced(addresses: list[str]) -> Iterator[None]:
     """While we serve, our TCP addresses are in a file, locked by us, where this user's recorders find them."""
-    folder = os.path.dirname(host_socket())
-    if not addresses or not os.path.isdir(folder):
+    if not addresses:
         yield
         return
-    path = os.path.join(folder, f"server-{os.getpid()}.txt")
+    path = os.path.join(os.path.dirname(_usual()), f"server-{os.getpid()}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         print(*addresses, sep="\n", file=file, flush=True)

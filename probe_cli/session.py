@@ -173,13 +173,17 @@ class Session:
         """`answers`, after each failure was said on stderr. The only one asked raises."""
         if may_raise and answers.num_asked == 1 and answers.failed:
             raise answers.failed[0][1]
+        self.report(answers)
+        return answers
+
+    def report(self, answers: Answers[T]) -> None:
+        """Say on stderr who did not answer, and why."""
         for endpoint, error in answers.failed:
             named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
             remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
         if answers.failed:
             remark(answers.summary())
         self._refuse_some(answers.failed, len(answers.answered))
-        return answers
 
     def _refuse_some(self, failed: Sequence[tuple[object, ProbeError]], num_others: int) -> None:
         if self.require_all and failed and num_others:

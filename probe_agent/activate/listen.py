@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import os
 import re
 import signal
@@ -27,6 +26,9 @@ LINGER_S = 60
 _FIRST_SOCKET = 3
 _TCP = re.compile(r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[\]\s]+)):(?P<port>\d{1,5})/?")
 _FORMS = "HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or unix:/path"
+_HERE = "name an address of this host: 127.0.0.1, or 0.0.0.0 for all of them"
+#: What a server that a target starts is told besides its address. Nothing else of ours goes there: it is no target.
+_TOLD = ("PROBE_INSECURE", "PROBE_READ_TOKEN", "PROBE_TLS_", "PROBE_TOKEN")
 #: Not imported: it is another program.
 _SERVER = os.path.join(os.path.abspath(__file__).rpartition("/probe_agent/")[0], "probe_cli", "planned.py")
 
@@ -44,11 +46,11 @@ class ListenRefused(ValueError):
 def check(text: str) -> None:
     """Raise ListenRefused unless `text` is an address that may be listened on."""
     if not text.startswith("unix:/"):
-        _loopback(text)
+        _address(text)
 
 
 def listening(text: str) -> socket.socket:
-    """A socket that listens on `text`, a loopback `host:port` or `unix:/path`. Raises ListenRefused."""
+    """A socket that listens on `text`, `host:port` or `unix:/path`. Raises ListenRefused."""
     return _unix(text[len("unix:") :]) if text.startswith("unix:/") else _tcp(text)
 
 
@@ -103,7 +105,7 @@ def _become_server(text: str, listener: int, log: int) -> None:
         for descriptor, source in enumerate(sources):
             os.dup2(source, descriptor)
         os.closerange(_FIRST_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+        kept = {n: value for n, value in os.environ.items() if not n.startswith("PROBE") or n.startswith(_TOLD)}
         where = ("--unix", text[len("unix:") :]) if text.startswith("unix:/") else ("--listen", text)
         os.execve(
             sys.executable,
@@ -116,29 +118,21 @@ def _become_server(text: str, listener: int, log: int) -> None:
         os._exit(1)
 
 
-def _loopback(text: str) -> tuple[int, tuple[object, ...]]:
+def _address(text: str) -> tuple[int, tuple[object, ...]]:
     """Family and address of `text`."""
     parts = _TCP.fullmatch(text)
     if parts is None or not 0 < int(parts["port"]) < 65536:
         raise ListenRefused(f"cannot listen on {text}", f"it takes {_FORMS}")
-    port = int(parts["port"])
+    host, port = parts["v6"] or parts["name"], int(parts["port"])
     try:
-        found = socket.getaddrinfo(parts["v6"] or parts["name"], port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as failure:
-        raise ListenRefused(
-            f"cannot listen on {text}: {failure.strerror}", "name a loopback address: 127.0.0.1"
-        ) from None
-    for *_, address in found:
-        if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
-            raise ListenRefused(
-                f"refused to listen on {text}: {address[0]} is not loopback, and there is no authentication yet",
-                f"use 127.0.0.1:{port} and reach it through ssh -L {port}:127.0.0.1:{port}",
-            )
+        raise ListenRefused(f"cannot listen on {text}: {failure.strerror}", _HERE) from None
     return found[0][0], found[0][4]
 
 
 def _tcp(text: str) -> socket.socket:
-    family, address = _loopback(text)
+    family, address = _address(text)
     # asyncio turns Nagle's delay off (40 ms an answer) only where the protocol is named.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -147,10 +141,11 @@ def _tcp(text: str) -> socket.socket:
         listener.listen(128)  # of two that are bound, this lets one pass
     except OSError as failure:
         listener.close()
+        is_taken = failure.errno == errno.EADDRINUSE
         raise ListenRefused(
             f"cannot listen on {text}: {failure.strerror}",
-            "is another server there? take another port",
-            failure.errno == errno.EADDRINUSE,
+            "is another server there? take another port" if is_taken else _HERE,
+            is_taken,
         ) from None
     return listener
 

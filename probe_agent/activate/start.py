@@ -10,6 +10,7 @@ from __future__ import annotations
 import _thread
 import os
 import sys
+from time import monotonic, sleep
 from types import ModuleType
 
 __all__ = ["start", "start_if_asked"]
@@ -17,6 +18,8 @@ __all__ = ["start", "start_if_asked"]
 _PACKAGE = "_probe_recorder"
 #: A forked child that calls another program does so at once; until then it is not worth a recorder.
 SETTLE_S = 0.1
+#: A sitecustomize that takes longer than this is a program of its own.
+SITE_S = 10.0
 
 
 def start_if_asked() -> None:
@@ -35,7 +38,7 @@ def start_if_asked() -> None:
 
 def start() -> None:
     """Start the recorder in this process and return at once. Does nothing where one runs already."""
-    _start(children=False, listen="")
+    _start(children=False, listen=os.environ.get("PROBE_LISTEN", ""))
 
 
 def _start(children: bool, listen: str) -> None:
@@ -109,6 +112,7 @@ def _run(ending: ModuleType, folder: str, forks: ModuleType | None) -> None:
     from importlib import import_module
 
     try:
+        _wait_for_path(ending)
         if folder or _settles(ending):
             import_module(_PACKAGE + ".boot").start_planned(folder)
     except Exception as error:
@@ -119,6 +123,15 @@ def _run(ending: ModuleType, folder: str, forks: ModuleType | None) -> None:
             forks.forget(_start_in_child)
         _forget()
         ending.over()
+
+
+def _wait_for_path(ending: ModuleType) -> None:
+    """Wait until `site` has put sys.path together: it takes entries out, and an import that looks along the path
+    meanwhile overlooks one and finds no module."""
+    spec = getattr(sys.modules.get("site"), "__spec__", None)
+    until = monotonic() + SITE_S
+    while getattr(spec, "_initializing", False) and not ending.is_ending() and monotonic() < until:
+        sleep(0.001)
 
 
 def _settles(ending: ModuleType) -> bool:

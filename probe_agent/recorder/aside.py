@@ -40,18 +40,47 @@ class Aside:
         self._after: Callable[[Any], None] = lambda _: come_back()
 
     def watch(self) -> None:
-        """From now on. Dynamo's reset forgets us, and it is imported late: call this again between steps."""
-        handler = self._handler()
+        """From now on, also after Dynamo's reset. It is imported late: call this again between steps."""
+        handler = _handler()
         if handler is not None and self._before not in handler.start_callbacks:
-            handler.start_callbacks.append(self._before)
-            handler.end_callbacks.append(self._after)
+            self._add(handler)
+            clear = handler.__dict__.get("clear")
+            if not isinstance(clear, _Clear):
+                clear = handler.clear = _Clear(handler.clear)
+            if self not in clear.kept:
+                clear.kept.append(self)
 
     def forget(self) -> None:
         """No more."""
-        handler = self._handler()
-        if handler is not None and self._before in handler.start_callbacks:
+        handler = _handler()
+        if handler is None:
+            return
+        if self._before in handler.start_callbacks:
             handler.start_callbacks.remove(self._before)
             handler.end_callbacks.remove(self._after)
+        clear = handler.__dict__.get("clear")
+        if isinstance(clear, _Clear) and self in clear.kept:
+            clear.kept.remove(self)
+            if not clear.kept:
+                del handler.clear
 
-    def _handler(self) -> Any:
-        return getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
+    def _add(self, handler: Any) -> None:
+        handler.start_callbacks.append(self._before)
+        handler.end_callbacks.append(self._after)
+
+
+class _Clear:
+    """Stands for the `clear` of Dynamo's callbacks: a reset in the middle of a step forgets all of them but ours."""
+
+    def __init__(self, original: Callable[[], None]) -> None:
+        self._original = original
+        self.kept: list[Aside] = []
+
+    def __call__(self) -> None:
+        self._original()
+        for aside in self.kept:
+            aside._add(_handler())
+
+
+def _handler() -> Any:
+    return getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)

@@ -33,6 +33,8 @@ class Setting(NamedTuple):
     meaning: str
     minimum: float = 0
     live: bool = True
+    #: What a value counts as that it cannot have; the default, unless that would be the careless choice.
+    if_unclear: Value | None = None
 
     @property
     def env(self) -> str:
@@ -92,6 +94,15 @@ SETTINGS: tuple[Setting, ...] = (
         0.01,
         live=False,
     ),
+    Setting(
+        "readonly",
+        False,
+        "",
+        "until it ends nobody, whoever asks, can run code in this target, change its settings, profile it, watch its"
+        " variables or detach; a value that is neither on nor off is on",
+        live=False,
+        if_unclear=True,
+    ),
     Setting("flush.interval", 0.25, "s", "how often our thread looks after unwritten rows and memory", 0.01),
 )
 _BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
@@ -110,6 +121,8 @@ class Settings(dict[str, Value]):
                     self[setting.name] = setting.parse(environ[setting.env])
                 except SettingError as error:
                     self.problems.append(error)
+                    if setting.if_unclear is not None:
+                        self[setting.name] = setting.if_unclear
 
     def change(self, changes: Mapping[str, str]) -> None:
         """Set all of `changes`, or none of them when one is wrong. Raises SettingError."""

@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from time import monotonic, sleep
 from typing import Any
@@ -27,6 +27,8 @@ Operation = Callable[[Mapping[str, Any], Reply], "Mapping[str, object] | None"]
 MAX_REQUEST_BYTES = 16 << 20
 REQUEST_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 64
+#: The class of errors, beside the target, for what is refused on principle.
+_NO = "Forbidden"
 
 
 class ControlServer:
@@ -43,6 +45,11 @@ class ControlServer:
         self._pid = os.getpid()
         self._replies: set[Reply] = set()
         self._kept: set[Reply] = set()
+        self._allowed: Collection[str] | None = None
+
+    def allow_only(self, reading: Collection[str]) -> None:
+        """From now on only the operations in `reading` are answered, and none that changes something."""
+        self._allowed = frozenset(reading)
 
     @property
     def idents(self) -> frozenset[int]:
@@ -168,6 +175,11 @@ class ControlServer:
             known = ", ".join(sorted(self._operations))
             self._answer_error(reply, f"there is no operation {name!r}", f"this recorder knows: {known}")
             return
+        if self._allowed is not None and (name not in self._allowed or request.get("changes")):
+            told = f"{name} is refused: this target is only to be read (PROBE_READONLY)"
+            hint = "SQL, stacks and tables are answered; for more, start the job without it"
+            self._answer_error(reply, told, hint, _NO)
+            return
         try:
             answer = operation(request, reply)
         except Gone:
@@ -180,9 +192,9 @@ class ControlServer:
         if reply not in self._kept:
             reply.send({**(answer or {}), "done": True})
 
-    def _answer_error(self, reply: Reply, message: str, hint: str) -> None:
+    def _answer_error(self, reply: Reply, message: str, hint: str, kind: str = "") -> None:
         with suppress(Gone):
-            reply.send({"error": {"message": message, "hint": hint}, "done": True})
+            reply.send({"error": {"message": message, "hint": hint, "kind": kind}, "done": True})
 
 
 def _refusal(connection: socket.socket) -> str | None:

@@ -55,6 +55,11 @@ class Governor:
         self.num_sampled += step.sampled
         (self._others if not step.sampled else self._deep if step.deep else self._sampled).append(step.duration)
 
+    def forget(self) -> None:
+        """The steps from now on are of another kind."""
+        for durations in (self._sampled, self._deep, self._others):
+            durations.clear()
+
     def review(self, calls_a_step: float) -> Verdict | None:
         """Look at what sampling has cost of late, and adapt it. None while too little is known."""
         budget = self._settings["trace.budget"] / 100

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any
 
-__all__ = ["enter", "idents", "in_child", "leave", "start", "wait_for_end"]
+__all__ = ["enter", "forget_stand_in", "idents", "in_child", "leave", "start", "wait_for_end"]
 
 #: Raised by a fault of the very thread: blocked, the kernel would kill the job before faulthandler can speak.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
@@ -50,13 +50,18 @@ def enter() -> None:
 
 
 def leave() -> None:
-    """The calling thread ends: forget it, and the stand-in that `threading.current_thread()` may have made for it."""
+    """The calling thread ends."""
+    forget_stand_in()
+    _running.discard(get_ident())
+
+
+def forget_stand_in() -> None:
+    """Forget the object that `threading.current_thread()` may have made for the calling thread, which is ours."""
     ident = get_ident()
     threading = sys.modules.get("threading")
     active: Any = getattr(threading, "_active", None)
     if active is not None and isinstance(active.get(ident), threading._DummyThread):  # type: ignore[union-attr]
         active.pop(ident, None)
-    _running.discard(ident)
 
 
 def wait_for_end(timeout_s: float) -> int:

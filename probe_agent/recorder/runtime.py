@@ -25,6 +25,7 @@ from .control import ControlServer, Operation, Reply
 from .errors import Errors, Failures
 from .evaluate import Evaluator
 from .faults import FaultDump
+from .redaction import redacted_command
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, prune, remove, ring_name
 from .ring.writer import RingWriter
@@ -47,7 +48,6 @@ class Runtime:
     def __init__(self, folder: str, identity: Mapping[str, object]) -> None:
         self._folder = folder
         self._held = hold(folder)
-        prune(os.path.dirname(folder))
         self._identity = dict(identity)
         self._settings = Settings()
         errors = RowBuffer(Errors)
@@ -79,6 +79,7 @@ class Runtime:
             },
             self._failures.record,
         )
+        self._guarded("prune", partial(prune, os.path.dirname(folder)))
         for problem in self._settings.problems:
             self._failures.record("config", problem)
 
@@ -90,6 +91,9 @@ class Runtime:
             forks.watch(self._in_child)
             ending.tell(self._server.stop_serving)
             self._tick()
+            self._identity["readonly"] = bool(self._settings["readonly"])
+            if self._settings["readonly"]:
+                self._server.allow_only(["hello", "stacks", "config", "flush", *_reading_operations()])
             self._server.listen()
             self._write_identity()
             turns.rest()
@@ -248,7 +252,7 @@ def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[st
         "uid": os.getuid(),
         "host": os.uname().nodename,
         "rank": rank,
-        "local_rank": int(os.environ.get("LOCAL_RANK", "0")),
+        "local_rank": _number_in("LOCAL_RANK", 0),
         "world_size": world_size,
         "version": version,
         "protocol": PROTOCOL,
@@ -264,15 +268,20 @@ def _rank() -> tuple[int, int]:
     distributed: Any = loaded("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
-    try:
-        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    except (KeyError, ValueError):
-        return 0, 1
+    rank, world_size = _number_in("RANK", -1), _number_in("WORLD_SIZE", -1)
+    return (0, 1) if -1 in (rank, world_size) else (rank, world_size)
+
+
+def _number_in(variable: str, default: int) -> int:
+    """What a launcher has said in the environment, or the default where it has said nothing of use."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def _command() -> list[str]:
     with open("/proc/self/cmdline", "rb") as file:
-        return [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+        words = [part.decode("utf-8", "replace") for part in file.read().split(b"\0")[:-1]]
+    return redacted_command(words)
 
 
 def _source_classes() -> Iterator[type[Source]]:
@@ -291,6 +300,11 @@ def _operations(recorder: Recorder) -> dict[str, Operation]:
         return lambda request, reply: module.answer(recorder, request)
 
     return {name.rpartition(".")[2]: operation_of(import_module(name)) for name in _modules_of(operations)}
+
+
+def _reading_operations() -> list[str]:
+    """Those in operations/ that say of themselves that they only read."""
+    return [n.rpartition(".")[2] for n in _modules_of(operations) if getattr(import_module(n), "READS", False)]
 
 
 def _modules_of(package: ModuleType) -> list[str]:

@@ -49,6 +49,8 @@ class Recorder:
         #: Record a failure of ours. True when the exception is the job's own (a signal handler of the job
         #: raised it while our code ran); then it has to be raised again.
         self.fail = on_error
+        #: A weak reference to what gave the job its newest batch, an iterator of a DataLoader.
+        self.batches: Callable[[], object] = lambda: None
         self._device: Device | None = None
         self._peers: Peers | None = None
         self._ends: StepEnds | None = None

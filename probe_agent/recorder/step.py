@@ -16,10 +16,11 @@ __all__ = ["Step"]
 
 
 class Step:
-    """One step, from the end of one `optimizer.step()` to the end of the next. Times in nanoseconds."""
+    """One step, from the end of one `optimizer.step()` to the end of the next; where there is no optimizer, from the
+    end of one call of the outermost module to that of the next. Times in nanoseconds."""
 
     def __init__(self) -> None:
-        #: The thread that steps the optimizer; None until the first step has ended.
+        #: The thread that steps; None until the first step has ended.
         self.thread: int | None = None
         #: Counted from 0; taken from the optimizer's own state where it keeps a count, so that ranks agree.
         self.number = -1
@@ -46,6 +47,8 @@ class Step:
         """Begin the next step now."""
         self.started = perf_counter_ns()
         self.duration = 0.0  # seconds; set when the step ends
+        #: False where it turns out in the middle of it that there was no such step.
+        self.is_one = True
         self.data_wait = 0
         self.forward: int | None = None
         self.backward: int | None = None

@@ -19,6 +19,8 @@ from .step import Step
 
 __all__ = ["StepEnds", "Steps"]
 
+#: Who ends steps; whoever is further to the right does so instead of those before.
+NOBODY, CALLS, OPTIMIZER, HAND = range(4)
 #: Rows that may wait for numbers of theirs that are still on the device.
 MAX_ROWS_WAITING = 100
 #: Rows packed at once; our own thread packs what waits longer than flush.interval.
@@ -27,14 +29,17 @@ ROWS_A_BATCH = 64
 
 class Steps(Table):
     name = "python.steps"
-    doc = "One row for each optimizer step, sampled or not; the phases data_wait to other add up to duration."
+    doc = (
+        "One row for each optimizer step, sampled or not; where there is no optimizer, for each call of the outermost"
+        " module. The phases data_wait to other add up to duration."
+    )
     capacity = 65_536
     columns = (
         Column("step", "int", "", "number of the step, counted from 0"),
         Column("ts", "time", "UTC", "when the step ended"),
         Column("duration", "float", "s", "from the end of the step before to the end of this one"),
         Column("data_wait", "float", "s", "waiting for the DataLoader's next batch"),
-        Column("forward", "float", "s", "inside the outermost modules; NULL where not sampled, or not seen"),
+        Column("forward", "float", "s", "inside the outermost modules; NULL if not seen, in training unless sampled"),
         Column("backward", "float", "s", "inside torch.autograd.backward; NULL where it was not called"),
         Column("optimizer", "float", "s", "inside optimizer.step, of all optimizers, after a closure's backward"),
         Column("other", "float", "s", "the rest of the step; the forward too, where that is NULL"),
@@ -72,23 +77,44 @@ class StepEnds:
         self._device = device
         self._buffer = buffer
         self._partial = True
-        self._by_hand = False
+        self._ended_by = NOBODY
         self._waiting: deque[tuple[object, ...]] = deque()
         #: How many steps have ended since the recorder was started.
         self.num_ended = 0
 
+    @property
+    def takes_calls(self) -> bool:
+        """Whether a step may end where a module's call does: nothing else has ended one."""
+        return self._ended_by <= CALLS
+
     def end(self, now: int, lr: object, count: Callable[[], int], skipped: bool = False) -> None:
         """The step ended at `now`, with learning rate `lr`; `count()` is how many the job has counted."""
-        if not self._by_hand:
-            self._end(now, lr, count, skipped)
+        self._end(OPTIMIZER, now, lr, count, skipped)
 
     def end_by_hand(self, now: int) -> None:
         """The job says so itself; then nothing else ends steps any more."""
-        self._by_hand = True
-        self._end(now, NULL_FLOAT, lambda: 1, False)
+        self._end(HAND, now, NULL_FLOAT, lambda: 1, False)
 
-    def _end(self, now: int, lr: object, count: Callable[[], int], skipped: bool) -> None:
+    def end_call(self, now: int, forward: int) -> bool:
+        """The outermost module's call ended at `now` after `forward` ns. False where something else ends steps."""
+        if self.takes_calls and not self._step.sampled:  # else the hooks have it
+            self._step.forward = (self._step.forward or 0) + forward
+        return self._end(CALLS, now, NULL_FLOAT, lambda: 1, False)
+
+    def no_more_calls(self) -> None:
+        """What was called is being trained: wait for an optimizer."""
+        if self.takes_calls:
+            self._take_over(OPTIMIZER)
+            self._step.sampled = self._step.deep = False
+            for begin in self._step.beginning:
+                begin()
+
+    def _end(self, by: int, now: int, lr: object, count: Callable[[], int], skipped: bool) -> bool:
         step = self._step
+        if by < self._ended_by:
+            return False
+        if by != self._ended_by:
+            self._take_over(by)
         self.num_ended += 1
         if self._partial:
             self._partial = False
@@ -102,10 +128,22 @@ class StepEnds:
             self._governor.note(step)
         self._next_step()
         step.reset()
+        return True
+
+    def _take_over(self, by: int) -> None:
+        """Calls that came before a training were none of its steps: it is counted anew."""
+        if self._ended_by == CALLS:
+            self._step.is_one = False
+            for end in self._step.ending:
+                end()
+            self._governor.forget()
+            self._partial = True
+        self._ended_by = by
 
     def close(self) -> None:
         """Write what still waits for numbers, without them."""
-        self._arrived(give_up=True)
+        while self._waiting:
+            self._write(self._waiting.popleft())
         self._buffer.flush()
 
     def _row(self, lr: object, skipped: bool) -> None:
@@ -143,14 +181,21 @@ class StepEnds:
         if len(self._buffer.rows) >= ROWS_A_BATCH:
             self._buffer.flush()
 
-    def _arrived(self, give_up: bool = False) -> None:
-        """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device."""
-        while self._waiting:
-            values = [value.value if isinstance(value, Later) else value for value in self._waiting[0]]
-            if None in values and not give_up and len(self._waiting) <= MAX_ROWS_WAITING:
+    def _arrived(self) -> None:
+        """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device.
+
+        Nor is it asked while it captures a graph: that would end the capture.
+        """
+        while self._waiting and not self._device.is_capturing():
+            values = tuple(value.value if isinstance(value, Later) else value for value in self._waiting[0])
+            if None in values and len(self._waiting) <= MAX_ROWS_WAITING:
                 return
             self._waiting.popleft()
-            self._buffer.rows.append(tuple(NULL_FLOAT if value is None else value for value in values))
+            self._write(values)
+
+    def _write(self, values: tuple[object, ...]) -> None:
+        row = tuple(NULL_FLOAT if value is None or isinstance(value, Later) else value for value in values)
+        self._buffer.rows.append(row)
 
     def _next_step(self) -> None:
         step = self._step

@@ -70,10 +70,15 @@ class Windows:
     def end(self) -> None:
         """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
         now = perf_counter_ns()
+        if not self._step.is_one:
+            self.events.clear()
+            self._with_backward.clear()
         self.replay()
         if self._with_backward:
             self._close_backward(now)
-        self._host_row(self._buffer.number(self._step.optimizer_class), self._optimizer, now, self._step.optimizer, 0)
+        if self._step.optimizer_class and self._step.is_one:
+            name = self._buffer.number(self._step.optimizer_class)
+            self._host_row(name, self._optimizer, now, self._step.optimizer, 0)
         self._stack.clear()
         self._parents.clear()
         self._seq = 0
@@ -104,7 +109,9 @@ class Windows:
                 continue
             module, now, mark, allocated, device, backward, shapes, recomputed = event
             while stack and stack[-1][0] is not module:
-                stack.pop()  # its forward raised, so torch did not tell us of its end
+                lost = stack.pop()  # an exception that is no Exception ended it: torch did not tell us
+                if stack:
+                    stack[-1][3] += lost[3]
             if not stack:
                 continue
             _, name, began, children, began_mark, allocated_before, number, is_compiled = stack.pop()
@@ -137,7 +144,7 @@ class Windows:
                 recomputed,
             )
             seq += 1
-            if mark is None:
+            if mark is None or began_mark is None:
                 add(row)
             else:
                 self._marked.append((list(row), began_mark, mark))
@@ -186,15 +193,26 @@ class Windows:
         )
         self._seq += 1
 
-    def device_times(self, give_up: bool = False) -> None:
-        """Rows whose device time has arrived go to the ring; nothing waits for the device."""
+    def device_times(self) -> None:
+        """Rows whose device times have arrived go to the ring; nothing waits for the device.
+
+        On the thread that steps and on no other: while that one captures a graph, to ask would end the capture.
+        """
+        if not self._waiting or self._device.is_capturing():
+            return
         while self._waiting:
-            rows = self._waiting[0]
-            arrived = rows[-1][2].query()
-            if not arrived and not give_up and len(self._waiting) <= MAX_STEPS_WAITING:
-                return
-            self._waiting.popleft()
-            for row, begin, end in rows:
-                if arrived:
-                    row[_DEVICE_DURATION] = begin.elapsed_time(end) * 1e-3
-                self._buffer.rows.append(tuple(row))
+            rows, is_over = self._waiting[0], len(self._waiting) > MAX_STEPS_WAITING
+            for row, begin, end in reversed(rows):  # the last one comes last
+                duration = self._device.between(begin, end)
+                if duration is None and not is_over:
+                    return
+                row[_DEVICE_DURATION] = NULL_FLOAT if duration is None else duration
+            self._arrived()
+
+    def give_up(self) -> None:
+        """Rows that still wait go without their device times."""
+        while self._waiting:
+            self._arrived()
+
+    def _arrived(self) -> None:
+        self._buffer.rows.extend([tuple(row) for row, _, _ in self._waiting.popleft()])

@@ -5,7 +5,7 @@ Runs in the host server; reads the first and the newest row of each ring and ask
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 
 from probe_agent.recorder.ring.table import COORDINATES, Column
@@ -20,12 +20,17 @@ from .open_rings import OpenRings
 __all__ = ["list_tables"]
 
 
-def list_tables(rings: OpenRings, targets: Sequence[Target], remarks: Sequence[str] = ()) -> TableList:
-    """Every table that can be asked, with what is in it now; what cannot be read becomes a note."""
+def list_tables(
+    rings: OpenRings, targets: Sequence[Target], remarks: Sequence[str] = (), only: Collection[str] = ()
+) -> TableList:
+    """Every table that can be asked (of `only` these, when there are any), with what is in it now; what cannot be read
+    becomes a note."""
     notes = list(remarks)
     declared = {**recorded_tables(), **live_tables()}
     tables = []
     for name, columns in known_tables(targets).items():
+        if only and name not in only:
+            continue
         found = _rings_of(name, rings, targets, notes)
         doc = declared[name].doc if name in declared else found[0].doc if found else ""
         columns = columns or (found[0].columns if found else ())

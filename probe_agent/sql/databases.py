@@ -7,12 +7,12 @@ is dropped instead when the query failed or was interrupted. One that is waiting
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import duckdb
 
-__all__ = ["Databases"]
+__all__ = ["Databases", "open_database"]
 
 _MAX_IDLE = 4
 
@@ -55,8 +55,8 @@ class Databases:
         return None
 
 
-def open_database(memory_mb: int) -> duckdb.DuckDBPyConnection:
-    """A new one, locked: no files, no network, no extensions, no variables of ours, no settings."""
+def open_database(memory_mb: int, *, settings: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+    """A new one, locked after `settings`: no files, no network, no extensions, no variables of ours, no settings."""
     connection = duckdb.connect(
         config={
             "enable_external_access": "false",
@@ -69,5 +69,7 @@ def open_database(memory_mb: int) -> duckdb.DuckDBPyConnection:
         }
     )
     connection.execute("SET TimeZone='UTC'")
+    for setting in settings:
+        connection.execute(f"SET {setting}")
     connection.execute("SET lock_configuration=true")
     return connection

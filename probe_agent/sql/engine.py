@@ -28,7 +28,17 @@ from .open_rings import OpenRings
 from .source import TableSource
 from .values import json_rows
 
-__all__ = ["Answer", "QueryEngine"]
+__all__ = [
+    "Answer",
+    "QueryEngine",
+    "Rows",
+    "arrow_stream",
+    "check_limits",
+    "json_answer",
+    "only_statement",
+    "read_rows",
+    "with_cut",
+]
 
 T = TypeVar("T")
 
@@ -71,26 +81,11 @@ class QueryEngine:
         """A `wire.QueryResult` as JSON. Raises QueryFailed, BadRequest, or NoAnswer."""
         began = perf_counter()
 
-        def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[list[tuple[str, str]], str, bool]:
-            result = connection.execute(sql)
-            columns = _described(result)
-            if any("WITH TIME ZONE" in kind for _, kind in columns):
-                result = connection.execute(_without_zones(sql, columns))
-            rows = result.fetchmany(request.max_rows + 1)
-            truncated = len(rows) > request.max_rows
-            return columns, json_rows(rows[: request.max_rows], [kind for _, kind in columns]), truncated
+        def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
+            return read_rows(connection, sql, request.max_rows)
 
-        (columns, rows, truncated), notes = self._run(targets, request, deadline, read)
-        notes = _with_cut([*remarks, *notes], truncated, request)
-        head = {
-            "columns": [{"name": name, "type": kind} for name, kind in columns],
-            "truncated": truncated,
-            "notes": notes,
-            "elapsed_s": round(perf_counter() - began, 6),
-        }
-        # The rows are JSON already: they are put in, not encoded once more.
-        body = json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ' + rows + "}"
-        return Answer(body.encode("utf-8", "replace"), truncated, tuple(notes))
+        rows, notes = self._run(targets, request, deadline, read)
+        return json_answer(rows, [*remarks, *notes], request, perf_counter() - began)
 
     def arrow(
         self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
@@ -98,10 +93,10 @@ class QueryEngine:
         """An Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
 
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[bytes, bool]:
-            return _arrow_stream(connection.sql(sql), request.max_rows)
+            return arrow_stream(connection.sql(sql), request.max_rows)
 
         (body, truncated), notes = self._run(targets, request, deadline, read)
-        return Answer(body, truncated, tuple(_with_cut([*remarks, *notes], truncated, request)))
+        return Answer(body, truncated, tuple(with_cut([*remarks, *notes], truncated, request)))
 
     def _run(
         self,
@@ -110,13 +105,13 @@ class QueryEngine:
         deadline: Deadline,
         read: Callable[[duckdb.DuckDBPyConnection, str], T],
     ) -> tuple[T, list[str]]:
-        _check_limits(request)
+        check_limits(request)
         self.rings.forget_removed()
         try:
             with self._databases.lend(request.memory_mb) as connection:
                 deadline.start(connection)
                 try:
-                    sql = _only_statement(connection, request.sql)
+                    sql = only_statement(connection, request.sql)
                     gathered = Gathered(self.rings, targets, sql)
                     result = _attempt(connection, gathered, sql, read, copied=False)
                     if gathered.overtaken() and deadline.reason is None:
@@ -160,7 +155,8 @@ def _tidy(connection: duckdb.DuckDBPyConnection, created: Sequence[TableSource])
         source.drop(connection)
 
 
-def _check_limits(request: QueryRequest) -> None:
+def check_limits(request: QueryRequest) -> None:
+    """Raise BadRequest for limits that allow nothing."""
     if request.max_rows < 0 or not request.timeout_s > 0 or request.memory_mb < 1:
         raise BadRequest(
             "a query needs max_rows of at least 0, timeout_s above 0 and memory_mb of at least 1",
@@ -168,7 +164,8 @@ def _check_limits(request: QueryRequest) -> None:
         )
 
 
-def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
+    """The one SELECT in `sql`. Raises QueryFailed when that is not what it holds, or may not be asked."""
     statements = connection.extract_statements(sql)
     if not statements:
         raise QueryFailed(
@@ -191,6 +188,39 @@ def _only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     return text
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Columns with their types, rows as JSON, and whether there were more."""
+
+    columns: Sequence[tuple[str, str]]
+    json: str
+    truncated: bool
+
+
+def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int) -> Rows:
+    """At most `max_rows` rows of `sql`."""
+    result = connection.execute(sql)
+    columns = _described(result)
+    if any("WITH TIME ZONE" in kind for _, kind in columns):
+        result = connection.execute(_without_zones(sql, columns))
+    rows = result.fetchmany(max_rows + 1)
+    return Rows(columns, json_rows(rows[:max_rows], [kind for _, kind in columns]), len(rows) > max_rows)
+
+
+def json_answer(rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float) -> Answer:
+    """A `wire.QueryResult` as JSON."""
+    notes = with_cut(notes, rows.truncated, request)
+    head = {
+        "columns": [{"name": name, "type": kind} for name, kind in rows.columns],
+        "truncated": rows.truncated,
+        "notes": notes,
+        "elapsed_s": round(elapsed_s, 6),
+    }
+    # The rows are JSON already: they are put in, not encoded once more.
+    body = json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ' + rows.json + "}"
+    return Answer(body.encode("utf-8", "replace"), rows.truncated, tuple(notes))
+
+
 def _described(result: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
     return [(str(entry[0]), str(entry[1])) for entry in result.description or ()]
 
@@ -209,7 +239,7 @@ def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"SELECT {', '.join(shown)} FROM ({sql}\n) AS t({', '.join(names)})"
 
 
-def _arrow_stream(relation: Any, max_rows: int) -> tuple[bytes, bool]:  # Any: None for a statement without rows
+def arrow_stream(relation: Any, max_rows: int) -> tuple[bytes, bool]:  # Any: None for a statement without rows
     from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
     from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
@@ -228,7 +258,8 @@ def _arrow_stream(relation: Any, max_rows: int) -> tuple[bytes, bool]:  # Any: N
     return out.getvalue(), num_rows > max_rows
 
 
-def _with_cut(notes: list[str], truncated: bool, request: QueryRequest) -> list[str]:
+def with_cut(notes: list[str], truncated: bool, request: QueryRequest) -> list[str]:
+    """`notes`, and that rows were cut, if they were."""
     if not truncated:
         return notes
     return [*notes, f"cut after {request.max_rows:,} rows: there are more (--max-rows)"]

@@ -10,7 +10,8 @@ from .directory import TargetDirectory
 from .peers import peers_of
 from .processes import Process
 from .rings import Ring, RingError
-from .source_text import with_source
+from .settings import settings
+from .source_text import read_source, with_source
 from .stacks import take_stacks
 from .target import Target
 from .workers import take_worker_stacks, workers_of
@@ -25,6 +26,8 @@ __all__ = [
     "TargetDirectory",
     "ask",
     "peers_of",
+    "read_source",
+    "settings",
     "stream",
     "take_stacks",
     "take_worker_stacks",

@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 
 from probe_agent.errors import NoAnswer
-from probe_agent.recorder.ring.folder import is_held
 
-from .directory import TargetDirectory
+from .directory import Scan, TargetDirectory
 from .processes import Process
-from .target import Target, read_identity
+from .target import Target
 
 __all__ = ["ArchiveDirectory"]
 
@@ -30,12 +29,11 @@ class ArchiveDirectory(TargetDirectory):
 
     def _targets(self) -> list[Target]:
         try:
-            identity = read_identity(self._folder, os.stat(self._folder).st_uid)
-            held = is_held(self._folder)
+            found = list(Scan(()).target(self._folder, os.stat(self._folder).st_uid))
         except OSError as error:
             raise NoAnswer(
                 f"{self._folder} cannot be read: {error.strerror}", "is it still there, and yours?"
             ) from None
-        if identity is None:
+        if not found:
             raise NoAnswer(f"{self._folder} holds no target: its target.json cannot be read", "copy all of the folder")
-        return [Target(self._folder, identity, None, held)]
+        return found

@@ -14,7 +14,7 @@ from select import select
 from time import monotonic
 from typing import Any
 
-from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.errors import BadRequest, Forbidden, NoAnswer
 from probe_agent.their_files import socket_address
 
 from .processes import read_process
@@ -108,7 +108,8 @@ def _decoded(target: Target, line: bytes) -> Answer:
     if not isinstance(answer, dict):
         raise NoAnswer(f"{target} answered with something that is not JSON", "is its recorder of another version?")
     if error := answer.get("error"):
-        raise BadRequest(str(error.get("message", "")), str(error.get("hint", "")))
+        refused = Forbidden if error.get("kind") == Forbidden.__name__ else BadRequest
+        raise refused(str(error.get("message", "")), str(error.get("hint", "")))
     return answer
 
 

@@ -20,7 +20,7 @@ from probe_agent.their_files import folder_opened
 from .processes import Process, all_processes, read_process
 from .target import Target, read_identity, without_recorder
 
-__all__ = ["TargetDirectory"]
+__all__ = ["Scan", "TargetDirectory"]
 
 #: How long a container that has just started may stay unseen by a question that names no target of it.
 _VIEWS_S = 2.0
@@ -43,7 +43,7 @@ class TargetDirectory:
 
     def candidates(self) -> list[Process]:
         """Python processes we may attach to that have no recorder; workers of a target are not worth it."""
-        scan = _Scan(self._bases)
+        scan = Scan(self._bases)
         taken = {target.pid for target in scan.targets(scan.other_views) if target.is_alive}
         for process in sorted(scan.processes, key=lambda process: process.start_ticks):
             if process.parent_pid in taken:
@@ -68,7 +68,7 @@ class TargetDirectory:
             return self._choose(self.targets(), pid, rank)  # it may be in a container that we have not seen yet
 
     def _targets(self) -> list[Target]:
-        scan = _Scan(self._bases)
+        scan = Scan(self._bases)
         if monotonic() > self._views_until:
             self._views, self._views_until = scan.other_views, monotonic() + _VIEWS_S
         return sorted(scan.targets(self._views), key=lambda target: (target.rank, target.pid))
@@ -107,7 +107,7 @@ class TargetDirectory:
         return _the_one(self.choose_any(pid, rank))
 
 
-class _Scan:
+class Scan:
     """One look at the host; what it read is kept until it is dropped."""
 
     def __init__(self, bases: tuple[str, ...]) -> None:
@@ -150,7 +150,7 @@ class _Scan:
                 continue  # nobody there, or a folder that somebody else prepared
             for name in names:
                 if _TARGET_FOLDER.fullmatch(name):
-                    yield from self._target(os.path.join(parent, name), uid)
+                    yield from self.target(os.path.join(parent, name), uid)
 
     def _users(self, base: str) -> list[int]:
         if os.geteuid() != 0:
@@ -161,7 +161,8 @@ class _Scan:
             return []
         return [int(match[1]) for match in found if match]
 
-    def _target(self, folder: str, uid: int) -> Iterator[Target]:
+    def target(self, folder: str, uid: int) -> Iterator[Target]:
+        """The one in `folder`, if there is one of that user."""
         try:
             status = os.lstat(folder)
         except OSError:

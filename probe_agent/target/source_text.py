@@ -20,7 +20,7 @@ from probe_agent.wire import Backtrace, Frame
 from .processes import Process
 from .target import Target
 
-__all__ = ["with_source"]
+__all__ = ["read_source", "with_source"]
 
 _MAX_SOURCE_BYTES = 8 << 20
 
@@ -43,18 +43,24 @@ def with_source(target: Target, taken: Backtrace) -> Backtrace:
 
 def _lines(target: Target, file: str) -> list[str]:
     """The lines of `file` as `target` sees it; none when it is no file, such as <string>."""
+    return (read_source(target, file) or b"").decode("utf-8", "replace").splitlines()
+
+
+def read_source(target: Target, file: str) -> bytes | None:
+    """What is in `file` as `target` sees it, its first 8 MiB; None when it is no file, such as <string>, or cannot be
+    read."""
     process = target.process
     if file.startswith("<") or process is None or not process.is_alive:
-        return []
+        return None
     place = f"{process.proc}/{'root' if os.path.isabs(file) else 'cwd'}"
     try:
         with _with_its_rights(target, process), opened_inside(place, file) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                return []
+                return None
             with open(descriptor, "rb", closefd=False) as opened:
-                return opened.read(_MAX_SOURCE_BYTES).decode("utf-8", "replace").splitlines()
+                return opened.read(_MAX_SOURCE_BYTES)
     except OSError:
-        return []  # not there any more, or not its own to read
+        return None  # not there any more, or not its own to read
 
 
 def _with_its_rights(target: Target, process: Process) -> AbstractContextManager[None]:

@@ -1,5 +1,6 @@
 """The HTTP API over all targets of a host. Runs in the host server, or in the CLI for one question."""
 
+from .access import Access
 from .app import create_app
 
-__all__ = ["create_app"]
+__all__ = ["Access", "create_app"]

@@ -9,23 +9,29 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pkgutil import iter_modules
+from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import BaseRoute
 
 import probe_agent
 from probe_agent.sql import QueryEngine, sample_host
 from probe_agent.target import ArchiveDirectory, TargetDirectory
 
 from . import api
+from .access import Access, OwnProcess, Role
 from .guard import Guard
 from .problem import handle_problems
 
 __all__ = ["create_app"]
 
 
-def create_app(directory: TargetDirectory | None = None, *, archive: str | None = None) -> FastAPI:
+def create_app(
+    directory: TargetDirectory | None = None, *, archive: str | None = None, access: Access | None = None
+) -> FastAPI:
     """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
-    of this host."""
+    of this host. Without `access` everybody is let in who can call it: that is for an app in the caller's own process.
+    """
     if archive is not None:
         directory = ArchiveDirectory(archive)
     engine = QueryEngine()
@@ -42,15 +48,34 @@ def create_app(directory: TargetDirectory | None = None, *, archive: str | None 
         description=(
             "Answers about the training processes of one host. `rank` or `pid` picks one of them; neither is needed"
             " where there is one. Every error has the shape"
-            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`.'
+            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`. Over TCP a token is wanted in the header'
+            " `Authorization: Bearer TOKEN`; one for reading only opens the endpoints whose `x-role` is `read`."
         ),
         lifespan=lifespan,
     )
     app.state.directory = directory or TargetDirectory()
     app.state.engine = engine
     handle_problems(app)
+    roles: list[tuple[BaseRoute, Role]] = []
     for module in sorted(info.name for info in iter_modules(api.__path__, api.__name__ + ".")):
-        # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
-        app.router.routes.extend(import_module(module).router.routes)
-    app.add_middleware(Guard)
+        endpoint = import_module(module)
+        role: Role = getattr(endpoint, "ROLE", "control")
+        for route in endpoint.router.routes:
+            route.openapi_extra = {"x-role": role, "security": [{"token": []}]}
+            roles.append((route, role))
+    # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
+    app.router.routes.extend(route for route, _ in roles)
+    _describe_token(app)
+    app.add_middleware(Guard, access=access or OwnProcess(), roles=roles)
     return app
+
+
+def _describe_token(app: FastAPI) -> None:
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        description = describe()
+        description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        return description
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -5,6 +5,7 @@ The CLI reads answers into the same classes with `decode`. Importing this costs 
 """
 
 from .clean import Cleaned, CleanRequest, Removed
+from .clock import HostClock
 from .decoding import decode
 from .evaluation import (
     CompletionRequest,
@@ -41,6 +42,7 @@ __all__ = [
     "Frame",
     "Health",
     "HoldRequest",
+    "HostClock",
     "Peer",
     "PeerList",
     "Problem",

@@ -6,7 +6,7 @@ Runs in the CLI. httpx is imported by whoever opens a client (connect.py), so he
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, TypeVar
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from probe_agent import errors
 from probe_agent.errors import NoAnswer, ProbeError
 from probe_agent.wire import decode
-from probe_cli.endpoint import Endpoint, TcpServer, UnixServer
+from probe_cli.endpoint import Endpoint, TcpServer, TlsServer, UnixServer
 
 if TYPE_CHECKING:
     import httpx
@@ -50,10 +50,28 @@ class Client:
                 if line.strip():
                     yield self._read(kind, line)
 
-    async def data(self, path: str, body: DataclassInstance, accept: str = "*/*") -> tuple[bytes, list[str]]:
-        """What `path` answers to `body`, as bytes (an Arrow stream, a picture), and its notes."""
+    async def data(
+        self,
+        path: str,
+        body: DataclassInstance,
+        accept: str = "*/*",
+        received: Callable[[int], None] = lambda num_bytes: None,
+    ) -> tuple[bytes, list[str]]:
+        """What `path` answers to `body`, as bytes (an Arrow stream, a picture), and its notes. `received` is told how
+        many bytes have come as they come; what it raises ends the transfer."""
         async with self._answer("POST", path, body=body, accept=accept) as response:
-            return await response.aread(), json.loads(response.headers.get("X-Probe-Notes", "[]"))
+            chunks = []
+            async for chunk in response.aiter_bytes():
+                received(len(chunk))
+                chunks.append(chunk)
+            notes = response.headers.get("X-Probe-Notes", "[]")
+        try:
+            return b"".join(chunks), [str(note) for note in json.loads(notes)]
+        except (ValueError, TypeError) as failure:
+            raise NoAnswer(
+                f"{self.endpoint} answered with notes that are not ours ({failure})",
+                "is that the port of `probe serve`, and is its version ours?",
+            ) from failure
 
     def _read(self, kind: type[T], data: bytes | str) -> T:
         try:
@@ -98,6 +116,7 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
     import httpx
 
     server = "probe serve"
+    is_tls = isinstance(endpoint, TlsServer)
     if isinstance(endpoint, TcpServer):
         server = f"probe serve --listen {endpoint.authority}"
     elif isinstance(endpoint, UnixServer):
@@ -107,6 +126,8 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
         return NoAnswer(
             f"{endpoint} did not accept a connection in time", "is the address right, and is no firewall between?"
         )
+    if hint := _tls_hint(seen):
+        return NoAnswer(f"{endpoint} and we do not trust each other: {seen}", hint)
     if isinstance(failure, httpx.ConnectError):
         if "refused" in seen or "All connection attempts failed" in seen:
             return NoAnswer(
@@ -120,9 +141,19 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
     if isinstance(failure, httpx.RemoteProtocolError):
         return NoAnswer(
             f"{endpoint} broke off its answer, or is no host server of ours: {seen}",
-            "is that the port of `probe serve`?",
+            "is that the port of `probe serve`, and does it want "
+            + ("a certificate of ours? name its file in PROBE_CLIENT_CERT" if is_tls else "TLS? then say https://"),
         )
     return NoAnswer(f"{endpoint} did not answer: {seen}", "try again, or look at the host server's own output")
+
+
+def _tls_hint(seen: str) -> str:
+    """What to try when TLS could not be agreed on; empty when it is not about that."""
+    if "CERTIFICATE_VERIFY_FAILED" in seen:
+        return "name the file with the certificate that signed the server's in PROBE_CA; HOST must be a name in it"
+    if "CERTIFICATE_REQUIRED" in seen or "alert" in seen:
+        return "does it want a certificate of ours? name its file in PROBE_CLIENT_CERT, its key's in PROBE_CLIENT_KEY"
+    return "does the server speak TLS? if not, leave https:// out" if "SSL" in seen else ""
 
 
 def _error_in(data: bytes, status: int, endpoint: Endpoint) -> ProbeError:

@@ -14,15 +14,18 @@ from contextlib import asynccontextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from probe_cli.endpoint import Archive, Endpoint, TcpServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, TcpServer, TlsServer, UnixServer
 
+from .certificates import verifying
 from .client import Client
 
 if TYPE_CHECKING:
     import httpx
     from fastapi import FastAPI
 
-__all__ = ["host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
+    from probe_agent.tokens import Tokens
+
+__all__ = ["host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
 CONNECT_S = 5.0
 
@@ -53,8 +56,11 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
 
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
-    # Only plain HTTP is spoken: without verify=False httpx would load the system's certificates, 20 ms.
-    if isinstance(endpoint, TcpServer):
+    auth: httpx.Auth | None = None
+    # Without verify=False httpx would load the system's certificates also for plain HTTP, 20 ms.
+    if isinstance(endpoint, TlsServer):
+        base, transport = f"https://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=verifying())
+    elif isinstance(endpoint, TcpServer):
         base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False)
     elif isinstance(endpoint, UnixServer):
         transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path)
@@ -68,9 +74,17 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         from .inprocess import InProcessTransport
 
         transport = InProcessTransport(local_app())
+    if isinstance(endpoint, TcpServer):
+        from .token_auth import TokenAuth
+
+        auth = TokenAuth(endpoint)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     return httpx.AsyncClient(
-        base_url=base, transport=transport, trust_env=False, timeout=httpx.Timeout(None, connect=CONNECT_S)
+        base_url=base,
+        auth=auth,
+        transport=transport,
+        trust_env=False,
+        timeout=httpx.Timeout(None, connect=CONNECT_S),
     )
 
 
@@ -85,9 +99,17 @@ def listens(path: str) -> bool:
         return True
 
 
-def num_living() -> int:
+def num_living(app: FastAPI) -> int:
     """How many targets of this host live now."""
-    return sum(target.is_alive for target in local_app().state.directory.targets())
+    return sum(target.is_alive for target in app.state.directory.targets())
+
+
+def host_app(tokens: Tokens | None) -> FastAPI:
+    """The web app over the targets of this host for others to ask: over TCP with one of `tokens`, if there are any."""
+    _spare_threads()
+    from probe_agent.web import Access, create_app
+
+    return create_app(access=Access(tokens))
 
 
 @cache
@@ -102,8 +124,12 @@ def archive_app(folder: str) -> FastAPI:
 
 
 def _create_app(archive: str | None) -> FastAPI:
-    # NumPy's linear algebra, which nobody here uses, would start its threads while it loads: 25 ms.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _spare_threads()
     from probe_agent.web import create_app
 
     return create_app(archive=archive)
+
+
+def _spare_threads() -> None:
+    """NumPy's linear algebra, which nobody here uses, would start its threads while it loads: 25 ms."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

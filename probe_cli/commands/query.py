@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from probe_cli.options import format_option, text_from, timeout_option
+from probe_cli.options import across_options, format_option, text_from, timeout_option
 from probe_cli.render.formats import BINARY_FORMATS
 from probe_cli.session import Session
 
@@ -34,6 +34,7 @@ __all__ = ["command"]
     metavar="MB",
     help="How much memory the query may use.",
 )
+@across_options
 @click.pass_obj
 def command(
     session: Session,
@@ -44,19 +45,23 @@ def command(
     max_rows: int,
     timeout_s: float,
     memory_mb: int,
+    host_timeout_s: float,
+    max_transfer_mib: float,
 ) -> int:
     """Ask one read-only SQL statement (DuckDB's dialect).
 
     Times are in seconds, memory in MiB, timestamps in UTC. Without SQL it is read from stdin.
+
+    Several endpoints answer as one database that holds all their rows; the columns host, pid and rank tell these apart.
+    Each host computes what it can, so that little travels: EXPLAIN before the statement shows what each is asked. With
+    --format json the answer is then an object: rows, columns, notes, and who answered and who did not.
     """
     import sys
 
     from probe_agent.wire import QueryRequest
-    from probe_cli.answering import ask_arrow, ask_rows
+    from probe_cli.answering import Across, ask
 
     if format_ in BINARY_FORMATS and output is None and sys.stdout.isatty():
         raise click.UsageError(f"{format_} is not for a terminal: pipe it, or name a file with -o FILE")
     request = QueryRequest(text_from(sql, path, "the SQL"), max_rows, timeout_s, memory_mb)
-    if format_ in BINARY_FORMATS:
-        return ask_arrow(session, request, format_, output)
-    return ask_rows(session, request, format_, output)
+    return ask(session, request, Across(host_timeout_s, max_transfer_mib), format_, output)

@@ -8,7 +8,7 @@ __all__ = ["command"]
 
 
 @click.command("serve", short_help="Run the host server, for all targets of this host.")
-@click.option("--listen", metavar="HOST:PORT", help="Also listen on TCP; loopback addresses only.")
+@click.option("--listen", metavar="HOST:PORT", help="Also listen on TCP, with a token.")
 @click.option("--unix", "path", metavar="PATH", help="The unix socket to listen on instead of the usual one.")
 @click.option(
     "--linger",
@@ -17,12 +17,40 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="End when this host has had no living target for so long; as PROBE_LISTEN starts it.",
 )
-def command(listen: str | None, path: str | None, linger_s: float | None) -> int:
+@click.option(
+    "--insecure",
+    is_flag=True,
+    envvar="PROBE_INSECURE",
+    help="Ask for no token: every user of this host can then run code in your targets. Loopback addresses only.",
+)
+@click.option("--tls-cert", envvar="PROBE_TLS_CERT", metavar="FILE", help="TLS on TCP, with this certificate (PEM).")
+@click.option("--tls-key", envvar="PROBE_TLS_KEY", metavar="FILE", help="Its key, if that is in another file.")
+@click.option(
+    "--tls-client-ca",
+    envvar="PROBE_TLS_CLIENT_CA",
+    metavar="FILE",
+    help="Only clients whose certificate this one has signed; they need a token as well.",
+)
+def command(
+    listen: str | None,
+    path: str | None,
+    linger_s: float | None,
+    insecure: bool,
+    tls_cert: str | None,
+    tls_key: str | None,
+    tls_client_ca: str | None,
+) -> int:
     """Serve every target of this host until SIGINT or SIGTERM.
 
-    Its unix socket is for this user alone, and `probe PID …` finds it by itself. TCP has no authentication yet, so
-    only loopback is accepted: whoever can log in to this host can then ask and run code in your targets.
+    Its unix socket is for this user alone (and root), and `probe PID …` finds it by itself. Over TCP a token is asked
+    for: the first start makes one for everything in ~/.config/probe/token, and one for reading only in token.read
+    beside it. `probe` finds them by itself; PROBE_TOKEN_FILE names another file, PROBE_TOKEN is the token itself.
+
+    With --tls-cert the endpoint is https://HOST:PORT. Clients check the certificate by the system's, or by PROBE_CA.
     """
     from probe_cli.serving import serve
 
-    return serve(listen, path, linger_s)
+    if tls_cert is None and (tls_key or tls_client_ca):
+        raise click.UsageError("a key or a CA for TLS is of no use without a certificate: --tls-cert FILE")
+    tls = (tls_cert, tls_key, tls_client_ca) if tls_cert else None
+    return serve(listen, path, linger_s, insecure=insecure, tls=tls)

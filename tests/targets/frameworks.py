@@ -1,6 +1,6 @@
 """Trains in the ways of several frameworks: each first alone, then again under the recorder, from the same seed.
 
-    frameworks.py FOLDER transformers | accelerate | lightning | compiled | distributed
+    frameworks.py FOLDER transformers | generating | accelerate | lightning | compiled | distributed
 
 `distributed` is one rank of a torchrun. Writes `done-RANK.json`: for each training when it ran under the recorder, its
 number of optimizer steps, its losses, what Dynamo did, and a digest of the weights, alone and under the recorder.
@@ -27,10 +27,12 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from probe_agent.recorder import boot
+from probe_agent.recorder.hooks import inference
 from probe_agent.recorder.ring import folder as folders
 
 FOLDER = Path(sys.argv[1])
 STEPS = 8
+inference.QUIET_NS = 100_000_000
 SIZE = 16
 
 
@@ -84,11 +86,10 @@ def plain(
     call: Callable[..., torch.Tensor] | None = None,
     step: Callable[[], object] | None = None,
     pause: float = 0.0,
-    num_steps: int = STEPS,
 ) -> None:
     """The loop that everybody writes."""
     for number, (inputs, targets) in enumerate(batches()):
-        if number == num_steps:
+        if number == STEPS:
             break
         optimizer.zero_grad()
         loss = nn.functional.mse_loss((call or net)(inputs), targets)
@@ -133,6 +134,22 @@ def transformers(told: Training) -> None:
     trainer.train()
     told.num_steps = trainer.state.global_step
     told.weights = net.state_dict()
+
+
+def generating(told: Training) -> None:
+    """No training at all: a token a step."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    net = LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=64, **sizes)).eval()
+    # Long enough that it is found out; alone, once.
+    until = time.monotonic() + 20 * inference.QUIET_NS * 1e-9 * bool(list(FOLDER.glob("*/*")))
+    while True:
+        tokens = net.generate(torch.ones(1, 4, dtype=torch.long), max_new_tokens=STEPS * 2, do_sample=False)
+        told.num_steps = STEPS * 2
+        if time.monotonic() > until:
+            break
+    told.weights = {"tokens": tokens}
 
 
 # Accelerate
@@ -199,9 +216,7 @@ def lightning(told: Training) -> None:
 def compiled_model(told: Training) -> None:
     net = model(CompilableBlock)
     call = torch.compile(net, backend="aot_eager", fullgraph=True)
-    # An odd number, so that the next training begins in a step that is not sampled: Dynamo's reset forgets whom to tell
-    # of compilations, and we look again when a sampled step begins.
-    plain(told, net, torch.optim.AdamW(net.parameters()), call, pause=0.003, num_steps=STEPS + 1)
+    plain(told, net, torch.optim.AdamW(net.parameters()), call, pause=0.003)
 
 
 def compiled_blocks(told: Training) -> None:
@@ -255,6 +270,7 @@ def fsdp2(told: Training) -> None:
 
 KINDS: dict[str, tuple[Callable[[Training], None], ...]] = {
     "transformers": (transformers,),
+    "generating": (generating,),
     "accelerate": (accelerate,),
     "lightning": (lightning,),
     "compiled": (compiled_model, compiled_blocks, compiled_step),

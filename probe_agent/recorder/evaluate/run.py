@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
+from .. import own_threads
 from ..main_thread import repair_threading
 from . import show
 from .capture import Capture, Sink
@@ -111,6 +112,8 @@ class Evaluation:
 
     def _clean_up(self) -> None:
         repair_threading()
+        if not self._at_step:
+            own_threads.forget_stand_in()  # now, not when the thread ends: that may be after the answer
         lookup = self.namespace.scope.lookup
         if lookup is not None:
             self._note_shadowed(lookup)

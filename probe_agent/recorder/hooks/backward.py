@@ -53,7 +53,7 @@ class Source(BaseSource):
         step, device = self.recorder.step, self.recorder.device
 
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if device.is_compiling():
+            if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
                 return original(*args, **kwargs)
             if step.thread != get_ident():
                 if step.thread is None:

@@ -1,7 +1,8 @@
 """How long each step waited for its next batch, and how large that was: `data_wait`, `batch_size` of `python.steps`.
 
 Runs on the training thread: two clock reads a batch. `__next__` is looked up on the class, so iterators that
-exist already are seen too.
+exist already are seen too. The newest of them is noted by a weak reference, for `torch.dataloaders`: the loader of
+`for batch in DataLoader(…)` has no name, and is gone when its loop begins.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from _thread import get_ident
 from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any
+from weakref import ref
 
 from ..source import Source as BaseSource
 
@@ -25,7 +27,7 @@ class Source(BaseSource):
     def start(self) -> None:
         self._owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
         self._original = original = self._owner.__next__
-        step, tensor, fail = self.recorder.step, sys.modules["torch"].Tensor, self.recorder.fail
+        recorder, step, tensor = self.recorder, self.recorder.step, sys.modules["torch"].Tensor
 
         @functools.wraps(original)
         def timed_next(iterator: Any) -> Any:
@@ -33,6 +35,8 @@ class Source(BaseSource):
             batch = None
             try:
                 batch = original(iterator)
+                if recorder.batches() is not iterator:
+                    recorder.batches = ref(iterator)
                 return batch
             finally:
                 if step.thread == get_ident():
@@ -40,7 +44,7 @@ class Source(BaseSource):
                     try:
                         step.batch_size += _size(batch, tensor)
                     except Exception as error:  # a batch is the job's own, and so is what it does when it is looked at
-                        if fail(self.name, error):
+                        if recorder.fail(self.name, error):
                             raise
 
         self._ours = timed_next

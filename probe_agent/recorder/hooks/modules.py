@@ -73,6 +73,8 @@ class Source(BaseSource):
         #: The thread whose modules are recorded now; None between sampled steps.
         self._thread: int | None = None
         self._outermost: Any = None
+        #: How many calls of the outermost module, which calls itself, are inside its first one.
+        self._num_inside = 0
         self._allocated = NULL_FLOAT
         self._read_at = 0
         self._aside = Aside(self._remove, self._come_back)
@@ -93,7 +95,7 @@ class Source(BaseSource):
                 calls.remove(ours)
         self._aside.forget()
         self._remove()
-        self._windows.device_times(give_up=True)
+        self._windows.give_up()
 
     # Between two steps, on the training thread.
 
@@ -119,6 +121,7 @@ class Source(BaseSource):
         try:
             if self._thread is not None:
                 self._thread = self._outermost = None
+                self._num_inside = 0
                 self._windows.end()
                 for handle in self._leaf_handles:
                     handle.remove()
@@ -142,7 +145,7 @@ class Source(BaseSource):
         before, after = self._hooks()
         self._handles = [
             modules.register_module_forward_pre_hook(before),
-            modules.register_module_forward_hook(after),
+            modules.register_module_forward_hook(after, always_call=True),  # also where the forward raises
         ]
 
     def _come_back(self) -> None:
@@ -172,10 +175,14 @@ class Source(BaseSource):
         is_tracing = sys.modules["torch"]._C._is_tracing
 
         def before(module: Any, args: object) -> None:
-            if self._thread != get_ident() or is_compiling() or is_tracing():
+            if is_compiling() or self._thread != get_ident() or is_tracing():
                 return
-            if self._outermost is None and not step.in_backward:
-                self._outermost = module
+            outermost = self._outermost
+            if outermost is None:
+                if not step.in_backward:
+                    self._outermost = module
+            elif outermost is module:
+                self._num_inside += 1
             try:
                 note((module, perf_counter_ns(), mark_of() if has_gpu else None))
             except Exception as error:
@@ -183,19 +190,22 @@ class Source(BaseSource):
                     raise
 
         def after(module: Any, args: tuple[Any, ...], output: Any) -> None:
-            if self._thread != get_ident() or is_compiling() or is_tracing():
+            if is_compiling() or self._thread != get_ident() or is_tracing():
                 return
             now = perf_counter_ns()
             try:
                 mark = mark_of() if has_gpu else None
                 out = output if output.__class__ is tensor else self._first_tensor(output)
                 backward = None
-                if self._outermost is module:
+                if self._outermost is module and not self._num_inside:
                     self._outermost = None
                     self._read_at = 0
                     backward = self._watch_backward(out, ())
-                elif step.deep:
-                    backward = self._watch_backward(out, args)
+                else:
+                    if self._outermost is module:
+                        self._num_inside -= 1
+                    if step.deep:
+                        backward = self._watch_backward(out, args)
                 if has_gpu or now - self._read_at > RSS_VALID_NS:
                     self._allocated = self._device.allocated()
                     self._read_at = now

@@ -1,9 +1,10 @@
 """What the job records itself: `probe_agent.record("episodes", reward=1.5)` fills the table `job.episodes`, and
 `probe_agent.step()` ends a step.
 
-Runs on whatever thread of the job calls: a lock, a look at each value and a list append, about 2 µs a row. The job's
-`probe_agent` and this recorder may be different copies of our code, so they meet in one attribute of `sys`, which is
-there as long as somebody records. Whatever is wrong with a call becomes a row of `probe.errors`.
+Runs on whatever thread of the job calls: a lock, a look at each value and a list append, 1.7 µs for a row of one column
+and 0.13 µs for each further one (benchmarks.hooks). The job's `probe_agent` and this recorder may be different copies
+of our code, so they meet in one attribute of `sys`, which is there as long as somebody records. Whatever is wrong with
+a call becomes a row of `probe.errors`.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ def _kind(column: str, value: object) -> str:
 
 def _shown(value: object) -> str:
     """A value in a message: nothing of the job's own code runs for it."""
-    return repr(value)[:60] if value is None or isinstance(value, (bool, int, float, str)) else type(value).__name__
+    kind = type(value)
+    return repr(value)[:60] if value is None or kind in (bool, int, float, str) else kind.__name__
 
 
 class Source(BaseSource):

@@ -13,6 +13,7 @@ from ..source import Recorder
 
 __all__ = ["answer"]
 
+READS = True
 COLUMNS = (
     "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
     "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",
@@ -23,13 +24,35 @@ COLUMNS = (
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """One row a loader."""
     found = inventory.find(inventory.LOADER, recorder)
-    rows = [[type(loader).__qualname__, place, *_row(loader)] for loader, place in found]
+    rows = [[type(loader).__qualname__, place, *_row(vars(loader))] for loader, place in found]
+    iterator = recorder.batches()
+    if iterator is not None and not any(_is_of(iterator, loader) for loader, _ in found):
+        rows.append(["DataLoader", "without a name: of the newest batch", *_row(_loader_of(iterator))])
     notes = [] if rows else [inventory.unseen("DataLoader")]
     return {"columns": COLUMNS, "rows": rows, "notes": notes}
 
 
-def _row(loader: Any) -> list[object]:
-    held = vars(loader)
+def _is_of(iterator: object, loader: object) -> bool:
+    """Whether the loader has made the iterator: they draw from one sampler, the very same object."""
+    samplers = [vars(loader).get(name) for name in ("batch_sampler", "sampler")]
+    drawn = vars(iterator).get("_index_sampler")
+    return drawn is not None and any(sampler is drawn for sampler in samplers)
+
+
+def _loader_of(iterator: object) -> dict[str, Any]:
+    """What an iterator has of the loader that made it, by the loader's names; which is not all."""
+    held = vars(iterator)
+    drawn = held.get("_index_sampler")
+    is_batched = bool(held.get("_auto_collation"))
+    return {
+        **{name[1:]: value for name, value in held.items()},
+        "batch_sampler": drawn if is_batched else None,
+        "sampler": getattr(drawn, "__dict__", {}).get("sampler") if is_batched else drawn,
+        "_iterator": iterator,
+    }
+
+
+def _row(held: Mapping[str, Any]) -> list[object]:
     context = held.get("_DataLoader__multiprocessing_context")
     sampler = held.get("sampler")
     batch_size = held.get("batch_size")

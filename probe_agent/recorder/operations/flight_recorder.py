@@ -14,6 +14,7 @@ from ..source import Recorder
 
 __all__ = ["answer"]
 
+READS = True
 COLUMNS = (
     "ts", "group", "group_desc", "seq", "op", "state", "age", "duration", "bytes", "dtype", "shape", "is_p2p",
     "backend", "started", "completed", "timeout", "thread",

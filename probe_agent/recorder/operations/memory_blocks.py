@@ -14,6 +14,7 @@ from ..source import Recorder, loaded
 
 __all__ = ["answer", "by_line"]
 
+READS = True
 COLUMNS = ("device", "func", "file", "lineno", "num_blocks", "size", "requested", "largest")
 _NOT_USED = {
     "message": "this target uses no CUDA device through torch, so its allocator has no blocks",

@@ -15,6 +15,7 @@ from ..source import Recorder
 
 __all__ = ["answer"]
 
+READS = True
 MAX_MODULES = 20_000
 COLUMNS = (
     "module", "class", "depth", "place", "parameters", "own_parameters", "trainable", "buffers", "dtype", "device",

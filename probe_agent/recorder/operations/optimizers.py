@@ -15,6 +15,7 @@ from ..source import Recorder, loaded
 
 __all__ = ["answer"]
 
+READS = True
 COLUMNS = (
     "optimizer", "place", "param_group", "name", "lr", "weight_decay", "options", "num_tensors", "parameters", "dtype",
     "device", "state_memory", "updates",

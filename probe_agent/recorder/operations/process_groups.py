@@ -10,6 +10,7 @@ from ..source import Recorder
 
 __all__ = ["answer"]
 
+READS = True
 COLUMNS = (
     "group", "group_desc", "backend", "group_rank", "size", "ranks", "last_enqueued", "last_started",
     "last_completed", "last_op", "last_state", "last_ts",

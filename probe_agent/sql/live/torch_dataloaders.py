@@ -15,7 +15,7 @@ class DataLoaders(AskedTable):
     columns = (
         STEP,
         Column("loader", "text", "", "its class"),
-        Column("place", "text", "", "where it was found; one without a name (for x in DataLoader(…)) is not found"),
+        Column("place", "text", "", "where it was found; without a name (for x in DataLoader(…)) by its newest batch"),
         Column("dataset", "text", "", "class of the dataset"),
         Column("batch_size", "int", "", "samples a batch; NULL where the sampler decides"),
         Column("num_workers", "int", "", "worker processes it starts; 0: batches are made on the training thread"),

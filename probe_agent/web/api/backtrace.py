@@ -8,12 +8,14 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from probe_agent.target import take_stacks, with_source
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import AnyTarget
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Backtrace
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 

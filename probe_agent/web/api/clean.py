@@ -5,23 +5,27 @@ from __future__ import annotations
 import os
 from time import time
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from probe_agent.errors import BadRequest
+from probe_agent.recorder.redaction import redacted_command
 from probe_agent.recorder.ring.folder import is_held, remove
 from probe_agent.sql import newest_step
 from probe_agent.target import Target
+from probe_agent.web.access import Role
+from probe_agent.web.audited import audited
 from probe_agent.web.chosen import Directory, Engine, Pid
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Cleaned, CleanRequest, Removed
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 
 @router.post("/v1/clean")
-def clean(request: CleanRequest, directory: Directory, engine: Engine, pid: Pid = None) -> Cleaned:
+def clean(request: Request, wanted: CleanRequest, directory: Directory, engine: Engine, pid: Pid = None) -> Cleaned:
     """Remove the rings of targets that have ended: all of them, or those of `pid`. A living target is refused."""
     targets = directory.targets() if pid is None else directory.choose(pid)
     if pid is not None and any(target.is_alive for target in targets):
@@ -29,7 +33,7 @@ def clean(request: CleanRequest, directory: Directory, engine: Engine, pid: Pid 
     dead = [target for target in targets if not target.is_alive]
     removed = []
     for target in dead:
-        if time() - _newest(target) < request.older_than_s:
+        if time() - _newest(target) < wanted.older_than_s:
             continue
         try:
             if is_held(target.folder):
@@ -37,8 +41,10 @@ def clean(request: CleanRequest, directory: Directory, engine: Engine, pid: Pid 
             mib = sum(entry.stat().st_blocks for entry in os.scandir(target.folder)) * 512 / 2**20
         except FileNotFoundError:
             continue  # somebody else was quicker
-        remove(target.folder)
-        removed.append(Removed(target.pid, tuple(map(str, target.identity.get("command", ()))), mib))
+        with audited(request, target, "clean"):
+            remove(target.folder)
+        said = target.identity.get("command", ())
+        removed.append(Removed(target.pid, tuple(redacted_command([str(word) for word in said])), mib))
     engine.rings.forget_removed()
     return Cleaned(tuple(removed), len(dead) - len(removed))
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from probe_agent.target import ask
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTarget
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import CompletionRequest, Completions
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 

@@ -7,12 +7,14 @@ import socket
 from fastapi import APIRouter
 
 import probe_agent
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import Directory
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Health
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 

@@ -6,14 +6,18 @@ import json
 
 from fastapi import APIRouter, Request, Response
 
+from probe_agent.errors import Forbidden
 from probe_agent.target import CpuProfile
+from probe_agent.web.access import Role
+from probe_agent.web.audited import audited
 from probe_agent.web.chosen import AnyTarget
 from probe_agent.web.hangup import in_thread
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import CpuProfileRequest
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 MEDIA_TYPES = {
@@ -30,8 +34,11 @@ MEDIA_TYPES = {
 async def profile_cpu(request: Request, target: AnyTarget, wanted: CpuProfileRequest) -> Response:
     """Where the time goes, line by line, in the format that was asked for; remarks are a JSON list in the header
     `X-Probe-Notes`. Read from the target's memory: it is not stopped, and needs no recorder. Hanging up ends it."""
+    if target.identity.get("readonly"):  # its recorder is not asked, so it cannot refuse
+        raise Forbidden(f"{target} is only to be read (PROBE_READONLY): it is not profiled", "ask for its stacks")
     profile = CpuProfile(target, wanted)
-    found = await in_thread(request, profile.take, profile.cancel)
+    with audited(request, target, "profile", repr(wanted)):
+        found = await in_thread(request, profile.take, profile.cancel)
     return Response(
         found.data, media_type=MEDIA_TYPES[wanted.format], headers={"X-Probe-Notes": json.dumps(found.notes)}
     )

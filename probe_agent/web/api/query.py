@@ -7,13 +7,15 @@ import json
 from fastapi import APIRouter, Request, Response
 
 from probe_agent.sql import Deadline
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import AnyTargets, Engine, LeftOut
 from probe_agent.web.hangup import in_thread
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import QueryRequest, QueryResult
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 ARROW = "application/vnd.apache.arrow.stream"

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 
 from probe_agent.sql import list_tables
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTargets, Engine, LeftOut
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import TableList
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 
 @router.get("/v1/tables")
-def tables(engine: Engine, targets: ChosenTargets, left_out: LeftOut) -> TableList:
+def tables(
+    engine: Engine,
+    targets: ChosenTargets,
+    left_out: LeftOut,
+    names: Annotated[str, Query(description="only these, as in python.steps,python.stacks")] = "",
+) -> TableList:
     """Recorded and live tables, with their rows, the time these span, and each column's type, unit and meaning."""
-    return list_tables(engine.rings, targets, left_out)
+    return list_tables(engine.rings, targets, left_out, set(filter(None, names.split(","))))

@@ -7,14 +7,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from probe_agent.recorder.redaction import redacted_command
 from probe_agent.sql import newest_step
 from probe_agent.target import Process, Target
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import Directory
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import Candidate, TargetInfo, TargetList
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "read"
 router = APIRouter(responses=PROBLEMS)
 
 
@@ -45,7 +48,7 @@ def _info(target: Target) -> TargetInfo:
         step=newest[0] if newest else None,
         step_age_s=max(0.0, time() - newest[1]) if newest else None,
         age_s=process.age_s if process else None,
-        command=tuple(map(str, said.get("command", ()))),
+        command=tuple(redacted_command([str(word) for word in said.get("command", ())])),
         python=str(said.get("python", "")),
         torch=said.get("torch"),
         version=str(said.get("version", "")),
@@ -57,6 +60,7 @@ def _info(target: Target) -> TargetInfo:
 
 def _candidate(process: Process) -> Candidate | None:
     try:
-        return Candidate(process.pid, process.uid, process.state, process.age_s, process.command)
+        command = tuple(redacted_command(process.command))
+        return Candidate(process.pid, process.uid, process.state, process.age_s, command)
     except OSError:
         return None  # it has ended meanwhile

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from probe_agent.target import stream
+from probe_agent.web.access import Role
+from probe_agent.web.audited import audited_lines
 from probe_agent.web.chosen import ChosenTarget
 from probe_agent.web.ndjson import NdjsonResponse
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import WatchLine, WatchRequest
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 
 @router.post("/v1/watch", status_code=200, response_model=WatchLine, response_class=NdjsonResponse)
-async def watch(target: ChosenTarget, wanted: WatchRequest) -> Response:
+async def watch(request: Request, target: ChosenTarget, wanted: WatchRequest) -> Response:
     """One JSON object a line, as the steps end. What it sends is in `python.variables` too. Hanging up ends it in the
     target; an expression that has failed three times is taken off."""
-    return NdjsonResponse(
-        stream(target, "watch_var", expressions=list(wanted.expressions), every=wanted.every, count=wanted.count)
-    )
+    lines = stream(target, "watch_var", expressions=list(wanted.expressions), every=wanted.every, count=wanted.count)
+    return NdjsonResponse(audited_lines(request, target, "watch", "\n".join(wanted.expressions), lines))

@@ -47,9 +47,24 @@ def is_chosen(pid: int) -> bool:
 def wait_for_target(pid: int, timeout_s: float = 30.0) -> dict[str, object]:
     deadline = time.monotonic() + timeout_s
     while pid not in (known := targets()):
-        assert time.monotonic() < deadline, f"{pid} did not become a target"
+        assert time.monotonic() < deadline, f"{pid} did not become a target{_seen(pid)}"
         time.sleep(0.02)
     return known[pid]
+
+
+def _seen(pid: int) -> str:
+    """What there is to say of a process that should have become a target: its files, its stacks and its stderr."""
+    files = sorted(str(path) for path in FOLDER.glob(f"{pid}-*/*"))
+    dump = [str(Path(sys.executable).parent / "py-spy"), "dump", "--nonblocking", "--pid", str(pid)]
+    stacks = subprocess.run(dump, capture_output=True, text=True)
+    descriptor = os.open(f"/proc/{pid}/fd/2", os.O_RDONLY | os.O_NONBLOCK)  # a pipe of ours: what it says stays unread
+    try:
+        said = os.read(descriptor, 4096).decode()
+    except BlockingIOError:
+        said = "nothing"
+    finally:
+        os.close(descriptor)
+    return f"; files: {files}; it said: {said}\n{stacks.stdout}{stacks.stderr}"
 
 
 @contextmanager

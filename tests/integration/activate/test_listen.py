@@ -131,7 +131,7 @@ def test_what_a_server_lacks_becomes_one_row_of_errors(bare_python: Path, tmp_pa
     assert (out, err) == ("", "")
 
 
-@pytest.mark.parametrize("listen", ["0.0.0.0:8123", "[::]:8123", "192.0.2.1:8123", "8123"])
+@pytest.mark.parametrize("listen", ["192.0.2.1:8123", "no.such.host.invalid:8123", "8123"])
 def test_what_probe_serve_refuses_is_refused_in_the_same_words(listen: str, tmp_path: Path) -> None:
     with started(sys.executable, "-c", "print('trained')", PROBE_LISTEN=listen) as process:
         out, err = process.communicate(timeout=30)

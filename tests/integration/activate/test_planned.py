@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +67,24 @@ def test_the_targets_own_sitecustomize_still_runs(tmp_path):
     assert (out, err) == (f"42 {tmp_path / 'sitecustomize.py'}\n", "")
 
 
+@pytest.mark.situation("PROBE=1, sys.path is changed while Python starts", "a target; every import finds its module")
+def test_a_path_that_changes_meanwhile_is_no_obstacle(tmp_path):
+    # An import looks along sys.path entry by entry; what is taken out meanwhile makes it overlook the next one.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys, time\nend = time.monotonic() + 0.2\n"
+        "while time.monotonic() < end:\n"
+        "    entry = sys.path.pop(0)\n    sys.path.append(entry)\n    time.sleep(0.00001)\n"
+    )
+
+    for _ in range(3):
+        with started(sys.executable, "-c", WAITS, PYTHONPATH=f"{PATH_ENTRY}:{tmp_path}") as process:
+            process.stdout.readline()
+            wait_for_target(process.pid)
+            out, err = process.communicate("", timeout=30)
+
+        assert (out, err) == ("", "")
+
+
 @pytest.mark.torch
 @pytest.mark.situation("PROBE=1, a DataLoader with workers", "the workers are no targets")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
@@ -100,6 +120,8 @@ def test_the_ranks_of_torchrun_are_targets_and_torchrun_is_not(tmp_path):
         ranks = [int(process.stdout.readline()) for _ in range(2)]
         identities = [wait_for_target(pid) for pid in ranks]
         known = targets()
+        for pid in ranks:  # they would outlive torchrun, with its pipes in their hands
+            os.kill(pid, signal.SIGKILL)
 
     assert process.pid not in known
     assert sorted(identity["rank"] for identity in identities) == [0, 1]
@@ -213,7 +235,7 @@ def test_ranks_can_be_chosen(ranks, rank, is_meant):
         ({"PROBE_RANKS": "0;1"}, "PROBE_RANKS='0;1'"),
         ({"PROBE_RANKS": "rank:0"}, "PROBE_RANKS='rank:0'"),
         ({"PROBE_LISTEN": "8080"}, "cannot listen on 8080; it takes HOST:PORT"),
-        ({"PROBE_LISTEN": "0.0.0.0:8080"}, "0.0.0.0 is not loopback"),
+        ({"PROBE_LISTEN": "192.0.2.1:8080"}, "cannot listen on 192.0.2.1:8080: Cannot assign requested address"),
     ],
 )
 def test_a_bad_value_is_one_line_on_stderr_and_no_recorder(variables, says):

@@ -50,8 +50,8 @@ def test_run_of_a_missing_command_says_so(probe: Probe) -> None:
     assert "cannot start 'no-such-command'" in done.stderr
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "0.0.0.0:8123", "[::]:8123", "192.0.2.1:8123", "8123"])
-def test_serve_refuses_every_address_that_is_not_loopback(address: str, probe: Probe, tmp_path: Path) -> None:
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:8123", "no.such.host.invalid:8123", "8123"])
+def test_serve_refuses_addresses_that_are_none_of_this_host(address: str, probe: Probe, tmp_path: Path) -> None:
     done = probe("serve", "--listen", address, "--unix", f"{tmp_path}/host.sock")
 
     assert done.returncode == 2

@@ -63,8 +63,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., 
 
     def of(kind: str, name: str, rank: int = 0) -> Trained:
         if kind not in running:
-            if kind in ("transformers", "lightning", "accelerate") and find_spec(kind) is None:
-                pytest.skip(f"{kind} is not installed (extra `frameworks`)")
+            needs = {"generating": "transformers"}.get(kind, kind)
+            if needs in ("transformers", "lightning", "accelerate") and find_spec(needs) is None:
+                pytest.skip(f"{needs} is not installed (extra `frameworks`)")
             context = start(tmp_path_factory.mktemp(kind), kind)
             running[kind] = (context, context.__enter__())
         job = running[kind][1]

@@ -101,3 +101,20 @@ def test_the_training_is_the_same_bit_for_bit_and_compiles_the_same(
     assert training.told["counters"][0] == training.told["counters"][1]
     assert set(training.told["warnings"][1]) <= set(training.told["warnings"][0])
     assert training.errors() == []
+
+
+def test_a_job_that_only_generates_has_a_step_a_token(trained: Callable[..., Trained]) -> None:
+    generating = trained("generating", "generating")
+
+    steps = generating.rows("python.steps", "step, sampled, micro_batches, duration, forward")
+    modules = generating.rows("python.torch_trace", "DISTINCT module, ts", "stage = 'forward'")
+
+    assert len(steps) >= generating.num_steps
+    assert [row[0] for row in steps] == list(range(steps[0][0], steps[0][0] + len(steps)))
+    assert [row[1] for row in steps] == [row[0] % 2 == 0 for row in steps]
+    assert {row[2] for row in steps} == {0}
+    assert all(0 < row[4] <= row[3] for row in steps)
+    assert {"LlamaForCausalLM", "LlamaForCausalLM.model.layers.1.mlp.up_proj"} <= {row[0] for row in modules}
+    assert generating.told["digests"][0] == generating.told["digests"][1]
+    assert set(generating.told["warnings"][1]) <= set(generating.told["warnings"][0])
+    assert generating.errors() == []

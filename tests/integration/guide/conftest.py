@@ -61,6 +61,12 @@ def host_server(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
+def authorization() -> dict[str, str]:
+    """The header with the token that the host server has made."""
+    token = Path(os.environ["XDG_CONFIG_HOME"], "probe", "token").read_text().strip()
+    return {"Authorization": f"Bearer {token}"}
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -81,7 +87,7 @@ def endpoint(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
         command = ["probe", str(process.pid), "inject"]
         subprocess.run(command, env=environment(), check=True, capture_output=True)
         with host_server(folder) as address:
-            others = httpx.get(f"http://{address}/v1/health").json()["targets"] - 1
+            others = httpx.get(f"http://{address}/v1/health", headers=authorization()).json()["targets"] - 1
             if others:
                 pytest.skip(f"{others} other targets run on this host, so host:port alone means none of them")
             yield address

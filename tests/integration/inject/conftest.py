@@ -93,10 +93,11 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
 def ask(folder: Path, operation: str, pid: int | None = None) -> dict[str, Any]:
     """The last line of the recorder's answer; process `pid` is helped to the GIL if it is silent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(10)
+        connection.settimeout(30)
         connection.connect(str(folder / "control.sock"))
         connection.sendall(json.dumps({"op": operation}).encode() + b"\n")
-        if pid is not None and not select([connection], [], [], 0.1)[0]:
+        deadline = monotonic() + 30
+        while pid is not None and monotonic() < deadline and not select([connection], [], [], 0.1)[0]:
             inject.wake(pid)
         answer: dict[str, Any] = json.loads(connection.makefile("rb").read().splitlines()[-1])
         return answer

@@ -97,7 +97,8 @@ def test_a_forked_child_is_clean() -> None:
 @pytest.mark.situation("the target becomes another program by exec", "`probe list` does not call it a living target")
 def test_an_exec_ends_the_target(probe: Any) -> None:
     with forking() as process:
-        inject.attach(process.pid)
+        attached = inject.attach(process.pid)
+        by_folder = states(probe, process.pid, str(attached.folder))
         assert say(process, "exec") == "another\n"
         seen = states(probe, process.pid)
         process.kill()
@@ -105,6 +106,7 @@ def test_an_exec_ends_the_target(probe: Any) -> None:
         after = states(probe, process.pid)
         code, _, said = probe(process.pid, "clean")
 
+    assert by_folder == ["sleeping"]
     assert seen == ["gone", "no agent"]
     assert after == ["gone"]
     assert code == 0, said

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from probe_agent.errors import BadRequest
-from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer, parse_endpoint
+from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, TlsServer, UnixServer, parse_endpoint
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer, pa
         ("node-17.cluster:8080/62", TcpServer("node-17.cluster", 8080, 62)),
         ("http://localhost:8080/", TcpServer("localhost", 8080)),
         ("[::1]:8080", TcpServer("::1", 8080)),
+        ("https://node-17:8080/3", TlsServer("node-17", 8080, 3)),
         ("[2001:db8::7]:8080/3", TcpServer("2001:db8::7", 8080, 3)),
         ("unix:/run/probe/host.sock", UnixServer("/run/probe/host.sock")),
         ("unix:/run/probe/host.sock//5", UnixServer("/run/probe/host.sock", 5)),
@@ -44,7 +45,8 @@ def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
         ("::1:8080", r"\[::1\]:8080"),
         ("127.0.0.1:0", "no TCP port"),
         ("127.0.0.1:70000", "no TCP port"),
-        ("https://host:1", "https"),
+        ("https://host", "'host' is not an endpoint"),
+        ("https://4121", "endpoint"),
         ("unix:host.sock", "absolute"),
         ("unix:/a//b", "not a rank"),
         ("unix:/a//pid=b", "not a rank"),

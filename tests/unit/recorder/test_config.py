@@ -50,3 +50,12 @@ def test_what_only_counts_at_the_start_says_so():
         Settings({}).change({"trace.rows": "5000"})
 
     assert "PROBE_TRACE_ROWS=5000" in caught.value.hint
+
+
+def test_a_target_that_was_to_be_read_only_is_so_however_that_was_spelt() -> None:
+    assert not Settings({})["readonly"]
+    assert not Settings({"PROBE_READONLY": "0"})["readonly"]
+    assert Settings({"PROBE_READONLY": "1"})["readonly"]
+    assert Settings({"PROBE_READONLY": "sure"})["readonly"]
+    with pytest.raises(SettingError, match="cannot change while"):
+        Settings({"PROBE_READONLY": "1"}).change({"readonly": "off"})

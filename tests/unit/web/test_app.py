@@ -17,6 +17,11 @@ def test_every_endpoint_file_is_part_of_the_app() -> None:
         assert set(routes) <= set(described)
 
 
+def test_every_endpoint_file_says_which_role_it_wants() -> None:
+    for info in iter_modules(api.__path__, api.__name__ + "."):
+        assert getattr(import_module(info.name), "ROLE", None) in ("read", "control"), info.name
+
+
 def test_every_endpoint_and_every_field_has_a_meaning() -> None:
     described = create_app().openapi()
 

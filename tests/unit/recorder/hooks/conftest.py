@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from probe_agent.recorder.config import Settings  # noqa: E402
+from probe_agent.recorder.device import Device  # noqa: E402
 from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
-from probe_agent.recorder.hooks import backward, data, modules, optimizer, our_frames  # noqa: E402
+from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, our_frames  # noqa: E402
 from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
 from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
 from probe_agent.recorder.samplers import memory  # noqa: E402
@@ -22,12 +24,14 @@ from probe_agent.recorder.source import Recorder  # noqa: E402
 class Recording:
     """Rows of a recorder whose rings were never made: they wait in their buffers."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, like: Any = torch, **settings: int) -> None:
         self.failures = Failures(RowBuffer(Errors))
         values = Settings({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
         self.recorder = Recorder(values, self.failures.record)
+        self.recorder._device = Device(like)
         kinds = (our_frames.Source, optimizer.Source, modules.Source, backward.Source, data.Source, memory.Source)
-        self.sources = [kind(self.recorder) for kind in kinds]
+        self.inference = inference.Source(self.recorder)
+        self.sources = [*(kind(self.recorder) for kind in kinds), self.inference]
 
     def start(self) -> None:
         for source in self.sources:
@@ -61,15 +65,15 @@ class Recording:
 
 @pytest.fixture
 def recording() -> Iterator[object]:
-    """`with recording(trace_every=1) as it:` records; failures of ours fail the test."""
+    """`with recording(trace_every=1) as it:` records, on a torch `like` this one; failures of ours fail the test."""
 
     @contextmanager
-    def record(*, keep_dynamo: bool = False, **settings: int) -> Iterator[Recording]:
+    def record(*, keep_dynamo: bool = False, like: Any = torch, **settings: int) -> Iterator[Recording]:
         dynamo = sys.modules.get("torch._dynamo")
         if dynamo is not None and not keep_dynamo:  # what an earlier test compiled is none of this one's business
             dynamo.reset()
             dynamo.utils.counters.clear()
-        it = Recording(**settings)
+        it = Recording(like, **settings)
         it.start()
         try:
             yield it

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from probe_agent.recorder import collective_rows
 from probe_agent.recorder.hooks import collectives
 
 
@@ -107,7 +108,7 @@ def test_a_call_that_nobody_waited_for_says_so_and_keeps_nothing_alive(group, so
     (row,) = source.rows()
     assert (row["state"], row["duration"], row["wait"]) == ("launched", None, None)
     assert not source._open
-    assert not source._unfinished
+    assert not source._rows._unfinished
 
 
 def test_a_call_that_fails_is_a_row_and_fails_as_before(group, source):
@@ -120,7 +121,7 @@ def test_a_call_that_fails_is_a_row_and_fails_as_before(group, source):
 
 
 def test_a_call_that_takes_long_has_a_row_before_it_is_over(group, source, monkeypatch):
-    monkeypatch.setattr(collectives, "LONG_NS", 0)
+    monkeypatch.setattr(collective_rows, "LONG_NS", 0)
     work = dist.all_reduce(torch.ones(2), async_op=True)
 
     source.tick()
@@ -133,7 +134,7 @@ def test_a_call_that_takes_long_has_a_row_before_it_is_over(group, source, monke
 
 
 def test_shapes_that_differ_all_the_time_do_not_fill_the_ring_with_texts(group, source, monkeypatch):
-    monkeypatch.setattr(collectives, "MAX_SHAPES", 3)
+    monkeypatch.setattr(collective_rows, "MAX_SHAPES", 3)
 
     for length in range(1, 7):
         dist.all_reduce(torch.ones(length))

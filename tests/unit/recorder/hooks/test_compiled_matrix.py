@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 
 import pytest
 
@@ -165,3 +166,30 @@ def test_nothing_changes(recording, alone, how, when):
     assert seen[3] <= warned
     num_steps = when.get("detach", 3 * STEPS) - when["attach"]
     assert num_steps - 2 <= len(seen[4].steps) < num_steps  # an optimizer that is compiled is known one step later
+
+
+def test_a_reset_in_the_middle_of_a_recorded_step_changes_nothing(recording):
+    def counts(recording=None):
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+        net = model()
+        optimizer = torch.optim.SGD(net.parameters(), 0.01)
+        call = fullgraph(net)
+        context = recording(keep_dynamo=True, trace_every=1, trace_deep_every=1) if recording else nullcontext()
+        with context as it:
+            for number in range(8):
+                optimizer.zero_grad()
+                if number in (3, 5):
+                    net(torch.ones(4, 8))
+                    torch._dynamo.reset()
+                call(torch.ones(4, 8)).square().mean().backward()
+                optimizer.step()
+        call(torch.ones(4, 8))
+        return counted(), it
+
+    alone, _ = counts()
+    seen, it = counts(recording)
+
+    assert seen == alone
+    assert {row["step"] for row in it.trace} == set(range(1, 8))
+    assert "clear" not in vars(torch._dynamo.callback.callback_handler)

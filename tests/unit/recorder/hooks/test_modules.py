@@ -98,6 +98,8 @@ def test_a_forward_that_raises_spoils_nothing_else(recording):
     assert [row["module"] for row in forward_of(it.trace, 1)] == [
         "Sequential.0.inner",
         "Sequential.0",
+        "Sequential.1",
+        "Sequential",
         "Sequential.0.inner",
         "Sequential.0",
     ]

@@ -1,12 +1,16 @@
-"""What else jobs do with their models and tensors in the middle of a recorded step: it goes as it goes without us."""
+"""What else jobs do with their models and tensors in the middle of a recorded step, of a training or of a loop that
+only calls its model: it goes as it goes without us."""
 
 from __future__ import annotations
 
 import copy
+import inspect
 import io
+import os
 import pickle
 import re
 import warnings
+from _thread import get_ident
 from collections import UserDict
 from collections.abc import Callable
 
@@ -77,6 +81,71 @@ def is_saved_with_its_input(net: nn.Module) -> object:
     torch.save(x, file)
     file.seek(0)
     return torch.load(file), copy.deepcopy(x), x.grad
+
+
+def is_pickled_with_its_class(net: nn.Module) -> object:
+    """As cloudpickle and dill do it with what a script defines."""
+    given = {name: value for name, value in vars(type(net)).items() if name == "__call__"}
+    return pickle.loads(pickle.dumps(given)) in ({}, {"__call__": nn.Module.__call__}), pickle.loads(
+        pickle.dumps(net.__call__)
+    )(torch.ones(1, 8))
+
+
+def is_called_by_its_method(net: nn.Module) -> object:
+    call, of_class = net.__call__, type(net).__call__
+    same = of_class is nn.Module.__call__, inspect.signature(call) == inspect.signature(nn.Module().__call__)
+    return same, call(torch.ones(1, 8)), of_class(net, torch.ones(1, 8)), list(map(net, [torch.ones(1, 8)]))
+
+
+def is_subclassed(net: nn.Module) -> object:
+    class Loud(type(net)):
+        def __call__(self, *args: object) -> object:
+            return super().__call__(*args) * 2
+
+    loud = Loud()
+    loud.load_state_dict(net.state_dict())
+    net.__class__ = Loud
+    try:
+        return loud(torch.ones(1, 8)), net(torch.ones(1, 8))
+    finally:
+        net.__class__ = Net
+
+
+def is_of_another_call(net: nn.Module) -> object:
+    """The job's own `__call__`, put on the class and taken off again."""
+    theirs = type(net).__call__
+    type(net).__call__ = lambda self, *args: theirs(self, *args) + 1
+    seen = net(torch.ones(1, 8))
+    del type(net).__call__
+    return seen, net(torch.ones(1, 8))
+
+
+def is_compiled(net: nn.Module) -> object:
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    whole = torch.compile(net, backend="eager", fullgraph=True)
+    around = torch.compile(lambda x: net(x) * 2, backend="eager", fullgraph=True)
+    given = [call(torch.ones(length, 8)) for length in (2, 2, 5) for call in (whole, around, net)]
+    del whole, around
+    return given, dict(torch._dynamo.utils.counters["stats"]), dict(torch._dynamo.utils.counters["graph_break"])
+
+
+def is_quantized(net: nn.Module) -> object:
+    return torch.ao.quantization.quantize_dynamic(net, {nn.Linear})(torch.ones(1, 8))
+
+
+def is_shared_with_a_forked_process(net: nn.Module) -> object:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.write(writing, repr(net(torch.ones(1, 8)).tolist()).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as file:
+        return file.read()
 
 
 def is_averaged(net: nn.Module) -> object:
@@ -237,10 +306,12 @@ def is_checkpointed(net: nn.Module) -> object:
 
 
 USES = (
-    is_copied, is_saved, is_saved_with_its_input, is_averaged, is_traced, is_scripted, is_traced_by_fx, is_exported,
-    has_gradients_for_each_sample, has_a_jacobian, has_a_gradient_penalty, is_counted, is_watched,
-    has_a_loss_of_its_own_kind, is_fake, takes_nested_tensors, fails, compares, loads_odd_batches, is_parametrized,
-    is_hooked, changes_its_output, has_forward_gradients, runs_in_inference_mode, is_checkpointed,
+    is_pickled_with_its_class, is_called_by_its_method, is_subclassed, is_of_another_call, is_compiled,
+    is_quantized, is_shared_with_a_forked_process, is_copied, is_saved, is_saved_with_its_input, is_averaged,
+    is_traced, is_scripted, is_traced_by_fx, is_exported, has_gradients_for_each_sample, has_a_jacobian,
+    has_a_gradient_penalty, is_counted, is_watched, has_a_loss_of_its_own_kind, is_fake, takes_nested_tensors,
+    fails, compares, loads_odd_batches, is_parametrized, is_hooked, changes_its_output, has_forward_gradients,
+    runs_in_inference_mode, is_checkpointed,
 )  # fmt: skip
 
 
@@ -277,3 +348,33 @@ def test_it_goes_as_it_goes_without_us(recording, use):
         recorded = observed(use)
 
     assert plain(recorded) == plain(alone)
+
+
+def observed_in_a_loop(use: Callable[[nn.Module], object], recording=None, num_before: int = 2):
+    """The same where nothing is trained, and how many calls were steps; what the class has when that is over."""
+    torch.manual_seed(0)
+    net = Net()
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        if recording is None:
+            net(torch.ones(2, 8))
+            given = use(net)
+            steps = None
+        else:
+            with recording(trace_every=1, trace_deep_every=1) as it:
+                it.inference.follow(net, get_ident())
+                for _ in range(num_before):
+                    net(torch.ones(2, 8))
+                given = use(net)
+                steps = it.steps
+    return given, [str(warning.message) for warning in warned], vars(net).keys(), vars(Net).keys(), steps
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+def test_it_goes_as_it_goes_without_us_in_a_loop_that_only_calls(recording, use):
+    observed_in_a_loop(use)
+    *alone, _ = observed_in_a_loop(use)
+    *recorded, steps = observed_in_a_loop(use, recording)
+
+    assert plain(recorded) == plain(alone)
+    assert len(steps) >= 1

@@ -1,0 +1,78 @@
+"""Hosts that are not there: the rings of targets that never ran, and real host servers that answer for them.
+
+    python -m benchmarks.simulated BASE ADDRESS…     serves BASE/0, BASE/1, … at the addresses, one after the other
+
+Says `ready` once all of them listen, and ends when its stdin does. A target without a process is one that has ended:
+where there is no living one beside it, a host server answers for what it has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from probe_agent.recorder.ring import folder
+from probe_agent.recorder.ring.table import Table
+from probe_agent.recorder.ring.writer import RingWriter
+
+__all__ = ["add_target", "serve"]
+
+Rows = Sequence[tuple[object, ...]]
+
+
+def add_target(
+    base: Path, host: str, pid: int, rank: int, world_size: int, tables: Sequence[tuple[type[Table], Rows]]
+) -> None:
+    """The folder of a target on a host that keeps its targets in `base`, with these rows in its rings."""
+    users = base / f"probe-{os.getuid()}"
+    users.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own = users / folder.folder_name(pid, 1)
+    own.mkdir(mode=0o700)
+    coordinates = {"host": host, "pid": pid, "rank": rank, "world_size": world_size}
+    for table, rows in tables:
+        path = str(own / folder.ring_name(table.name))
+        writer = RingWriter(path, table, coordinates, capacity=max(1, len(rows)) * 16 // 15 + 2, strings_bytes=1 << 14)
+        writer.append(rows)
+        writer.close()
+    identity = {**coordinates, "host_pid": pid, "start_ticks": 1}
+    (own / folder.TARGET).write_text(json.dumps(identity))
+
+
+async def serve(base: Path, addresses: Sequence[str]) -> None:
+    """Answer at every address for the targets of one host, until stdin ends."""
+    import uvicorn
+
+    from probe_agent.target import TargetDirectory
+    from probe_agent.web import create_app
+
+    servers = []
+    for at, address in enumerate(addresses):
+        name, _, port = address.rpartition(":")
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((name, int(port)))
+        listener.listen(128)
+        app = create_app(TargetDirectory((str(base / str(at)),)))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
+        servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
+    while not all(server.started for server, _ in servers):
+        await asyncio.sleep(0.01)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    for server, _ in servers:
+        server.should_exit = True
+    await asyncio.gather(*(task for _, task in servers))
+
+
+def main() -> None:
+    base, *addresses = sys.argv[1:]
+    asyncio.run(serve(Path(base), addresses))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""What the process runs with, for `process.env`: versions, torch's settings, chosen variables, our own settings, and
+where its code lies.
+
+Of the environment only variables that are known to matter to a training are told, by their names; never one whose name
+sounds of a secret. Files are named, not read: whoever asks reads them. 0.1 ms, and what `torch.modules` takes to find
+the models.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from .. import inventory
+from ..source import Recorder, loaded
+
+__all__ = ["answer"]
+
+COLUMNS = ("kind", "name", "value", "file")
+VARIABLES = re.compile(
+    r"(NCCL|TORCH|PYTORCH|CUDA|CUDNN|CUBLAS|OMP|GOMP|KMP|MKL|OPENBLAS|GLOO|UCX|FI|IBV|MLX5|HSA|HIP|ROCR|RCCL|MIOPEN)\w*"
+    r"|LD_PRELOAD|LD_LIBRARY_PATH|MALLOC_\w+|PYTHON(HASHSEED|MALLOC|OPTIMIZE|UNBUFFERED|PATH)|TOKENIZERS_PARALLELISM"
+)
+SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSW|CREDENTIAL|AUTH", re.I)
+USER_IN_URL = re.compile(r"://[^/@\s]+@")
+MAX_CODE_FILES = 200
+
+Row = list[object]  # kind, name, value, file
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """One row a trait; of code the file instead of a value."""
+    rows = [*_versions(), *_torch_settings(), *_variables(), *_ours(recorder), *_code(recorder)]
+    return {"columns": COLUMNS, "rows": rows, "notes": []}
+
+
+def _versions() -> Iterator[Row]:
+    yield ["version", "python", ".".join(map(str, sys.version_info[:3])), None]
+    yield ["version", "kernel", os.uname().release, None]
+    yield ["version", "machine", os.uname().machine, None]
+    yield ["version", "nvidia driver", _driver(), None]
+    for name in ("torch", "numpy", "triton", "transformers", "lightning", "accelerate", "deepspeed", "flash_attn"):
+        module = loaded(name)
+        if module is not None:
+            yield ["version", name, _text(lambda module=module: module.__version__), None]  # type: ignore[misc]
+    torch: Any = loaded("torch")
+    if torch is not None:
+        yield ["version", "cuda of torch", _text(lambda: torch.version.cuda), None]
+        yield ["version", "hip of torch", _text(lambda: torch.version.hip), None]
+        nccl = getattr(torch._C, "_nccl_version", None)
+        yield ["version", "nccl", _text(nccl) if nccl is not None else None, None]
+
+
+def _driver() -> str | None:
+    try:
+        with open("/proc/driver/nvidia/version") as file:
+            found = re.search(r"\b\d+\.\d+(\.\d+)?\b", file.readline())
+    except OSError:
+        return None  # no driver here
+    return found[0] if found else None
+
+
+def _torch_settings() -> Iterator[Row]:
+    """Read by calls that only read."""
+    yield ["setting", "cpus the main thread may use", str(len(os.sched_getaffinity(os.getpid()))), None]
+    torch: Any = loaded("torch")
+    if torch is None:
+        return
+    for name in (
+        "are_deterministic_algorithms_enabled",
+        "get_default_dtype",
+        "get_float32_matmul_precision",
+        "get_num_threads",
+    ):
+        read = getattr(torch, name, None)
+        if read is not None:
+            yield ["setting", f"torch.{name}()", _text(read), None]
+    for path in ("backends.cudnn.benchmark", "backends.cudnn.deterministic", "backends.cudnn.enabled"):
+        yield ["setting", f"torch.{path}", _text(lambda path=path: _attribute(torch, path)), None]  # type: ignore[misc]
+
+
+def _attribute(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _variables() -> Iterator[Row]:
+    for name, value in sorted(os.environ.items()):
+        if VARIABLES.fullmatch(name) and not SECRET.search(name):
+            yield ["variable", name, USER_IN_URL.sub("://…@", value), None]
+
+
+def _ours(recorder: Recorder) -> Iterator[Row]:
+    for setting in recorder.settings.describe():
+        yield ["probe", setting["name"], setting["value"], None]
+
+
+def _code(recorder: Recorder) -> Iterator[Row]:
+    """The script, and the files of the models' classes that are not torch's own."""
+    names = {"__main__"}
+    for model, _ in inventory.find(inventory.MODEL, recorder):
+        for module in _below(model):
+            names.update(base.__module__ for base in type(module).__mro__[:-1])
+    for name in sorted(names)[:MAX_CODE_FILES]:
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if isinstance(file, str) and name.partition(".")[0] != "torch":
+            yield ["code", name, None, os.path.abspath(file)]
+
+
+def _below(model: Any) -> Iterator[Any]:
+    """A model and the modules below it, each once, by what they hold: nothing of the job's is called."""
+    seen: set[int] = set()
+    waiting = [model]
+    while waiting and len(seen) < inventory.MAX_OBJECTS:
+        module = waiting.pop()
+        if id(module) not in seen:
+            seen.add(id(module))
+            yield module
+            waiting += [child for child in vars(module).get("_modules", {}).values() if child is not None]
+
+
+def _text(read: Callable[[], object]) -> str | None:
+    """What it says, or why it cannot: a torch without it, or one that refuses, has no such setting."""
+    try:
+        value = read()
+    except (AttributeError, RuntimeError) as error:
+        return f"({type(error).__name__})"
+    if value is None:
+        return None
+    return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,259 @@
+"""The database of whoever merges the answers of several host servers: tables made and filled from outside.
+
+Runs in the CLI, which reaches it through one door (probe_cli/cluster/sql/database.py), so that a statement meets the
+same DuckDB, the same limits and the same JSON there as on a host. What comes from a host is not believed: types are
+checked before they are put into SQL, and a stream that does not fit raises MalformedAnswer and leaves no row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import duckdb
+
+from probe_agent.errors import QueryFailed
+from probe_agent.wire import QueryRequest
+
+from .databases import open_database
+from .deadline import Deadline
+from .engine import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
+from .errors import failed
+from .source import quoted
+
+__all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]
+
+#: Without what is known of the (still empty) tables, plans say which columns and rows a statement needs of any table.
+_PLANS_FOR_ANY_ROWS = "disabled_optimizers='statistics_propagation,empty_result_pullup'"
+_TYPE = re.compile(r"[A-Z][A-Z0-9_ ]*(\(\d+(,\s*\d+)?\))?(\[\d*\])*|\"NULL\"")
+
+_functions: list[tuple[str, str, str | None]] = []
+#: An empty database that waits for the next statement, by its memory limit: making one takes 25 ms.
+_idle: dict[int, duckdb.DuckDBPyConnection] = {}
+
+
+class MalformedAnswer(Exception):
+    """A host has sent something that is not the answer to its question; says why."""
+
+
+class NotThere(Exception):
+    """A statement that DuckDB does not take as it stands; says why. For who tries one that may fail."""
+
+
+class MergedDatabase:
+    """Tables by name, and statements over them. One thread at a time."""
+
+    def __init__(self, request: QueryRequest) -> None:
+        check_limits(request)
+        self._request = request
+        waiting = _idle.pop(request.memory_mb, None)
+        self._connection = waiting or open_database(request.memory_mb, settings=(_PLANS_FOR_ANY_ROWS,))
+        self._schemas: set[str] = set()
+        self._tables: dict[str, list[str]] = {}
+        self._types: dict[str, bool] = {}
+        self.deadline = Deadline(request.timeout_s)
+
+    def close(self) -> None:
+        """Drop everything. After a failure the database itself is dropped."""
+        try:
+            if self.deadline.reason is not None:
+                raise duckdb.InterruptException("ended")
+            self._connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
+            for schema in self._schemas:
+                self._connection.execute(f"DROP SCHEMA {quoted(schema)} CASCADE")
+        except duckdb.Error:
+            self._connection.close()
+        else:
+            _idle[self._request.memory_mb] = self._connection
+
+    def only_statement(self, sql: str) -> str:
+        """The one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
+        try:
+            return only_statement(self._connection, sql)
+        except duckdb.Error as error:
+            raise self._failed(error, {}) from None
+
+    def create(self, table: str, columns: Mapping[str, str]) -> None:
+        """An empty table `schema.name`, its columns with their types. Raises NotThere for what is no type."""
+        for kind in columns.values():
+            if not self.is_type(kind):
+                raise NotThere(f"{kind} cannot be stored")
+        schema, _, name = table.rpartition(".")
+        self._schemas.add(schema)
+        described = ", ".join(f"{quoted(column)} {_storable(kind)}" for column, kind in columns.items())
+        self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+        self._connection.execute(f"CREATE TABLE {quoted(schema)}.{quoted(name)} ({described})")
+        if not table.startswith("_probe."):
+            self._tables[table] = list(columns)
+
+    def drop(self, table: str) -> None:
+        """Take a table away."""
+        schema, _, name = table.rpartition(".")
+        self._connection.execute(f"DROP TABLE {quoted(schema)}.{quoted(name)}")
+
+    def is_type(self, kind: str) -> bool:
+        """Whether `kind`, perhaps from a host, is a type of columns: it goes into SQL as it is."""
+        if kind not in self._types:
+            found = _TYPE.fullmatch(kind) is not None
+            try:
+                self._types[kind] = found and bool(self.described(f"SELECT CAST(NULL AS {_storable(kind)})"))
+            except NotThere:
+                self._types[kind] = False
+        return self._types[kind]
+
+    def create_as(self, table: str, sql: str) -> None:
+        """A table of what `sql` gives. Raises NotThere."""
+        schema, _, name = table.rpartition(".")
+        self._schemas.add(schema)
+        try:
+            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+            self._connection.execute(f"CREATE TABLE {quoted(schema)}.{quoted(name)} AS {sql}")
+        except duckdb.Error as error:
+            raise NotThere(str(error)) from None
+
+    def fill(self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]) -> int:
+        """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
+        stream. All of them or none; gives how many. Raises MalformedAnswer."""
+        self._connection.execute("BEGIN")
+        try:
+            num_rows = sum(self._insert(*part) for part in parts)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        return num_rows
+
+    def _insert(self, table: str, columns: Sequence[tuple[str, str]], stream: bytes) -> int:
+        schema, _, name = table.rpartition(".")
+        try:
+            source = _Stream(stream)
+            num_columns = len(source.names)
+            if num_columns != len(columns):
+                raise MalformedAnswer(f"{num_columns} columns came, {len(columns)} were asked for")
+            self._connection.register("_answer", source)
+            names = ", ".join(f"c{at}" for at in range(num_columns))
+            values = ", ".join(f"CAST(c{at} AS {_storable(kind)})" for at, (_, kind) in enumerate(columns))
+            into = ", ".join(quoted(column) for column, _ in columns)
+            inserted = self._connection.execute(
+                f"INSERT INTO {quoted(schema)}.{quoted(name)} ({into}) SELECT {values} FROM _answer AS a({names})"
+            ).fetchone()
+            return int(inserted[0]) if inserted else 0
+        except duckdb.OutOfMemoryException as error:
+            raise self._failed(error, {}) from None
+        except (duckdb.Error, RuntimeError, ValueError, EOFError) as error:
+            raise MalformedAnswer(f"its rows cannot be read: {_first_line(error)}") from None
+        finally:
+            self._connection.unregister("_answer")
+
+    def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
+        """The syntax tree of a SELECT; None for a statement that has none."""
+        (text,) = self._fetch_one("SELECT json_serialize_sql(?::VARCHAR)", sql)
+        tree = json.loads(str(text))
+        return None if tree["error"] else tree
+
+    def text_of(self, tree: Any) -> str:  # the same
+        """The SQL that a syntax tree stands for. Raises NotThere."""
+        try:
+            (text,) = self._fetch_one("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
+        except duckdb.Error as error:
+            raise NotThere(str(error)) from None
+        return str(text)
+
+    def described(self, sql: str) -> list[tuple[str, str]]:
+        """Names and types of what `sql` would give. Raises NotThere."""
+        try:
+            return [(str(row[0]), str(row[1])) for row in self._connection.execute(f"DESCRIBE {sql}").fetchall()]
+        except duckdb.Error as error:
+            raise NotThere(str(error)) from None
+
+    def plan(self, sql: str) -> Any:  # decoded JSON
+        """How DuckDB would run `sql`. Raises NotThere."""
+        try:
+            (_, plan) = self._fetch_one(f"EXPLAIN (FORMAT JSON) {sql}")
+        except duckdb.Error as error:
+            raise NotThere(str(error)) from None
+        return json.loads(str(plan))
+
+    def functions(self) -> list[tuple[str, str, str | None]]:
+        """Name, kind and stability of all that DuckDB has; the same for every database, and 50 ms to list."""
+        if not _functions:
+            rows = self._connection.execute(
+                "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
+            ).fetchall()
+            _functions.extend((str(row[0]), str(row[1]), row[2]) for row in rows)
+        return _functions
+
+    def value(self, sql: str) -> list[str | None]:
+        """The only column of `sql`, as text."""
+        return [row[0] for row in self._connection.execute(sql).fetchall()]
+
+    def check(self, sql: str, tables: Mapping[str, Sequence[str]]) -> None:
+        """Raise QueryFailed, worded for users, when `sql` cannot be asked; `tables` are those that hints may name."""
+        try:
+            self._connection.sql(sql)
+        except duckdb.Error as error:
+            raise self._failed(error, tables) from None
+
+    def json(self, sql: str, notes: Sequence[str]) -> Answer:
+        """The answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
+        began = perf_counter()
+        rows = self._limited(lambda: read_rows(self._connection, sql, self._request.max_rows))
+        return json_answer(rows, list(notes), self._request, perf_counter() - began)
+
+    def arrow(self, sql: str, notes: Sequence[str]) -> Answer:
+        """The same as an Arrow IPC stream."""
+        body, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request.max_rows))
+        return Answer(body, truncated, tuple(with_cut(list(notes), truncated, self._request)))
+
+    def _limited(self, read: Any) -> Any:  # Any: whatever `read` gives
+        self.deadline.start(self._connection)
+        try:
+            return read()
+        except duckdb.Error as error:
+            raise self._failed(error, self._tables) from None
+        finally:
+            self.deadline.end()
+
+    def _fetch_one(self, sql: str, *parameters: str) -> tuple[object, ...]:
+        row = self._connection.execute(sql, list(parameters)).fetchone()
+        assert row is not None, "these statements give one row"
+        return tuple(row)
+
+    def _failed(self, error: duckdb.Error, tables: Mapping[str, Sequence[str]]) -> QueryFailed:
+        request = self._request
+        return failed(error, request.sql, tables, self.deadline, request.memory_mb)
+
+
+class _Stream:
+    """An Arrow IPC stream that can be read more than once: DuckDB before 2.0 asks for the schema first."""
+
+    def __init__(self, stream: bytes) -> None:
+        self._stream = stream
+
+    @property
+    def names(self) -> list[str]:
+        import nanoarrow  # type: ignore[import-untyped]
+
+        return [field.name for field in nanoarrow.ArrayStream.from_readable(self._stream).schema.fields]
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        import nanoarrow
+
+        return nanoarrow.ArrayStream.from_readable(self._stream).__arrow_c_stream__(requested_schema)
+
+
+def _storable(kind: str) -> str:
+    return "INTEGER" if kind == '"NULL"' else kind
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error)
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        text = json.loads(text[text.index("{") :])["exception_message"]
+    return (text.strip().splitlines() or [type(error).__name__])[0][:200]
+
+

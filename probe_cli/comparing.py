@@ -1,0 +1,92 @@
+"""From the question `compare` to what is written: asks every rank, has them compared, and prints the verdict.
+
+Runs in the CLI.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from .session import Session, remark
+
+if TYPE_CHECKING:
+    from .cluster.ask import Answers
+    from .cluster.compare import Comparison, Facts
+
+__all__ = ["show_comparison"]
+
+#: A rank is asked a few questions, one after the other, and for its clock.
+GRACE_S = 5.0
+
+
+def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, timeout_s: float) -> int:
+    """Print the comparison of all ranks. The exit code says who did not answer, or that there is not enough data."""
+    from .cluster.compare import Who
+    from .cluster.compare.by import load
+    from .cluster.compare.gather import question
+
+    way = load(by)
+    members = session.members()
+    whose = {endpoint: member.info for endpoint, member in members.answered}
+    answers = session.ask_members(
+        question(way.NEEDS, num_steps, timeout_s), timeout_s=timeout_s + GRACE_S, members=members
+    )
+    facts = [
+        replace(told, who=Who(whose[endpoint].rank, whose[endpoint].host, whose[endpoint].pid))
+        for endpoint, told in answers.answered
+    ]
+    comparison = way.compare(facts, num_steps)
+    notes = [*comparison.notes, *_notes(facts)]
+    _show(comparison, facts, notes, answers, format_)
+    not_enough = comparison.verdict.state == "not enough data"
+    return answers.exit_code or int(not_enough)
+
+
+def _notes(facts: list[Facts]) -> list[str]:
+    """What is to be known about those who were compared, whatever was compared."""
+    notes = [f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps]
+    ranks = [fact.who.rank for fact in facts]
+    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if twice:
+        notes.append(f"several targets say they are rank {twice[0]}: are these of one job? name them with -t")
+    return notes
+
+
+def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers: Answers[Facts], format_: str) -> None:
+    from .cluster.compare.clocks import one_clock_a_host
+    from .cluster.compare.words import seconds
+    from .render import Sheet
+    from .render.show import show
+
+    clocks = {fact.who.host: fact.clock for fact in one_clock_a_host(facts) if fact.clock is not None}
+    sheet = Sheet(comparison.columns, comparison.types, comparison.rows)
+    if format_ == "json":
+        whole = {
+            "verdict": asdict(comparison.verdict),
+            "ranks": list(sheet.records()),
+            "clocks": [{"host": host, **asdict(clock)} for host, clock in clocks.items()],
+            "notes": notes,
+            "unanswered": [
+                {"endpoint": str(endpoint), "message": error.message, "hint": error.hint}
+                for endpoint, error in answers.failed
+            ],
+        }
+        json.dump(whole, sys.stdout, indent=1, ensure_ascii=False)
+        print(flush=True)
+        return
+    if format_ == "table":
+        print(comparison.verdict.sentence + "\n", flush=True)
+    else:
+        remark(comparison.verdict.sentence)
+    if sheet.rows or format_ != "table":
+        show(sheet, format_, remark)
+    for note in notes:
+        remark(note)
+    for host, clock in clocks.items():
+        remark(
+            f"clock of {host}: {seconds(abs(clock.offset))} {'ahead of' if clock.offset > 0 else 'behind'} ours,"
+            f" give or take {seconds(clock.uncertainty)}"
+        )

@@ -1,0 +1,92 @@
+"""Many hosts answer as one database that holds all their rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from probe_agent.errors import QueryFailed
+from probe_agent.wire import QueryRequest
+from probe_cli.cluster.conversation import open_conversation
+from probe_cli.cluster.sql.course import Outcome, answer
+from probe_cli.endpoint import parse_endpoint
+
+from .conftest import NUM_HOSTS, Hosts
+from .random_sql import statement
+
+NUM_STATEMENTS = 210
+
+
+async def asked(addresses: Sequence[str], statements: Sequence[str], **limits: float) -> list[Outcome]:
+    """What hosts answer to statements, one after the other."""
+    outcomes = []
+    endpoints = [parse_endpoint(address) for address in addresses]
+    async with open_conversation(endpoints, timeout_s=30, total_s=300, inject=False, remark=print) as conversation:
+        for sql in statements:
+            request = QueryRequest(sql, int(limits.get("max_rows", 100_000)), timeout_s=60)
+            max_bytes = int(limits.get("max_bytes", 2**28))
+            try:
+                outcome = await answer(conversation, request, max_bytes=max_bytes, host_timeout_s=30, arrow=False)
+            except QueryFailed as failure:
+                raise AssertionError(f"{sql}: {failure.message}") from failure
+            assert outcome is not None, [member.error for member in conversation.members]
+            assert len(conversation.present) == len(addresses), (sql, [m.error for m in conversation.members])
+            outcomes.append(outcome)
+    return outcomes
+
+
+def decoded(outcome: Outcome) -> tuple[list[tuple[str, str]], list[list[object]]]:
+    result = json.loads(outcome.answer.body)
+    columns = [(column["name"], column["type"]) for column in result["columns"]]
+    floats = [at for at, (_, kind) in enumerate(columns) if kind in ("DOUBLE", "FLOAT")]
+    for row in result["rows"]:
+        for at in floats:
+            row[at] = None if row[at] is None else float(row[at])
+    return columns, result["rows"]
+
+
+def plain(value: object) -> object:
+    """A value as the answer's JSON shows it."""
+    if hasattr(value, "isoformat"):
+        return value.isoformat("T", "microseconds")
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value
+
+
+def order(row: Sequence[object]) -> list[tuple[bool, str]]:
+    """Rows that are alike but for rounding come to the same place."""
+    return [(value is None, f"{value:.10g}" if isinstance(value, float) else str(value)) for value in row]
+
+
+def alike(ours: object, theirs: object) -> bool:
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return (math.isnan(ours) and math.isnan(theirs)) or math.isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
+    return ours == theirs
+
+
+@pytest.mark.parametrize("seed", range(NUM_HOSTS))
+def test_random_statements_are_answered_as_one_database_would(hosts: Hosts, seed: int) -> None:
+    draw = random.Random(1000 + seed)
+    servers = sorted(draw.sample(range(NUM_HOSTS), seed + 1))
+    made = [statement(draw) for _ in range(NUM_STATEMENTS // NUM_HOSTS)]
+    whole = hosts.of(servers)
+
+    outcomes = asyncio.run(asked([hosts.addresses[at] for at in servers], [sql for sql, _ in made]))
+
+    for (sql, is_ordered), outcome in zip(made, outcomes, strict=True):
+        columns, ours = decoded(outcome)
+        result = whole.execute(sql)
+        described = [(str(column[0]), str(column[1])) for column in result.description or ()]
+        theirs = [[plain(value) for value in row] for row in result.fetchall()]
+        if not is_ordered:
+            ours, theirs = sorted(ours, key=order), sorted(theirs, key=order)
+        assert columns == described, sql
+        assert len(ours) == len(theirs), sql
+        for mine, other in zip(ours, theirs, strict=True):
+            assert all(map(alike, mine, other)), (sql, mine, other)

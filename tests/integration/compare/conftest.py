@@ -1,0 +1,92 @@
+"""A job of four ranks on gloo, started by torchrun, of which one rank can be made slow while it runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from probe_agent.sql import newest_step
+from probe_agent.target import TargetDirectory
+from probe_cli.main import run
+
+PROGRAM = Path(__file__).parents[2] / "targets" / "straggling.py"
+NUM_RANKS = 4
+NUM_STEPS = 30
+START_S = 100.0
+
+
+class Job:
+    """The running job."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.process = process
+        ready = [folder / f"ready-{rank}" for rank in range(NUM_RANKS)]
+        self.until(lambda: all(path.exists() for path in ready), START_S)
+        self.pids = [int(path.read_text()) for path in ready]
+
+    def make(self, case: str) -> None:
+        """Have it be so for as many steps as are compared; `nobody`, or what, rank and seconds."""
+        (self.folder / "case.new").write_text(case)
+        (self.folder / "case.new").rename(self.folder / "case")
+        sleep(0.3)  # each rank reads it ten times a second
+        enough = self.steps_done() + NUM_STEPS + 5
+        self.until(lambda: self.steps_done() >= enough, 60.0)
+
+    def steps_done(self) -> int:
+        newest = [newest_step(target) for target in TargetDirectory().targets() if target.pid in self.pids]
+        return min(step[0] if step else 0 for step in newest)
+
+    def probe(self, *arguments: str) -> tuple[int, str, str]:
+        """`probe` about all its ranks, in this process: its exit code, what it printed and what it remarked."""
+        named = [word for pid in self.pids for word in ("-t", str(pid))]
+        out, err = StringIO(), StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            code = run([*named, *arguments])
+        return code, out.getvalue(), err.getvalue()
+
+    def compare(self, *arguments: str) -> dict[str, Any]:
+        """What `probe compare` says as JSON; it must have gone well."""
+        code, out, err = self.probe("compare", "--steps", str(NUM_STEPS), "--format", "json", *arguments)
+        assert code == 0, out + err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    def until(self, condition: Callable[[], object], timeout_s: float) -> None:
+        deadline = monotonic() + timeout_s
+        while not condition():
+            assert monotonic() < deadline, f"not within {timeout_s} s"
+            assert self.process.poll() is None, (self.folder / "output").read_text()
+            sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "case").write_text("nobody")
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
+    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(PROGRAM), str(folder)]
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, env={**environ, "OMP_NUM_THREADS": "1"})
+        try:
+            yield Job(folder, process)
+        finally:
+            (folder / "stop").touch()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                process.wait(30)

@@ -1,0 +1,109 @@
+"""`probe serve` as users start it, with tokens of its own, and the command line to ask it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+PROBE = str(Path(sys.executable).with_name("probe"))
+
+
+@dataclass
+class Served:
+    """A host server that runs, and what it has said."""
+
+    process: subprocess.Popen[str]
+    unix: str
+    tcp: str
+    said: str
+    tokens: Path
+
+    def token(self, role: str) -> dict[str, str]:
+        """The header that lets one in."""
+        file = self.tokens / ("token" if role == "control" else "token.read")
+        return {"Authorization": f"Bearer {file.read_text().strip()}"}
+
+    def ask(self, method: str, path: str, role: str = "", **more: object) -> httpx.Response:
+        """An answer over TCP, with the token of `role`, if any."""
+        headers = {**(self.token(role) if role else {}), **more.pop("headers", {})}  # type: ignore[dict-item]
+        url = f"http://{self.tcp}{path}"
+        return httpx.request(method, url, headers=headers, trust_env=False, timeout=30, **more)  # type: ignore[arg-type]
+
+
+    @contextmanager
+    def stream(self, method: str, path: str, role: str, **more: object) -> Iterator[Iterator[str]]:
+        """The lines of an answer as they come; the server is left when the block is."""
+        url, headers = f"http://{self.tcp}{path}", self.token(role)
+        with (
+            httpx.Client(trust_env=False, timeout=30) as http,
+            http.stream(method, url, headers=headers, **more) as answer,  # type: ignore[arg-type]
+        ):
+            yield answer.iter_lines()
+
+
+def plain() -> dict[str, str]:
+    """Our environment with nothing of Probe in it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+
+
+def free_address() -> str:
+    """One on loopback that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command line to its end."""
+    env = plain() | environ
+    return subprocess.run([PROBE, *arguments], env=env, capture_output=True, text=True, timeout=60)
+
+
+@contextmanager
+def training(code: str = "import sys; sys.stdin.read()", **environ: str) -> Iterator[int]:
+    """The PID of a target that was started with the recorder in it."""
+    with subprocess.Popen(
+        [PROBE, "run", sys.executable, "-c", code], stdin=subprocess.PIPE, env=plain() | environ
+    ) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while not list(Path("/dev/shm").glob(f"probe-{os.getuid()}/{process.pid}-*/target.json")):
+                assert time.monotonic() < deadline, "it became no target"
+                time.sleep(0.02)
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@contextmanager
+def serving(folder: Path, *options: str, first: str = "", **environ: str) -> Iterator[Served]:
+    """`probe serve` with its socket in `folder`, ready; `first` is code that it runs before anything else."""
+    path, tcp = str(folder / "host.sock"), free_address()
+    options = tuple(tcp if option == "TCP" else option for option in options)
+    environ = {"XDG_CONFIG_HOME": str(folder), **environ}
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{first}\nfrom probe_cli.main import main\nmain()", "serve", "--unix", path, *options],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=plain() | environ,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            said = ""
+            for line in process.stderr:
+                said += line
+                if f"unix:{path}" in line:
+                    break
+            assert process.poll() is None, said
+            yield Served(process, path, tcp, said, folder / "probe")
+        finally:
+            process.terminate()

@@ -1,0 +1,220 @@
+"""Each `--by`: what it says, when it stays silent, and when its data is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from probe_cli.cluster.compare.by import load, names
+from probe_cli.cluster.compare.facts import Call, Facts, Memory, ModuleTime, Trait, Who
+from probe_cli.cluster.compare.questions import FACTS
+from probe_cli.cluster.compare.recent import are_late, with_recent
+from probe_cli.cluster.compare.words import mebibytes, ranks_text, seconds, sum_up
+
+from .made import job
+
+
+def ranks(num: int, **told: object) -> list[Facts]:
+    return [replace(Facts(Who(rank, "node0", rank)), **told) for rank in range(num)]
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_way_needs_facts_that_can_be_asked_and_says_when_it_has_none(name: str) -> None:
+    way = load(name)
+
+    comparison = way.compare(ranks(4), 100)
+
+    assert set(way.NEEDS) <= set(FACTS)
+    assert comparison.verdict.state == "not enough data"
+    assert comparison.verdict.sentence.startswith("not enough data: ")
+    assert len(comparison.columns) == len(comparison.types)
+
+
+@pytest.mark.parametrize("name", ["step", "phase", "collective"])
+def test_rows_have_the_columns_and_one_each_rank(name: str) -> None:
+    facts = job(4, 100, lambda rank, step: {"data_wait": 0.030} if rank == 2 else {})
+
+    comparison = load(name).compare(facts, 100)
+
+    assert comparison.verdict.ranks == (2,)
+    at = comparison.columns.index("rank")
+    assert sorted(row[at] for row in comparison.rows) == [0, 1, 2, 3]
+    assert {len(row) for row in comparison.rows} == {len(comparison.columns)}
+
+
+def test_by_step_begins_with_the_slow_rank() -> None:
+    facts = job(4, 100, lambda rank, step: {"backward": 0.030} if rank == 2 else {})
+
+    first, *others = (
+        dict(zip(comparison.columns, row, strict=True))
+        for comparison in [load("step").compare(facts, 100)]
+        for row in comparison.rows
+    )
+
+    assert (first["rank"], first["wait"], first["often"]) == (2, 0.0, 1.0)
+    assert first["own"] == pytest.approx(0.068, abs=0.003)
+    assert all(row["own"] == pytest.approx(0.038, abs=0.003) for row in others)
+
+
+def test_by_phase_says_where_each_is_longer() -> None:
+    facts = job(4, 100, lambda rank, step: {"other": 0.030} if rank == 2 else {})
+
+    comparison = load("phase").compare(facts, 100)
+    rows = {row[0]: dict(zip(comparison.columns, row, strict=True)) for row in comparison.rows}
+
+    assert (rows[2]["longer"], rows[2]["by"]) == ("other", pytest.approx(0.030, abs=0.002))
+    assert comparison.verdict.where == "other"
+
+
+def test_by_collective_tells_group_and_operation() -> None:
+    facts = job(4, 100, lambda rank, step: {"forward": 0.030} if rank == 1 else {})
+
+    comparison = load("collective").compare(facts, 100)
+
+    assert comparison.verdict.where == "allreduce of group 0"
+    assert "rank 1 comes" in comparison.verdict.sentence
+    assert "last to 100 % of them" in comparison.verdict.sentence
+
+
+def test_by_collective_names_nobody_for_noise() -> None:
+    comparison = load("collective").compare(job(4, 100, noise=0.5), 100)
+
+    assert comparison.verdict.state == "nobody"
+    assert "4 ranks met in 100 collectives" in comparison.verdict.sentence
+
+
+def module_times(**taken: float) -> tuple[ModuleTime, ...]:
+    return tuple(
+        ModuleTime(name.replace("_", "."), "forward", 10, host, host * 0.9, host * 0.05, None, None, None)
+        for name, host in taken.items()
+    )
+
+
+def test_by_module_names_the_module_of_the_rank() -> None:
+    facts = [replace(fact, modules=module_times(Net=0.001, Net_a=0.002, Net_b=0.003)) for fact in job(4, 100)]
+    facts[1] = replace(facts[1], modules=module_times(Net=0.001, Net_a=0.002, Net_b=0.030))
+
+    comparison = load("module").compare(facts, 100)
+
+    assert (comparison.verdict.ranks, comparison.verdict.where) == ((1,), "Net.b forward")
+    assert "Net.b forward takes 30 ms a step, the median rank's 3.0 ms" in comparison.verdict.sentence
+
+
+def test_by_module_on_a_device_names_the_innermost_that_explains_it() -> None:
+    def times(of_b: float) -> tuple[ModuleTime, ...]:
+        values = {"Net": 0.010 + of_b, "Net.a": 0.010, "Net.b": of_b, "Net.b.inner": of_b}
+        return tuple(
+            ModuleTime(name, "forward", 10, 1e-4, 1e-4, 1e-5, device, device * 0.95, device * 0.01)
+            for name, device in values.items()
+        )
+
+    facts = [replace(fact, modules=times(0.030 if fact.who.rank == 3 else 0.005)) for fact in job(4, 100)]
+
+    comparison = load("module").compare(facts, 100)
+
+    assert (comparison.verdict.ranks, comparison.verdict.where) == ((3,), "Net.b.inner forward")
+
+
+def test_by_module_nobody_is_named_by_a_backward_which_may_hold_the_wait() -> None:
+    facts = [replace(fact, modules=module_times(Net=0.001)) for fact in job(4, 100)]
+    waiting = replace(facts[1].modules[0], stage="backward", host=0.050, host_low=0.049)
+    facts = [
+        replace(fact, modules=(*fact.modules, waiting if fact.who.rank == 1 else replace(waiting, host=0.001)))
+        for fact in facts
+    ]
+
+    assert load("module").compare(facts, 100).verdict.state == "nobody"
+
+
+def memory(rss: float, grows: float = 0.0) -> tuple[Memory, ...]:
+    return (Memory("rss", rss, rss, rss + grows, 100), Memory("allocated", rss, rss, rss + grows, 100))
+
+
+def test_by_memory_names_who_uses_more_and_shows_growth() -> None:
+    facts = [replace(fact, memory=memory(1000.0)) for fact in ranks(4)]
+    facts[2] = replace(facts[2], memory=memory(1500.0, grows=70.0))
+
+    comparison = load("memory").compare(facts, 100)
+
+    assert comparison.verdict.ranks == (2,)
+    assert comparison.verdict.sentence == (
+        "rank 2 uses more than the others: 1.5 GiB of resident memory, the median of the others 1000 MiB"
+    )
+    assert {row[0] for row in comparison.rows} == {"rss"}  # allocated says the same on a CPU
+    assert next(row for row in comparison.rows if row[1] == 2)[-1] == 70.0
+
+
+def test_by_memory_a_few_mib_more_are_nothing() -> None:
+    facts = [replace(fact, memory=memory(300.0 + 20 * fact.who.rank)) for fact in ranks(4)]
+
+    verdict = load("memory").compare(facts, 100).verdict
+
+    assert verdict.state == "nobody"
+    assert "memory of 4 ranks compared over 100 steps" in verdict.sentence
+
+
+def traits(**values: str) -> tuple[Trait, ...]:
+    return tuple(Trait("variable", name, value) for name, value in values.items())
+
+
+def test_by_env_shows_what_differs_and_on_whom() -> None:
+    facts = [replace(fact, traits=traits(NCCL_DEBUG="WARN", OMP_NUM_THREADS="8")) for fact in ranks(8)]
+    facts[5] = replace(facts[5], traits=traits(NCCL_DEBUG="INFO", OMP_NUM_THREADS="8", NCCL_ALGO="Tree"))
+
+    comparison = load("env").compare(facts, 100)
+
+    assert comparison.rows == [
+        ["variable", "NCCL_ALGO", None, "0-4, 6-7", 7],
+        ["variable", "NCCL_ALGO", "Tree", "5", 1],
+        ["variable", "NCCL_DEBUG", "WARN", "0-4, 6-7", 7],
+        ["variable", "NCCL_DEBUG", "INFO", "5", 1],
+    ]
+    assert comparison.verdict.ranks == (5,)
+    assert comparison.verdict.sentence.startswith("2 of 3 differ: variable NCCL_ALGO: rank 5 Tree; ranks 0-4, 6-7 with")
+
+
+def test_by_env_equal_ranks_and_what_always_differs_are_nothing() -> None:
+    facts = [
+        replace(fact, traits=traits(NCCL_DEBUG="WARN", CUDA_VISIBLE_DEVICES=str(fact.who.rank))) for fact in ranks(4)
+    ]
+
+    verdict = load("env").compare(facts, 100).verdict
+
+    assert verdict.state == "nobody"
+    assert verdict.sentence == "nothing differs: 2 settings, versions, variables and code hashes of 4 ranks compared"
+
+
+def test_collectives_of_a_moment_ago_get_the_step_they_were_called_in() -> None:
+    (fact, _) = job(2, 20)
+    old = fact.calls[:5]
+    recent = tuple(replace(call, step=-1) for call in fact.calls)
+    unfinished = Call(-1, "0", 99, "allreduce", fact.steps[-1].ended + 0.01, None, True)
+
+    found = with_recent(replace(fact, calls=old, recent=(*recent, unfinished)))
+
+    assert {call.seq: call.step for call in found.calls} == {call.seq: call.step for call in fact.calls}
+
+
+def test_flight_recorder_is_asked_only_where_its_rows_are_behind() -> None:
+    (fact, _) = job(2, 100)
+
+    assert not are_late({"steps": fact.steps, "calls": fact.calls})
+    assert are_late({"steps": fact.steps, "calls": fact.calls[:50]})
+    assert are_late({"steps": fact.steps, "calls": ()})
+    assert not are_late({"steps": (), "calls": ()})
+    assert not are_late({"steps": fact.steps, "calls": [replace(call, by_cpp=False) for call in fact.calls[:50]]})
+
+
+def test_words() -> None:
+    assert [seconds(value) for value in (0.0, 8e-5, 0.0042, 0.21, 1.3, 75.0)] == [
+        "0 ms",
+        "80 µs",
+        "4.2 ms",
+        "210 ms",
+        "1.3 s",
+        "75 s",
+    ]
+    assert (mebibytes(812.4), mebibytes(12_083.0)) == ("812 MiB", "11.8 GiB")
+    assert ranks_text([7, 0, 1, 2, 3]) == "0-3, 7"
+    assert sum_up(list("abcdef"), 4) == "a; b; c; d; and 2 more"

@@ -1,0 +1,78 @@
+"""Loaders without a name are found by the batch that the job got last, and not kept."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader  # noqa: E402
+
+from probe_agent.recorder.operations import dataloaders  # noqa: E402
+
+NAMELESS = "without a name: of the newest batch"
+
+
+class Squares(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(2) * index**2
+
+
+def first_of(them: list[object]) -> object:
+    return torch.stack(them)
+
+
+def listed(it) -> list[dict[str, object]]:
+    answer = dataloaders.answer(it.recorder, {})
+    return [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]]
+
+
+def test_a_loader_without_a_name_is_found_by_its_batches(recording):
+    with recording() as it:
+        assert NAMELESS not in [row["place"] for row in listed(it)]
+        for batch in DataLoader(Squares(), batch_size=2, shuffle=True, drop_last=True, collate_fn=first_of):
+            [row] = [row for row in listed(it) if row["place"] == NAMELESS]
+            assert batch.shape == (2, 2)
+
+    shown = {name: row[name] for name in ("loader", "dataset", "batch_size", "num_workers", "sampler", "collate_fn")}
+    assert shown == {
+        "loader": "DataLoader",
+        "dataset": "Squares",
+        "batch_size": 2,
+        "num_workers": 0,
+        "sampler": "RandomSampler",
+        "collate_fn": "first_of",
+    }
+    assert row["drop_last"] is True
+    assert row["pin_memory"] is False
+
+
+def test_its_workers_are_counted_and_it_is_not_kept_alive(recording):
+    with recording() as it:
+        for _ in DataLoader(Squares(), batch_size=4, num_workers=2, prefetch_factor=3):
+            [row] = [row for row in listed(it) if row["place"] == NAMELESS]
+        assert it.recorder.batches() is None
+
+    assert (row["num_workers"], row["workers"], row["prefetch_factor"]) == (2, 2, 3)
+
+
+@pytest.mark.parametrize("batch_size", [4, None])
+def test_a_loader_with_a_name_is_listed_once(recording, batch_size):
+    loader = DataLoader(Squares(), batch_size=batch_size)
+
+    with recording() as it:
+        batches = iter(loader)
+        next(batches)
+        iterator = it.recorder.batches()
+        held = dataloaders._is_of(iterator, loader)
+        other = dataloaders._is_of(iterator, DataLoader(Squares()))
+        gone = weakref.ref(batches)
+        del batches, iterator
+
+    assert held
+    assert not other
+    assert gone() is None
