@@ -172,12 +172,10 @@ def _refused(silent: Mapping[int, ProbeError], num_asked: int) -> NothingRan:
     """Why nothing ran: these ranks could not take part."""
     rank, error = next(iter(silent.items()))
     others = f"; nor can rank {ranks_text(set(silent) - {rank})}" if len(silent) > 1 else ""
-    code = 1
+    code, hint = 1, "is its host server, or the recorder in it, of an older version? update it, and attach again"
     if isinstance(error, NoAnswer | AttachRefused):
-        code = 4 if len(silent) == num_asked else 3
-    return NothingRan(
-        f"rank {rank} cannot take part, so the code ran nowhere: {error.message}{others}", error.hint, code
-    )
+        code, hint = 4 if len(silent) == num_asked else 3, error.hint
+    return NothingRan(f"rank {rank} cannot take part, so the code ran nowhere: {error.message}{others}", hint, code)
 
 
 @asynccontextmanager

@@ -6,12 +6,15 @@ from fastapi import APIRouter
 
 from probe_agent.errors import NoAnswer
 from probe_agent.target import ask
+from probe_agent.web.access import Role
 from probe_agent.web.chosen import ChosenTarget
 from probe_agent.web.problem import PROBLEMS
 from probe_agent.wire import TicketMove, TicketState, decode
 
-__all__ = ["router"]
+__all__ = ["ROLE", "router"]
 
+#: What comes of it is in the audit of the code that is held.
+ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 
 
