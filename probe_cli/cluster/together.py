@@ -45,8 +45,10 @@ MAX_ATTEMPTS = 5
 #: How long a rank may take to compile and hold the code.
 HOLD_S = 10.0
 #: How long it may take until each rank has ended two steps, and the numbers of all are understood.
-LOOK_S = 120.0
+LOOK_S = 300.0
 UNDERSTAND_S = 5.0
+#: After so long without a step it is said what is waited for.
+SILENCE_S = 5.0
 #: The least that a rank may take to confirm `arm` or `go`; more where looking takes long.
 CONFIRM_S = 0.5
 #: A step further away than a rank holds code is not waited for.
@@ -172,12 +174,10 @@ def _refused(silent: Mapping[int, ProbeError], num_asked: int) -> NothingRan:
     """Why nothing ran: these ranks could not take part."""
     rank, error = next(iter(silent.items()))
     others = f"; nor can rank {ranks_text(set(silent) - {rank})}" if len(silent) > 1 else ""
-    code = 1
+    code, hint = 1, "is its host server, or the recorder in it, of an older version? update it, and attach again"
     if isinstance(error, NoAnswer | AttachRefused):
-        code = 4 if len(silent) == num_asked else 3
-    return NothingRan(
-        f"rank {rank} cannot take part, so the code ran nowhere: {error.message}{others}", error.hint, code
-    )
+        code, hint = 4 if len(silent) == num_asked else 3, error.hint
+    return NothingRan(f"rank {rank} cannot take part, so the code ran nowhere: {error.message}{others}", hint, code)
 
 
 @asynccontextmanager
@@ -274,7 +274,7 @@ class _Agreement:
         """A step that is far enough ahead; waits until it is near enough."""
         asked = time.monotonic()
         understood: dict[int, int] | None = None
-        waiting = False
+        waiting = told = False
         while True:
             began = time.monotonic()
             states = await self._look()
@@ -284,6 +284,9 @@ class _Agreement:
             if step_s is None:
                 if now - asked > LOOK_S:
                     raise self._no_steps(states)
+                if now - asked > SILENCE_S and not told:
+                    told = True
+                    self._remark("waiting until every rank has ended two steps")
             elif understood is None and now - asked > max(UNDERSTAND_S, 5 * step_s):
                 understood = self._by_count(states)
             if step_s is None or understood is None:

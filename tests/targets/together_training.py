@@ -60,7 +60,7 @@ class Trainer:
                 while rank == 0 and (BASE / "stand").exists():
                     time.sleep(0.2)
                 if NUM_HOSTS:
-                    time.sleep(0.02)
+                    time.sleep(0.05)
                 self.stop += self.current_step == STEPS if STEPS else rank == 0 and (BASE / "stop").exists()
                 dist.all_reduce(self.stop)
 

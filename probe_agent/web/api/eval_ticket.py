@@ -13,6 +13,7 @@ from probe_agent.wire import TicketMove, TicketState, decode
 
 __all__ = ["ROLE", "router"]
 
+#: What comes of it is in the audit of the code that is held.
 ROLE: Role = "control"
 router = APIRouter(responses=PROBLEMS)
 

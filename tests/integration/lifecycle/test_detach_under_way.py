@@ -78,6 +78,50 @@ def test_an_eval_that_waits_for_a_step_never_runs(start: Callable[..., Any], tmp
 
 
 @pytest.mark.torch
+@pytest.mark.situation("detach while code is held for a step that all ranks agree on", "it never runs, nothing stays")
+def test_code_that_is_held_for_a_step_never_runs_whatever_it_was_told(tmp_path: Path) -> None:
+    with training("eager", tmp_path) as target:
+        wait_until_ready(target)
+        states = []
+        for moves in (["look"], ["arm"], ["arm", "go"]):
+            attached = inject.attach(target.pid)
+            with hold(attached.folder, f"open({str(tmp_path / 'ran')!r}, 'w')") as connection:
+                answer = connection.makefile()
+                assert json.loads(answer.readline()) == {"held": True}
+                assert all(move(attached.folder, "t", do) for do in moves)
+                detach(attached)
+                states.append(json.loads(answer.readlines()[-1])["state"])
+        (tmp_path / "look").touch()
+        seen = target.num_steps
+        until(lambda: target.num_steps > seen + 100, 60.0)
+        said = target.finish()
+
+    assert states == ["cancelled"] * 3
+    assert not (tmp_path / "ran").exists()
+    assert said["after"][0] == said["before"][0]
+
+
+@contextmanager
+def hold(folder: Path, code: str) -> Iterator[socket.socket]:
+    """Code that is held under the ticket `t`."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(str(folder / "control.sock"))
+        connection.sendall(json.dumps({"op": "hold", "code": code, "ticket": "t"}).encode() + b"\n")
+        yield connection
+
+
+def move(folder: Path, ticket: str, do: str) -> bool:
+    """Whether the recorder makes this move, for a step that never comes."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(20)
+        connection.connect(str(folder / "control.sock"))
+        asked = {"op": "ticket", "ticket": ticket, "do": do, "step": 10**9}
+        connection.sendall(json.dumps(asked).encode() + b"\n")
+        return bool(json.loads(connection.makefile().readline()).get("ok"))
+
+
+@pytest.mark.torch
 @pytest.mark.situation("detach in the middle of sampled steps, while it is queried", "the training goes on undisturbed")
 def test_sampled_steps_and_queries_do_not_mind(tmp_path: Path, probe: Any) -> None:
     with training("eager", tmp_path) as target:

@@ -34,8 +34,15 @@ def next_step(job: Job, probe: Probe) -> int:
 def start(job: Job, probe: Probe, num_steps: int, tmp_path: Path) -> subprocess.Popen[str]:
     """A `probe` that waits for a step so far ahead, with the code held by all ranks."""
     step = next_step(job, probe) + num_steps
-    waiting = subprocess.Popen(
-        ["probe", *job.targets, "--all", "eval", "--at-step", str(step), MARK],
+    waiting = under_way(job, str(step), MARK, tmp_path)
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().startswith(f"waiting for step {step}")
+    return waiting
+
+
+def under_way(job: Job, step: str, code: str, tmp_path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        ["probe", *job.targets, "--all", "eval", "--at-step", step, code],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -43,9 +50,6 @@ def start(job: Job, probe: Probe, num_steps: int, tmp_path: Path) -> subprocess.
         env=environment(XDG_STATE_HOME=str(tmp_path)),
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    assert waiting.stderr is not None
-    assert waiting.stderr.readline().startswith(f"waiting for step {step}")
-    return waiting
 
 
 def nobody_has_a_mark(job: Job, probe: Probe) -> bool:
@@ -78,7 +82,7 @@ def test_what_ranks_say_differently_is_shown_by_rank_and_an_exception_is_an_erro
 
 
 def test_a_named_step_is_taken_as_it_is(job: Job, probe: Probe) -> None:
-    step = next_step(job, probe) + 400
+    step = next_step(job, probe) + 150
 
     answer = probe(*job.targets, "--all", "eval", "--at-step", str(step), "trainer.current_step")
 
@@ -119,6 +123,21 @@ def test_ctrl_c_before_all_have_agreed_cancels_it_everywhere(job: Job, probe: Pr
     assert job.goes_on()
 
 
+def test_after_they_have_agreed_it_runs_whoever_leaves(job: Job, probe: Probe, tmp_path: Path) -> None:
+    leaving = under_way(job, "next", "import time\ntime.sleep(0.5)\ntrainer.ran = True", tmp_path)
+    assert leaving.stderr is not None
+    assert leaving.stderr.readline().startswith("agreed")
+    leaving.send_signal(signal.SIGINT)
+    _, said = leaving.communicate(timeout=30)
+    job.goes_on()
+
+    answer = probe(*job.targets, "--all", "eval", "--at-step", "next", "trainer.ran")
+
+    assert leaving.returncode == 130
+    assert "too late to cancel: it runs on every rank" in said
+    assert answer.stdout == "== ranks 0-1 ==\nTrue\n"
+
+
 def test_a_host_server_that_dies_meanwhile_makes_it_run_nowhere(job: Job, probe: Probe, tmp_path: Path) -> None:
     waiting = start(job, probe, 2_000, tmp_path)
     job.servers[1].kill()
@@ -151,5 +170,5 @@ def test_a_job_that_all_this_was_done_to_equals_its_twin(
     with training(tmp_path_factory.mktemp("twin"), 2, 0, "sgd", len(losses[0])) as twin:
         twin.process.wait(90)
 
-    assert len(losses[0]) > 200
+    assert len(losses[0]) > 100
     assert [twin.losses(rank) for rank in (0, 1)] == losses
