@@ -35,8 +35,8 @@ MIN_STEPS = 10
 MIN_SHARE = 0.10
 MIN_S = 0.0005
 #: In so many of the steps half of that must be there; of few steps in nearly all.
-MOST, NEARLY_ALL, FEW_STEPS = 0.70, 0.90, 20
-MIN_SCORE = 3.0
+MOST, NEARLY_ALL, FEW_STEPS = 0.80, 0.90, 20
+MIN_SCORE = 4.0
 #: Scatter is taken to be at least this part of the step: on a quiet machine a score would have no bound.
 QUIET = 0.01
 #: Of a normal distribution, the standard deviation is this many times the median absolute deviation.
