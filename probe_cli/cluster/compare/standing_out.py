@@ -91,6 +91,8 @@ def standings(differences: Mapping[K, Sequence[float]], step_s: float) -> list[S
     """How each key stands, the most different first. `differences` has one number a step, `step_s` is a step."""
     scatter = {key: mad(values) for key, values in differences.items()}
     noise = median_of_others(scatter) if len(scatter) > 1 else dict.fromkeys(scatter, 0.0)
+    if len(scatter) == 2:  # the difference of two is what both scatter, not one
+        noise = {key: value / 2**0.5 for key, value in noise.items()}
     found = []
     for key, values in differences.items():
         if not values:
