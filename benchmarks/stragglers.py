@@ -89,22 +89,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="jobs")
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--kind", choices=["ddp", "fsdp"], default="ddp")
     parser.add_argument("--steps", type=int, default=100, help="steps of each case")
     parser.add_argument("--slow", type=float, default=0.02, help="seconds that the slow rank sleeps in a step")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     chance = random.Random(args.seed)
-    counts: dict[str, Counter[str]] = {case: Counter() for case in CASES}
+    counts: dict[str, Counter[str]] = {case: Counter() for case in args.cases}
     for number in range(args.rounds):
         with tempfile.TemporaryDirectory() as folder:
             job = Job(Path(folder), args.ranks, args.kind)
             try:
-                for case in chance.sample(list(CASES), len(CASES)):
+                for case in chance.sample(args.cases, len(args.cases)):
                     one_case(job, case, chance.randrange(args.ranks), args, counts[case])
             finally:
                 job.end()
-        print(f"round {number + 1}: " + "; ".join(f"{case} {dict(counts[case])}" for case in CASES), file=sys.stderr)
+        print(f"round {number + 1}: " + "; ".join(f"{case} {dict(counts[case])}" for case in counts), file=sys.stderr)
     rows: list[list[object]] = [
         [case, found["asked"], found["rank"], found["rank and phase"], found["another rank too"]]
         for case, found in counts.items()
@@ -135,7 +136,7 @@ def one_case(job: Job, case: str, rank: int, args: argparse.Namespace, found: Co
     assert isinstance(named, list)
     found["another rank too"] += bool(set(named) - set(wanted))
     if not is_right or (wanted and verdict["where"] != CASES[case]):
-        print(f"  {case} {rank}: {verdict['sentence']}", file=sys.stderr)
+        print(f"  {case} {rank}: {verdict['sentence']} (score {verdict['score']:.1f})", file=sys.stderr)
 
 
 if __name__ == "__main__":

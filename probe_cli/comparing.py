@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, replace
+from time import time
 from typing import TYPE_CHECKING
 
 from .session import Session, remark
@@ -47,11 +48,15 @@ def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, 
 
 def _notes(facts: list[Facts]) -> list[str]:
     """What is to be known about those who were compared, whatever was compared."""
+    from .cluster.compare.standstill import standstill
+
     notes = [f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps]
     ranks = [fact.who.rank for fact in facts]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
         notes.append(f"several targets say they are rank {twice[0]}: are these of one job? name them with -t")
+    if (stands := standstill(facts, time())) is not None:
+        notes.append(stands)
     return notes
 
 

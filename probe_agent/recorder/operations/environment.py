@@ -102,14 +102,15 @@ def _ours(recorder: Recorder) -> Iterator[Row]:
 
 
 def _code(recorder: Recorder) -> Iterator[Row]:
-    """The script, and the files of the models' classes that are not torch's own."""
+    """The script, and the files of the models' classes that are neither torch's nor Python's own."""
     names = {"__main__"}
+    others = {"torch", *getattr(sys, "stdlib_module_names", ())}  # it came with Python 3.10
     for model, _ in inventory.find(inventory.MODEL, recorder):
         for module in _below(model):
             names.update(base.__module__ for base in type(module).__mro__[:-1])
     for name in sorted(names)[:MAX_CODE_FILES]:
         file = getattr(sys.modules.get(name), "__file__", None)
-        if isinstance(file, str) and name.partition(".")[0] != "torch":
+        if isinstance(file, str) and name.partition(".")[0] not in others:
             yield ["code", name, None, os.path.abspath(file)]
 
 

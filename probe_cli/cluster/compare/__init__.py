@@ -8,6 +8,7 @@
     arrivals.py     who came last to each collective, and for how long the others waited
     standing_out.py when a difference is more than noise
     stalls.py       who holds the others up now and then
+    standstill.py   whether this is of now
     straggler.py    from all of these to one verdict
     by/             one file for each `--by`
 

@@ -35,8 +35,8 @@ MIN_STEPS = 10
 MIN_SHARE = 0.10
 MIN_S = 0.0005
 #: In so many of the steps half of that must be there; of few steps in nearly all.
-MOST, NEARLY_ALL, FEW_STEPS = 0.70, 0.90, 20
-MIN_SCORE = 3.0
+MOST, NEARLY_ALL, FEW_STEPS = 0.80, 0.90, 20
+MIN_SCORE = 4.0
 #: Scatter is taken to be at least this part of the step: on a quiet machine a score would have no bound.
 QUIET = 0.01
 #: Of a normal distribution, the standard deviation is this many times the median absolute deviation.
@@ -91,6 +91,8 @@ def standings(differences: Mapping[K, Sequence[float]], step_s: float) -> list[S
     """How each key stands, the most different first. `differences` has one number a step, `step_s` is a step."""
     scatter = {key: mad(values) for key, values in differences.items()}
     noise = median_of_others(scatter) if len(scatter) > 1 else dict.fromkeys(scatter, 0.0)
+    if len(scatter) == 2:  # the difference of two is what both scatter, not one
+        noise = {key: value / 2**0.5 for key, value in noise.items()}
     found = []
     for key, values in differences.items():
         if not values:

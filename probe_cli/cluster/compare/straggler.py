@@ -31,6 +31,7 @@ from .words import percent, seconds, sum_up
 
 __all__ = ["Found", "find", "of_host"]
 
+#: As many as are asked for.
 MAX_STEPS = 5_000
 #: Collectives of steps that are older than this say nothing about now.
 OLD_S = 60.0
@@ -46,7 +47,7 @@ _WORDS = {
 _EVIDENCE = {
     "collectives": "by when they came to collectives",
     "durations": "by how long their steps take",
-    "phases": "by what they do outside backward",
+    "phases": "by what they do outside backward (a slow backward would not show)",
     "data": "by how long they wait for data",
 }
 
@@ -94,7 +95,7 @@ def find(facts: Sequence[Facts], num_steps: int) -> Found:
         step_s,
         {standing.key: standing for standing in stood},
         phases,
-        seen,
+        seen if evidence == "collectives" else Arrivals(),
         tuple(notes),
     )
     return replace(found, verdict=_verdict(found, named, evidence))
@@ -219,10 +220,13 @@ def _explain(
 ) -> tuple[str, str, float | None, float | None]:
     """The sentence on one rank, the phase, its time there and that of the median of the ranks that are not named."""
     who = standing.key
-    mine = found.phases[who]
-    others = [phases for other, phases in found.phases.items() if other not in names] or [mine]
+    mine = found.phases.get(who)
+    others = [phases for other, phases in found.phases.items() if other not in names]
     head = f"{who}{of_host(who, found.facts)} is slow: "
     tail = _waits(found, who, names)
+    if mine is None or not others:
+        text = f"it comes {seconds(standing.effect)} a step later than the others to their collectives"
+        return head + text + tail, "unknown", None, None
     enough = standing.effect / 3
     longer = _longest(mine, others, (*EVERY_STEP, *(("backward",) if evidence == "durations" else ())))
     split = _longest(mine, others, SAMPLED_STEPS)
@@ -234,7 +238,7 @@ def _explain(
         late = f"it comes {seconds(standing.effect)} a step later than the others to their collectives"
         if evidence == "durations":
             late = f"its steps take {seconds(standing.effect)} longer than the median rank's"
-        text = f"{late}, and no other phase of it is longer, so it is its backward"
+        text = f"{late}, and no other phase of it is longer, so it is most likely its backward"
         return head + text + tail, "backward", mine.backward, _usual(others, "backward")
     _, name, value, usual = longer
     takes = f"{_WORDS[name]} takes {seconds(value)} a step, the median rank's {seconds(usual)}"

@@ -21,7 +21,7 @@ NEEDS = ("modules", "steps")
 #: Sampled steps that are needed.
 MIN_SAMPLED = 3
 #: Rows shown: what differs most.
-MAX_ROWS = 40
+MAX_ROWS = 20
 #: The one below explains the one above when it has this part of its difference.
 EXPLAINS = 0.8
 _COLUMNS = {

@@ -32,10 +32,11 @@ def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
         if phases is None:
             continue
         extra: dict[str, float] = {}
-        for name in PHASES[:-1]:
+        for name in PHASES:
             others = [value for who, other in found.phases.items() if who != fact.who and (value := other.named(name))]
             mine = phases.named(name)
-            if mine is not None and others:
+            is_split = name == "rest" and phases.other is not None  # then forward and other say it better
+            if mine is not None and others and not is_split:
                 extra[name] = mine - median(others)
         longer = max(extra, key=lambda name: extra[name], default=None)
         values = [phases.named(name) for name in PHASES]

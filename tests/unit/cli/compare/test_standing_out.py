@@ -54,7 +54,7 @@ def test_what_the_others_scatter_decides_what_counts() -> None:
     (first, *_) = standings({"slow": slow, **noisy}, step_s=0.1)
 
     assert first.key == "slow"
-    assert first.score < 3
+    assert first.score < 4
     assert not first.stands_out
 
 

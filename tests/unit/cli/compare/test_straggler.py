@@ -178,6 +178,8 @@ def test_clocks_that_are_not_known_well_enough_are_not_believed(uncertainty: flo
 
     assert (found.verdict.ranks, found.verdict.where, found.verdict.evidence) == ((0,), "data_wait", "phases")
     assert "the hosts' clocks may be" in found.notes[0]
+    assert found.verdict.wait is None  # nor is it known who waited
+    assert "it waits" not in found.verdict.sentence
 
 
 def test_steps_that_ranks_count_from_different_starts_are_aligned() -> None:

@@ -10,6 +10,7 @@ from probe_cli.cluster.compare.by import load, names
 from probe_cli.cluster.compare.facts import Call, Facts, Memory, ModuleTime, Trait, Who
 from probe_cli.cluster.compare.questions import FACTS
 from probe_cli.cluster.compare.recent import are_late, with_recent
+from probe_cli.cluster.compare.standstill import standstill
 from probe_cli.cluster.compare.words import mebibytes, ranks_text, seconds, sum_up
 
 from .made import job
@@ -204,6 +205,18 @@ def test_flight_recorder_is_asked_only_where_its_rows_are_behind() -> None:
     assert are_late({"steps": fact.steps, "calls": ()})
     assert not are_late({"steps": (), "calls": ()})
     assert not are_late({"steps": fact.steps, "calls": [replace(call, by_cpp=False) for call in fact.calls[:50]]})
+
+
+@pytest.mark.parametrize(("later", "speaks"), [(1.0, False), (9.0, False), (45.0, True)])
+def test_a_job_that_ends_no_steps_is_told_of(later: float, speaks: bool) -> None:
+    facts = job(4, 50, hosts=2, clocks={"node1": 3600.0})
+    end = facts[0].steps[-1].ended
+
+    said = standstill(facts, end + later)
+
+    assert (said is not None) == speaks
+    assert said is None or "no rank has ended a step for 45 s" in said
+    assert standstill(ranks(2), end) is None
 
 
 def test_words() -> None:
