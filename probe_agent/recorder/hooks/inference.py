@@ -33,6 +33,8 @@ __all__ = ["CallWatch", "Source"]
 
 #: Without an end of a step for so long, we look which module the job is in.
 QUIET_NS = 5_000_000_000
+#: And for so long, before another module counts than the one that does, as long as that is there.
+FORGOTTEN_NS = 60_000_000_000
 #: How much of the time may go into that.
 LOOK_SHARE = 0.0005
 #: So often must a module have been seen as the outermost one.
@@ -48,7 +50,7 @@ class CallWatch:
         self._kind: Any = type(module)
         self._own = self._kind.__dict__.get("__call__")
         self._module = ref(module)
-        self._thread = thread
+        self.thread = thread
         self._skips = skips
         self._ended: Callable[[int, int], None] | None = ended
         self._call = self._timed()
@@ -82,9 +84,10 @@ class CallWatch:
         self.take()
         self._ended = None
 
-    def watches(self, module: Any, thread: int) -> bool:
-        """Whether it is this module's calls on this thread that are timed."""
-        return self._module() is module and self._thread == thread
+    @property
+    def module(self) -> Any:
+        """The module, None when it is gone."""
+        return self._module()
 
     def _original(self, module: Any) -> Any:
         """What `module.__call__` is without us, or the class's where `module` is None."""
@@ -100,7 +103,7 @@ class CallWatch:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal is_inside
             ended = self._ended
-            is_other = self._thread != get_ident() or module is not self._module()
+            is_other = self.thread != get_ident() or module is not self._module()
             if ended is None or is_other or is_inside or self._skips():
                 return self._original(module)(*args, **kwargs)
             is_inside = True
@@ -169,7 +172,7 @@ class Source(BaseSource):
             if seen is None or seen() is not module or seen_on != thread:
                 num_times = 0
             self._seen = (ref(module), thread, num_times + 1)
-            if num_times + 1 >= TIMES_SEEN and not self._is_watched(module, thread) and not self._trains():
+            if num_times + 1 >= TIMES_SEEN and self._may_follow(module, thread) and not self._trains():
                 self.follow(module, thread)
             return
 
@@ -191,8 +194,13 @@ class Source(BaseSource):
                 if module is not None and _can_be_watched(type(module)):
                     yield thread, module
 
-    def _is_watched(self, module: Any, thread: int) -> bool:
-        return self._watch is not None and self._watch.watches(module, thread)
+    def _may_follow(self, module: Any, thread: int) -> bool:
+        """Not what is followed already, nor what is called between two calls of that."""
+        if self._watch is None or self._watch.module is None:
+            return True
+        if self._watch.module is module:
+            return self._watch.thread != thread
+        return perf_counter_ns() - self._last_end > FORGOTTEN_NS
 
     def _trains(self) -> bool:
         """Whether the job has an optimizer: then it will step, sooner or later."""
@@ -243,5 +251,6 @@ def _is_torchs(frame: FrameType | None) -> bool:
 def _can_be_watched(kind: Any) -> bool:
     """Not a class that makes its own `__call__` anew whenever it likes (a traced graph's), nor one with rules of its
     own for what it may have."""
-    is_own = "__call__" in kind.__dict__ and kind.__module__ != "torch._dynamo.eval_frame"
-    return type(kind) in (type, ABCMeta) and not is_own
+    own = kind.__dict__.get("__call__")
+    is_known = own is None or isinstance(own, CallWatch) or kind.__module__ == "torch._dynamo.eval_frame"
+    return type(kind) in (type, ABCMeta) and is_known

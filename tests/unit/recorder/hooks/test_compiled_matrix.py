@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import nullcontext
+from _thread import get_ident
+from contextlib import ExitStack, nullcontext
 
 import pytest
 
@@ -166,6 +167,43 @@ def test_nothing_changes(recording, alone, how, when):
     assert seen[3] <= warned
     num_steps = when.get("detach", 3 * STEPS) - when["attach"]
     assert num_steps - 2 <= len(seen[4].steps) < num_steps  # an optimizer that is compiled is known one step later
+
+
+def call_only(how, recording=None, attach=0, detach=3 * STEPS):
+    """The same for a loop that only calls its model."""
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    net = model().eval()
+    call = how(net)
+    outermost = call if isinstance(call, nn.Module) else net
+    outputs, it, counters = [], None, None
+    with torch.no_grad(), warnings.catch_warnings(record=True) as caught, ExitStack() as recorded:
+        warnings.simplefilter("always")
+        for number in range(3 * STEPS + 2):
+            if recording is not None and number == attach:
+                it = recorded.enter_context(recording(keep_dynamo=True, trace_every=2))
+                it.inference.follow(outermost, get_ident())
+            if number == detach:
+                recorded.close()
+            outputs.append(call(torch.ones(4 + number // STEPS * 3, 8)))
+            if number == detach - 1:
+                counters = counted()
+    assert "__call__" not in vars(nn.Sequential)
+    return outputs, counters, counted(), messages(caught), it
+
+
+@pytest.mark.parametrize("how", [how for how in HOW if how is not step_as_well], ids=lambda how: how.__name__)
+@pytest.mark.parametrize("when", [{"attach": 0}, {"attach": 2}, {"attach": 2, "detach": 6}], ids=str)
+def test_nothing_changes_where_nothing_is_trained(recording, how, when):
+    outputs, during, after, warned, _ = call_only(how, detach=when.get("detach", 3 * STEPS))
+
+    seen = call_only(how, recording, **when)
+
+    assert all(torch.equal(one, other) for one, other in zip(outputs, seen[0], strict=True))
+    assert seen[1:3] == (during, after)
+    assert seen[3] <= warned
+    if how is not whole_loss:  # there the model is called by what is compiled
+        assert len(seen[4].steps) >= when.get("detach", 3 * STEPS) - when["attach"] - 2
 
 
 def test_a_reset_in_the_middle_of_a_recorded_step_changes_nothing(recording):

@@ -136,6 +136,23 @@ def test_an_evaluation_before_a_training_is_none_of_its_steps(recording):
     assert [row["step"] for row in it.trace if row["module"] == "Net"] == [1, 2, 3, 4, 1, 1, 2, 2, 3, 3]
 
 
+def test_what_is_called_between_two_steps_does_not_count_instead(recording, monkeypatch):
+    net, between = Net(), Net(0.002)
+
+    with recording() as it:
+        it.inference.follow(net, get_ident())
+        with looking(it, monkeypatch):
+            for _ in range(10):
+                serve(net, 1)
+                serve(between, 5)
+        assert it.inference._watch.module is net
+        del net
+        with looking(it, monkeypatch):
+            call_until(between, lambda: it.inference._watch.module is between)
+
+    assert len(it.steps) >= 9
+
+
 def test_a_backward_ends_it_and_takes_the_hooks_off(recording):
     net = Net()
 

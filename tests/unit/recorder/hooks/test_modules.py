@@ -208,3 +208,30 @@ def test_a_model_first_compiled_under_recording_compiles_to_one_graph(recording)
 
     assert graphs == 1
     assert not torch._dynamo.utils.counters["graph_break"]
+
+
+def test_the_jobs_own_global_hooks_come_and_go_as_without_us(recording):
+    model, calls = Block(), []
+    before = torch_module.register_module_forward_hook(lambda *_: calls.append("before"))
+    tables = torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks
+
+    with recording(trace_every=1):
+        train(model, 1)
+        meanwhile = torch_module.register_module_forward_pre_hook(lambda *_: calls.append("meanwhile"))
+        calls.clear()
+        model(torch.ones(4, 8))
+        both = [*calls]
+        before.remove()
+        calls.clear()
+        model(torch.ones(4, 8))
+        one = [*calls]
+    calls.clear()
+    model(torch.ones(4, 8))
+    after = [*calls]
+    meanwhile.remove()
+
+    assert both == ["meanwhile", "meanwhile", "before", "before"]  # of the inner module and of the outer one
+    assert one == after == ["meanwhile", "meanwhile"]
+    assert (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks) == tables == ({}, {})
+    assert torch_module._global_forward_hooks is tables[0]
+    assert not torch_module._global_forward_hooks_always_called
