@@ -6,7 +6,9 @@ streams with a few wrong bytes two ended the process that read them. One child a
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import resource
 import signal
 import time
 from collections.abc import Sequence
@@ -60,6 +62,8 @@ def _decode_and_exit(streams: Sequence[bytes], writing: int) -> None:
     """The child's part: a byte for each stream that has been looked at, whatever came of it."""
     import nanoarrow  # type: ignore[import-untyped]
 
+    faulthandler.disable()  # nobody needs to hear of its end, nor find a core
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for stream in streams:
         try:
             for _ in nanoarrow.ArrayStream.from_readable(stream):

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
 CONNECT_S = 5.0
+#: A connection that has rested longer is not used again: host servers close theirs after 5 s, perhaps just then.
+KEPT_S = 2.0
 
 
 def host_socket() -> str:
@@ -60,9 +62,12 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
     base = "http://localhost"
     # Only plain HTTP is spoken: without verify=False httpx would load the system's certificates, 20 ms.
     if isinstance(endpoint, TcpServer):
-        base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False)
+        base = f"http://{endpoint.authority}"
+        transport = httpx.AsyncHTTPTransport(verify=False, limits=httpx.Limits(keepalive_expiry=KEPT_S))
     elif isinstance(endpoint, UnixServer):
-        transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path)
+        transport = httpx.AsyncHTTPTransport(
+            verify=False, uds=endpoint.path, limits=httpx.Limits(keepalive_expiry=KEPT_S)
+        )
     elif isinstance(endpoint, Archive):
         from .inprocess import InProcessTransport
 
