@@ -144,8 +144,9 @@ def _each_once(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
     from .endpoint import TcpServer, UnixServer
 
     def one_of(endpoint: Endpoint) -> bool:
-        ranked = isinstance(endpoint, TcpServer | UnixServer) and endpoint.rank is not None
-        return ranked and replace(endpoint, rank=None) in endpoints  # type: ignore[type-var]  # those two have a rank
+        if not isinstance(endpoint, TcpServer | UnixServer) or endpoint.rank is None:
+            return False
+        return replace(endpoint, rank=None) in endpoints
 
     return [endpoint for endpoint in endpoints if not one_of(endpoint)]
 
