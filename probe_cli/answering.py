@@ -9,8 +9,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .client import Client
     from .cluster.ask import Answers
     from .cluster.sql.course import Outcome
+    from .endpoint import Endpoint
     from .render import Sheet
 
 __all__ = ["Across", "ask"]
@@ -109,7 +110,7 @@ def _ask_many(session: Session, request: QueryRequest, across: Across, format_: 
 
     async def course() -> tuple[Outcome | None, Answers[Outcome | None]]:
         async with open_conversation(
-            await session.choose(),
+            _each_once(await session.choose()),
             timeout_s=across.host_timeout_s,
             total_s=request.timeout_s,
             inject=session.inject,
@@ -138,6 +139,18 @@ def _ask_many(session: Session, request: QueryRequest, across: Across, format_: 
     for note in outcome.answer.notes:
         remark(note)
     return answers.exit_code
+
+
+def _each_once(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
+    """`endpoints` without single ranks of a host server that is asked for all of its own."""
+    from .endpoint import TcpServer, UnixServer
+
+    def one_of(endpoint: Endpoint) -> bool:
+        if not isinstance(endpoint, TcpServer | UnixServer) or endpoint.rank is None:
+            return False
+        return replace(endpoint, rank=None) in endpoints
+
+    return [endpoint for endpoint in endpoints if not one_of(endpoint)]
 
 
 def _show_merged(result: QueryResult, answers: Answers[Outcome | None], format_: str) -> None:

@@ -24,11 +24,13 @@ from .deadline import Deadline
 from .engine import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
 from .errors import failed
 from .source import quoted
+from .suspicion import undecodable
 
 __all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]
 
 #: Without what is known of the (still empty) tables, plans say which columns and rows a statement needs of any table.
 _PLANS_FOR_ANY_ROWS = "disabled_optimizers='statistics_propagation,empty_result_pullup'"
+_EXPLAIN = "EXPLAIN "
 _TYPE = re.compile(r"[A-Z][A-Z0-9_ ]*(\(\d+(,\s*\d+)?\))?(\[\d*\])*|\"NULL\"")
 
 _functions: list[tuple[str, str, str | None]] = []
@@ -115,39 +117,47 @@ class MergedDatabase:
         except duckdb.Error as error:
             raise NotThere(str(error)) from None
 
+    def undecodable(self, streams: Sequence[bytes]) -> set[int]:
+        """Which of these Arrow streams must not be given to `fill`: decoding them ends the process."""
+        import nanoarrow  # type: ignore[import-untyped]  # noqa: F401  # here, so that no child has to load it
+
+        return undecodable(streams)
+
     def fill(self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]) -> int:
         """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
         stream. All of them or none; gives how many. Raises MalformedAnswer."""
+        registered = [f"_answer{at}" for at in range(len(parts))]
         self._connection.execute("BEGIN")
         try:
-            num_rows = sum(self._insert(*part) for part in parts)
+            num_rows = sum(self._insert(name, *part) for name, part in zip(registered, parts, strict=True))
             self._connection.execute("COMMIT")
         except BaseException:
             self._connection.execute("ROLLBACK")
             raise
+        finally:
+            for name in registered:
+                self._connection.unregister(name)
         return num_rows
 
-    def _insert(self, table: str, columns: Sequence[tuple[str, str]], stream: bytes) -> int:
+    def _insert(self, answer: str, table: str, columns: Sequence[tuple[str, str]], stream: bytes) -> int:
         schema, _, name = table.rpartition(".")
         try:
             source = _Stream(stream)
             num_columns = len(source.names)
             if num_columns != len(columns):
                 raise MalformedAnswer(f"{num_columns} columns came, {len(columns)} were asked for")
-            self._connection.register("_answer", source)
+            self._connection.register(answer, source)
             names = ", ".join(f"c{at}" for at in range(num_columns))
             values = ", ".join(f"CAST(c{at} AS {_storable(kind)})" for at, (_, kind) in enumerate(columns))
             into = ", ".join(quoted(column) for column, _ in columns)
-            inserted = self._connection.execute(
-                f"INSERT INTO {quoted(schema)}.{quoted(name)} ({into}) SELECT {values} FROM _answer AS a({names})"
-            ).fetchone()
-            return int(inserted[0]) if inserted else 0
+            ((num_rows,),) = self._connection.execute(
+                f"INSERT INTO {quoted(schema)}.{quoted(name)} ({into}) SELECT {values} FROM {answer} AS a({names})"
+            ).fetchall()
+            return int(num_rows)
         except duckdb.OutOfMemoryException as error:
             raise self._failed(error, {}) from None
         except (duckdb.Error, RuntimeError, ValueError, EOFError) as error:
             raise MalformedAnswer(f"its rows cannot be read: {_first_line(error)}") from None
-        finally:
-            self._connection.unregister("_answer")
 
     def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
         """The syntax tree of a SELECT; None for a statement that has none."""
@@ -194,9 +204,9 @@ class MergedDatabase:
     def check(self, sql: str, tables: Mapping[str, Sequence[str]]) -> None:
         """Raise QueryFailed, worded for users, when `sql` cannot be asked; `tables` are those that hints may name."""
         try:
-            self._connection.sql(sql)
+            self._connection.execute(_EXPLAIN + sql).fetchall()
         except duckdb.Error as error:
-            raise self._failed(error, tables) from None
+            raise self._failed(_moved(error, len(_EXPLAIN)), tables) from None
 
     def json(self, sql: str, notes: Sequence[str]) -> Answer:
         """The answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
@@ -219,8 +229,7 @@ class MergedDatabase:
             self.deadline.end()
 
     def _fetch_one(self, sql: str, *parameters: str) -> tuple[object, ...]:
-        row = self._connection.execute(sql, list(parameters)).fetchone()
-        assert row is not None, "these statements give one row"
+        (row,) = self._connection.execute(sql, list(parameters)).fetchall()
         return tuple(row)
 
     def _failed(self, error: duckdb.Error, tables: Mapping[str, Sequence[str]]) -> QueryFailed:
@@ -236,7 +245,7 @@ class _Stream:
 
     @property
     def names(self) -> list[str]:
-        import nanoarrow  # type: ignore[import-untyped]
+        import nanoarrow
 
         return [field.name for field in nanoarrow.ArrayStream.from_readable(self._stream).schema.fields]
 
@@ -244,6 +253,17 @@ class _Stream:
         import nanoarrow
 
         return nanoarrow.ArrayStream.from_readable(self._stream).__arrow_c_stream__(requested_schema)
+
+
+def _moved(error: duckdb.Error, num_bytes: int) -> duckdb.Error:
+    """`error`, its place counted from so many bytes later."""
+    name, brace, said = str(error).partition("{")
+    try:
+        told = json.loads(brace + said)
+        told["position"] = str(int(told["position"]) - num_bytes)
+    except (ValueError, KeyError, TypeError):
+        return error  # it tells no place
+    return type(error)(name + json.dumps(told))
 
 
 def _storable(kind: str) -> str:

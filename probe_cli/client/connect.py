@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
 CONNECT_S = 5.0
+#: A connection that has rested longer is not used again: host servers close theirs after 5 s, perhaps just then.
+KEPT_S = 2.0
 
 
 def host_socket() -> str:
@@ -57,13 +59,15 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
     auth: httpx.Auth | None = None
+    kept = httpx.Limits(keepalive_expiry=KEPT_S)
     # Without verify=False httpx would load the system's certificates also for plain HTTP, 20 ms.
     if isinstance(endpoint, TlsServer):
-        base, transport = f"https://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=verifying())
+        base = f"https://{endpoint.authority}"
+        transport = httpx.AsyncHTTPTransport(verify=verifying(), limits=kept)
     elif isinstance(endpoint, TcpServer):
-        base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False)
+        base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False, limits=kept)
     elif isinstance(endpoint, UnixServer):
-        transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path)
+        transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path, limits=kept)
     elif isinstance(endpoint, Archive):
         from .inprocess import InProcessTransport
 

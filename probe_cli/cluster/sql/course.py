@@ -307,8 +307,12 @@ class _Course:
             raise self.transfer.refusal
         self._blame(answers)
         num_rows = 0
+        streams = [(member, data) for member, received in answers for _, data in received]
+        deadly = {streams[at][0] for at in self.database.undecodable([data for _, data in streams])}
         for member, received in answers:
             try:
+                if member in deadly:
+                    raise malformed_answer()("its rows cannot be decoded")
                 num_rows += self.database.fill([(part.into, part.columns, data) for part, data in received])
                 self.contributed.add(member)
             except malformed_answer() as failure:

@@ -36,23 +36,23 @@ def needs(
     database: MergedDatabase, splitter: Splitter, sql: str, tables: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Need]:
     """What `sql` needs of each of `tables`; a table that it needs nothing of is left out."""
+    everything = {name: Need(tuple(columns), None) for name, columns in tables.items()}
     plan = _plan(database, sql)
     if plan is None or not _plans_are_understood(database):
-        return {name: Need(tuple(columns), None) for name, columns in tables.items()}
+        return everything
     found: dict[str, list[tuple[set[str], Tree | None]]] = {}
-    known = {_shown(name): name for name in tables}
     for scan in _scans(plan):
-        name = known.get(scan.get("Table", "").lower())
-        if name is None:
+        shown_name = scan["Table"].replace('"', "").lower().removeprefix("memory.")
+        if shown_name.startswith("_probe."):
             continue  # one of ours, which is here
-        texts = [text.removeprefix(_OPTIONAL) for text in _list(scan.get("Filters"))]
+        if shown_name not in tables:
+            return everything
         shown = _list(scan["Projections"])
-        columns = {
-            column
-            for column in tables[name]
-            if column in shown or any(column.lower() in text.lower() for text in texts)
-        }
-        found.setdefault(name, []).append((columns, _rows(splitter, name, texts)))
+        texts = [text.removeprefix(_OPTIONAL) for text in _list(scan.get("Filters"))]
+        columns = set(tables[shown_name])
+        if columns.issuperset(shown):
+            columns = {c for c in columns if c in shown or any(c.lower() in text.lower() for text in texts)}
+        found.setdefault(shown_name, []).append((columns, _rows(splitter, shown_name, texts)))
     result = {}
     for name, scans in found.items():
         wanted = set().union(*(columns for columns, _ in scans))
@@ -120,13 +120,6 @@ def _list(shown: Tree) -> list[str]:
     if not shown:
         return []
     return [shown] if isinstance(shown, str) else list(shown)
-
-
-def _shown(name: str) -> str:
-    """How a plan names a table of the database in memory."""
-    parts = name.split(".", 1)
-    plain = [part if part.replace("_", "a").isalnum() and part.islower() else f'"{part}"' for part in parts]
-    return ".".join(["memory", *plain]).lower()
 
 
 def _plans_are_understood(database: MergedDatabase) -> bool:

@@ -213,8 +213,8 @@ def test_a_bug_of_ours_is_one_line_and_a_file(tcp: str, probe: Probe, tmp_path: 
 
 
 def test_several_targets_have_a_heading_each_or_a_column(tcp: str, probe: Probe) -> None:
-    table = probe("-t", f"{tcp}/0", "-t", f"{tcp}/1", "query", "rows")
-    lines = probe("-t", f"{tcp}/0", "-t", f"{tcp}/1", "query", "rows", "--format", "jsonl")
+    table = probe("-t", f"{tcp}/0", "-t", f"{tcp}/1", "tables")
+    lines = probe("-t", f"{tcp}/0", "-t", f"{tcp}/1", "tables", "--format", "jsonl")
 
     assert f"== {tcp}/1 ==" in table.stdout
-    assert [json.loads(line)["endpoint"] for line in lines.stdout.splitlines()] == [f"{tcp}/0"] * 3 + [f"{tcp}/1"] * 3
+    assert [json.loads(line)["endpoint"] for line in lines.stdout.splitlines()] == [f"{tcp}/0", f"{tcp}/1"]

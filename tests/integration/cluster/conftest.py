@@ -52,11 +52,20 @@ class Late(Table):
     columns = (Column("step", "int", "", ""),)
 
 
+class OldSteps(Table):
+    """As an older version declared it: with fewer columns, and with whole numbers for `x`."""
+
+    name = "test.steps"
+    doc = "Rows of every kind."
+    columns = (*Steps.columns[:2], Column("x", "int", "", ""))
+
+
 @dataclass(frozen=True)
 class Hosts:
     """The addresses, and one database with the rows of all, `server` before the columns."""
 
     addresses: tuple[str, ...]
+    older: str
     base: Path
     whole: duckdb.DuckDBPyConnection
 
@@ -119,12 +128,13 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             for event in events:
                 _insert(whole, "events", (server, *here, *event))
             rank += 1
-    addresses = tuple(f"127.0.0.{at + 1}:{free_port()}" for at in range(NUM_HOSTS))
+    add_target(base / str(NUM_HOSTS), "older", 990_000, 90, 99, [(OldSteps, [(3, 0, 7), (4, 0, 8)])])
+    addresses = tuple(f"127.0.0.{at + 1}:{free_port()}" for at in range(NUM_HOSTS + 1))
     command = [sys.executable, "-m", "benchmarks.simulated", str(base), *addresses]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as serving:
         assert serving.stdout is not None
         assert serving.stdout.readline() == "ready\n"
-        yield Hosts(addresses, base, whole)
+        yield Hosts(addresses[:NUM_HOSTS], addresses[NUM_HOSTS], base, whole)
         serving.terminate()
 
 
