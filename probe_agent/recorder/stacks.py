@@ -14,7 +14,9 @@ from typing import Any
 
 from .main_thread import main_ident
 
-__all__ = ["frames_of", "take"]
+__all__ = ["take"]
+
+_OURS = __name__.rpartition(".")[0] + "."
 
 
 def take(all_threads: bool, training_ident: int | None, probe_idents: Collection[int]) -> list[dict[str, object]]:
@@ -41,19 +43,25 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
                 "is_main": ident == main,
                 "is_training": ident == training_ident,
                 "is_probe": ident in probe_idents,
-                "frames": frames_of(frames.pop(ident)),  # a variable would keep this very call
+                # Not in a variable: that would keep this very call.
+                "frames": _frames_of(frames.pop(ident), with_ours=ident in probe_idents),
             }
         )
     threads.sort(key=lambda entry: (not entry["is_main"], not entry["is_training"], bool(entry["is_probe"])))
     return threads
 
 
-def frames_of(frame: FrameType | None) -> list[dict[str, object]]:
-    """`frame` and its callers, innermost first; `lineno` is the line being executed."""
+def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, object]]:
+    """`frame` and its callers, innermost first; `lineno` is the line being executed.
+
+    Without ours, those are left out that stand between two of the job's: what our hooks call on its behalf.
+    """
     frames: list[dict[str, object]] = []
     while frame is not None:
         code = frame.f_code
         func = getattr(code, "co_qualname", code.co_name)  # qualified since Python 3.11
-        frames.append({"func": func, "file": code.co_filename, "lineno": frame.f_lineno or code.co_firstlineno})
+        module = dict.get(frame.f_globals, "__name__")
+        if with_ours or not (type(module) is str and module.startswith(_OURS)):
+            frames.append({"func": func, "file": code.co_filename, "lineno": frame.f_lineno or code.co_firstlineno})
         frame = frame.f_back
     return frames
