@@ -91,7 +91,7 @@ def serve(
     if linger_s is not None:
         Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
-        with _announced([_address(each) for each in sockets if not _is_unix(each)]):
+        with _announced(listen, bool(tls)):
             server.run(sockets=sockets)
     finally:
         for name, inode in paths.items():
@@ -144,24 +144,20 @@ def _is_unix(listener: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def _announced(addresses: list[str]) -> Iterator[None]:
-    """While we serve, our TCP addresses are in a file, locked by us, where this user's recorders find them."""
-    if not addresses:
+def _announced(listen: str | None, with_tls: bool) -> Iterator[None]:
+    """While we serve, our TCP address is in a file, locked by us, where this user's recorders find it; under the name
+    that we were given, for which the certificate is."""
+    if not listen:
         yield
         return
     path = os.path.join(os.path.dirname(_usual()), f"server-{os.getpid()}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        print(*addresses, sep="\n", file=file, flush=True)
+        print("https://" * with_tls + listen.rpartition("://")[2], file=file, flush=True)
         try:
             yield
         finally:
             os.unlink(path)
-
-
-def _address(listener: socket.socket) -> str:
-    host, port, *_ = listener.getsockname()
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _usual() -> str:

@@ -29,7 +29,7 @@ def listening(user_folder: str) -> list[str]:
             found += _said_by_the_living(os.path.join(user_folder, name))
     planned = os.environ.get("PROBE_LISTEN", "")
     if not found and planned and not planned.startswith("unix:"):
-        found = [planned]
+        found = ["https://" * bool(os.environ.get("PROBE_TLS_CERT")) + planned.rpartition("://")[2]]
     return sorted((address for address in found if _ADDRESS.fullmatch(address)), key=_nearness)
 
 
@@ -45,9 +45,11 @@ def reachable(addresses: list[str], towards_store: str) -> tuple[str | None, str
     name, port = parts["v6"] or parts["name"] or "", parts["port"]
     note = ""
     if name in _WILDCARD:
-        is_local = _LOOPBACK.fullmatch(towards_store) is not None
-        name = socket.gethostname() if is_local else towards_store
-        way = "the name of the host, since the job's store is on it" if is_local else "the one towards the job's store"
+        name, way = towards_store, "the one towards the job's store"
+        if parts["scheme"] == "https://":
+            name, way = socket.gethostname(), "the name of the host, as certificates have it"
+        elif _LOOPBACK.fullmatch(towards_store):
+            name, way = socket.gethostname(), "the name of the host, since the job's store is on it"
         note = f"the host server listens on every interface; this is {way}"
     elif _LOOPBACK.fullmatch(name):
         note = "the host server listens on loopback, where only its own host reaches it"

@@ -18,7 +18,7 @@ from probe_agent.recorder.listening import listening, reachable
         ("https://node7:8080", "10.0.0.7", "https://node7:8080", ""),
         ("[2001:db8::7]:8080", "2001:db8::7", "[2001:db8::7]:8080", ""),
         ("0.0.0.0:8080", "10.0.0.7", "10.0.0.7:8080", "every interface"),
-        ("https://0.0.0.0:8080", "10.0.0.7", "https://10.0.0.7:8080", "every interface"),
+        ("https://0.0.0.0:8080", "10.0.0.7", "https://here:8080", "as certificates have it"),
         ("[::]:8080", "2001:db8::7", "[2001:db8::7]:8080", "every interface"),
         ("0.0.0.0:8080", "127.0.0.1", "here:8080", "name of the host"),
         ("127.0.0.1:8080", "10.0.0.7", "127.0.0.1:8080", "loopback"),
@@ -55,6 +55,9 @@ def test_a_living_server_counts_and_a_killed_one_does_not(tmp_path: Path, monkey
 def test_what_the_job_was_told_counts_while_no_server_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROBE_LISTEN", "10.0.0.1:8080")
     assert listening(str(tmp_path)) == ["10.0.0.1:8080"]
+
+    monkeypatch.setenv("PROBE_TLS_CERT", "/certificates/node.pem")
+    assert listening(str(tmp_path)) == ["https://10.0.0.1:8080"]
 
     monkeypatch.setenv("PROBE_LISTEN", "unix:/run/probe.sock")
     assert listening(str(tmp_path)) == []
