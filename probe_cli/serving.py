@@ -91,7 +91,7 @@ def serve(
     if linger_s is not None:
         Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
-        with _announced([_address(each) for each in sockets if not _is_unix(each)]):
+        with _announced(_addresses(sockets, listen if tls else None)):
             server.run(sockets=sockets)
     finally:
         for name, inode in paths.items():
@@ -157,6 +157,13 @@ def _announced(addresses: list[str]) -> Iterator[None]:
             yield
         finally:
             os.unlink(path)
+
+
+def _addresses(sockets: list[socket.socket], named: str | None) -> list[str]:
+    """How others reach us over TCP; with TLS by the name that we were given, which is in the certificate."""
+    if named:
+        return ["https://" + named.removeprefix("http://")]
+    return [_address(each) for each in sockets if not _is_unix(each)]
 
 
 def _address(listener: socket.socket) -> str:
