@@ -118,8 +118,8 @@ class Ranks:
 Endpoint = LocalProcess | TcpServer | UnixServer | Archive
 
 FORMS = (
-    "an endpoint is a PID, host:port, host:port/RANK, host:port/pid=PID, [::1]:port, unix:/path,"
-    " unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
+    "an endpoint is a PID, host:port, host:port/RANK, host:port/pid=PID, [::1]:port, https://host:port,"
+    " unix:/path, unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
 )
 _TLS = "https://"
 #: What makes a folder that of a target.

@@ -30,8 +30,8 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
   probe -t ENDPOINT --all COMMAND   every rank of its job
   probe COMMAND                     $PROBE_ENDPOINT, or the only target on this host
 
-ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, unix:/path, or the folder that a target has left. A list of
-hosts is node[01-64]:port, @FILE (one a line), slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address
+ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, https://host:port, unix:/path, or the folder that a target has
+left. A list of hosts is node[01-64]:port, @FILE (one a line), slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address
 of a headless Kubernetes service).
 
 \b

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .. import inventory
+from ..redaction import redacted_value
 from ..source import Recorder, loaded
 
 __all__ = ["answer"]
@@ -27,7 +28,6 @@ VARIABLES = re.compile(
     r"|LD_PRELOAD|LD_LIBRARY_PATH|MALLOC_\w+|PYTHON(HASHSEED|MALLOC|OPTIMIZE|UNBUFFERED|PATH)|TOKENIZERS_PARALLELISM"
 )
 SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSW|CREDENTIAL|AUTH", re.I)
-USER_IN_URL = re.compile(r"://[^/@\s]+@")
 MAX_CODE_FILES = 200
 
 Row = list[object]  # kind, name, value, file
@@ -93,7 +93,7 @@ def _attribute(value: Any, path: str) -> Any:
 def _variables() -> Iterator[Row]:
     for name, value in sorted(os.environ.items()):
         if VARIABLES.fullmatch(name) and not SECRET.search(name):
-            yield ["variable", name, USER_IN_URL.sub("://…@", value), None]
+            yield ["variable", name, redacted_value(name, value), None]
 
 
 def _ours(recorder: Recorder) -> Iterator[Row]:

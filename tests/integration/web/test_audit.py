@@ -84,16 +84,19 @@ def test_rows_of_targets_that_are_no_more_are_shown_with_those_of_the_others(ser
     assert other not in found
 
 
-def test_an_eval_that_the_client_leaves_is_said_to_be_left(server: Served) -> None:
+@pytest.mark.parametrize("way", ["/v1/eval", "/v1/eval/hold"])
+def test_an_eval_that_the_client_leaves_is_said_to_be_left(server: Served, way: str) -> None:
     with training() as pid:
         code = "import time\nprint(1, flush=True)\nwhile True: time.sleep(0.01)"
-        with server.stream("POST", f"/v1/eval?pid={pid}", "control", json={"code": code}) as lines:
+        asked = {"code": code, "ticket": f"of {pid}"}
+        with server.stream("POST", f"{way}?pid={pid}", "control", json=asked) as lines:
             first = json.loads(next(lines))
             under_way = rows(server, pid, f"WHERE pid = {pid}")
         seen = ""
         while not seen or seen == "None":
             seen = str(rows(server, pid, f"WHERE pid = {pid}")[0]["result"])
 
-    assert first["text"] == "1\n"
+    assert first.get("text") == "1\n" or first["held"]
+    assert [(row["action"], row["text"]) for row in under_way] == [("eval", code)]
     assert [row["result"] for row in under_way] == [None]
     assert seen == "the client has hung up"
