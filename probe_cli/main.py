@@ -31,8 +31,8 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
   probe COMMAND                     $PROBE_ENDPOINT, or the only target on this host
 
 ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, https://host:port, unix:/path, or the folder that a target has
-left. A list of hosts is node[01-64]:port, @FILE (one a line), slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address
-of a headless Kubernetes service).
+left. A list of hosts is node[01-64]:port, @FILE (one a line), slurm:port (the hosts of this SLURM job) or
+dns:NAME:port (every address of a headless Kubernetes service).
 
 \b
 Exit codes: 0 fine, 1 the answer is an error, 2 usage, 3 some targets did not answer, 4 none could be reached.
