@@ -1,5 +1,6 @@
 # make demo    attach to a training that is already running, and see that it does not mind
 # make test    all that CI runs: lint, types, import arrows, tests
+# make test-long   the tests that CI leaves out for their length; about ten minutes
 # make docs    write docs/reference/ anew from the code
 #
 # Everything is installed into $(VENV), nothing outside it, and not compiled: of torch's 2,000 files few are used.
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 
-.PHONY: demo test lint types arrows docs
+.PHONY: demo test test-long lint types arrows docs
 .SILENT:
 
 demo: $(VENV)/.demo
@@ -28,6 +29,9 @@ demo: $(VENV)/.demo
 
 test: lint types arrows
 	$(BIN)/python -m pytest
+
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest -m long
 
 lint: $(VENV)/.test
 	echo "ruff" && $(BIN)/ruff check

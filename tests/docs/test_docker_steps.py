@@ -79,6 +79,7 @@ def test_host_image_has_the_command_and_serves(tmp_path: Path) -> None:
     assert "unix:" in said or "listening" in said
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_demo_image_trains(tmp_path: Path) -> None:
     image = Image("Dockerfile.demo", tmp_path)

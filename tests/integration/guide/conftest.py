@@ -71,9 +71,9 @@ def authorization() -> dict[str, str]:
     scope="module",
     params=[
         ("guide_globals.py", "pid"),
-        ("guide_locals.py", "pid"),
-        ("guide_globals.py", "host:port"),
         ("guide_locals.py", "host:port"),
+        pytest.param(("guide_locals.py", "pid"), marks=pytest.mark.long),
+        pytest.param(("guide_globals.py", "host:port"), marks=pytest.mark.long),
     ],
     ids=lambda param: "-".join(param),
 )

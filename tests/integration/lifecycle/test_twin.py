@@ -15,7 +15,7 @@ from .conftest import training, wait_until_ready
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-COMPILED = ["aot_eager", *(["inductor"] if shutil.which("g++") else [])]
+COMPILED = ["inductor"] if shutil.which("g++") else []
 
 
 def visit(probe: Any, pid: int) -> list[tuple[int, str]]:
@@ -35,7 +35,7 @@ def visit(probe: Any, pid: int) -> list[tuple[int, str]]:
 
 
 @pytest.mark.situation("a training, eager and compiled", "its losses and weights are bit for bit those of its twin")
-@pytest.mark.parametrize("kind", ["eager", *COMPILED])
+@pytest.mark.parametrize("kind", ["eager", pytest.param("aot_eager", marks=pytest.mark.long), *COMPILED])
 def test_a_training_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
     with training(kind, tmp_path / "probed") as probed:
         wait_until_ready(probed)
