@@ -2,6 +2,7 @@
 of its own.
 
     ranks_job.py FOLDER ADDRESS…     the rank's recorder keeps its files in FOLDER/RANK, its server listens on ADDRESS
+    ranks_job.py FOLDER              whether there is a recorder is up to the environment
 
 Trains until there is a file `stop` in FOLDER, all ranks for the same number of steps; writes `done-RANK.json` with what
 it learnt and what it would have learnt alone.
@@ -56,12 +57,13 @@ def stopped(step: int) -> bool:
 def main() -> None:
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
-    own = FOLDER / str(rank)
-    own.mkdir(exist_ok=True)
-    os.environ["PROBE_LISTEN"] = ADDRESSES[rank]
-    os.environ["LOCAL_RANK"] = "0"  # on its host
-    folders.BASES = (str(own),)
-    _thread.start_new_thread(boot.start_planned, ("",))
+    if ADDRESSES:
+        own = FOLDER / str(rank)
+        own.mkdir(exist_ok=True)
+        os.environ["PROBE_LISTEN"] = ADDRESSES[rank]
+        os.environ["LOCAL_RANK"] = "0"  # on its host
+        folders.BASES = (str(own),)
+        _thread.start_new_thread(boot.start_planned, ("",))
     dist.init_process_group("gloo")
     model = mlp()
     steps = train(nn.parallel.DistributedDataParallel(model), stopped)

@@ -1,0 +1,85 @@
+"""Two hosts with a network between them: names, addresses, processes and shared memory of their own.
+
+Each runs one rank, started with PROBE_LISTEN on every interface and a token. We ask from a third place.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from .conftest import ROOT, environment
+
+ISOLATED = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc"]
+TOKEN = "0123456789abcdef0123456789abcdef"
+PATH_ENTRY = ROOT / "probe_agent" / "activate" / "path"
+SCRIPT = f"""
+set -u
+cd $1
+ip link add hub type bridge && ip link set hub up && ip addr add 10.77.0.1/24 dev hub && ip link set lo up || exit 77
+for rank in 0 1; do
+    unshare -n -m -u -p -f --mount-proc sh -c "
+        while ! ip link show eth0 >/dev/null 2>&1; do sleep 0.1; done
+        mount -t tmpfs none /dev/shm; hostname node$rank
+        ip link set lo up; ip link set eth0 up; ip addr add 10.77.0.1$rank/24 dev eth0
+        export GLOO_SOCKET_IFNAME=eth0 MASTER_ADDR=10.77.0.10 MASTER_PORT=29511 RANK=$rank WORLD_SIZE=2 LOCAL_RANK=0
+        export PROBE=1 PROBE_LISTEN=0.0.0.0:8080 PROBE_TOKEN={TOKEN} PYTHONPATH={PATH_ENTRY} OMP_NUM_THREADS=1
+        {sys.executable} {ROOT}/tests/targets/ranks_job.py $1 > out$rank 2>&1; echo \\$? > code$rank" &
+    while ! inner=$(pgrep -P $!); do sleep 0.1; done
+    ip link add v$rank type veth peer name eth0 netns $inner && ip link set v$rank master hub && ip link set v$rank up
+done
+export PROBE_TOKEN={TOKEN}
+for wait in $(seq 30); do
+    probe -t 10.77.0.10:8080 ranks --format jsonl >whole 2>whole.err
+    [ $(grep -c '"step_time": *[0-9]' whole) = 2 ] && break
+    sleep 0.5
+done
+probe -t 10.77.0.11:8080 --all eval "(dist.get_rank(), os.uname().nodename)" > eval 2>&1
+ip link set v1 down
+probe -t 10.77.0.10:8080 ranks --format json --timeout 3 > cut 2> cut.err; echo $? > cut.code
+ip link set v1 up
+touch stop
+for wait in $(seq 200); do [ -e code0 ] && [ -e code1 ] && break; sleep 0.1; done
+"""
+
+
+def test_one_host_leads_to_the_other_over_a_network_and_a_cut_link_is_said(tmp_path: Path) -> None:
+    tools = all(shutil.which(name) for name in ("ip", "unshare", "pgrep"))
+    if not tools or subprocess.run([*ISOLATED, "true"], capture_output=True).returncode:
+        pytest.skip("may not make network namespaces here")
+
+    done = subprocess.run(
+        [*ISOLATED, "sh", "-c", SCRIPT, "sh", str(tmp_path)],
+        env=environment(XDG_STATE_HOME=str(tmp_path)),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=110,
+    )
+
+    if done.returncode == 77:
+        pytest.skip("may not make a bridge here")
+
+    def said(name: str) -> str:
+        return (tmp_path / name).read_text()
+
+    whole = [(row["rank"], row["host"], row["endpoint"]) for row in map(json.loads, said("whole").splitlines())]
+    assert whole == [(0, "node0", "10.77.0.10:8080/0"), (1, "node1", "10.77.0.11:8080/1")], said("whole.err")
+    assert "(0, 'node0')" in said("eval")
+    assert "(1, 'node1')" in said("eval")
+    assert [row["rank"] for row in json.loads(said("cut"))] == [0]
+    assert said("cut.code") == "3\n"
+    assert "10.77.0.11:8080 did not" in said("cut.err")
+    for rank in (0, 1):
+        # torch itself says one line, since these addresses have no names.
+        printed = [line for line in said(f"out{rank}").splitlines() if "hostname of the client socket" not in line]
+        assert (said(f"code{rank}"), printed) == ("0\n", [])
+        steps, learnt, alone = json.loads(said(f"done-{rank}.json"))
+        assert steps > 0
+        assert learnt == pytest.approx(alone, rel=1e-4)
