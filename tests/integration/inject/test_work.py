@@ -139,15 +139,15 @@ def num_mappings(pid: int) -> int:
     "attached to and detached from again and again",
     "threads, descriptors, signals, files and mappings as before",
 )
-def test_forty_attaches_leave_nothing_behind(start: Callable[..., Target]) -> None:
+def test_twenty_attaches_leave_nothing_behind(start: Callable[..., Target]) -> None:
     target = start("spin")
     before = snapshot(target.pid)
 
-    for number in range(40):
+    for number in range(20):
         attached = inject.attach(target.pid)
         detach(attached)
         assert not attached.folder.exists()
-        if number == 25:  # by then the garbage of the first ones has been collected
+        if number == 12:  # by then the garbage of the first ones has been collected
             num_warm = num_mappings(target.pid)
     until(lambda: snapshot(target.pid) == before, 2.0)
     num_in_the_end = num_mappings(target.pid)
