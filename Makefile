@@ -18,8 +18,6 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 	$$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
 
 BIN := $(VENV)/bin
-#: Two processes with a part of the tests each, in boxes, where this user may make boxes; else one, without.
-BOXES := --dist loadfile --no-loadscope-reorder --tx 2*popen//python=tests/boxed_python
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 
@@ -30,9 +28,7 @@ demo: $(VENV)/.demo
 	$(BIN)/python docs/demo/demo.py
 
 test: lint types arrows
-	export BOXED_PYTHON=$(abspath $(BIN)/python); \
-	BOXED_PYTHON=true tests/boxed_python 2>/dev/null && boxes="$(BOXES)"; \
-	$(BIN)/python -m pytest $$boxes
+	$(BIN)/python -m pytest
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

@@ -137,7 +137,7 @@ def visit(training: Training) -> None:
 
     say("the same with SQL, then the slowest modules and the memory of the last recorded steps")
     expect(probe(pid, "query", WHERE), "train_gpt.py")
-    expect(probe(pid, "query", SLOWEST), "forward", "blocks.0")
+    expect(probe(pid, "query", SLOWEST), "forward", "GPT.blocks.")
     expect(probe(pid, "query", MEMORY), "peak_memory")
     expect(probe(pid, "tables"), "python.torch_trace", "python.steps")
 

@@ -40,7 +40,7 @@ EVALS = {
 
 
 @pytest.mark.situation("detach while an eval runs, prints or sleeps", "the eval is ended, and nothing stays")
-@pytest.mark.parametrize("name", EVALS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name != "running")) for name in EVALS])
 def test_an_eval_is_ended(start: Callable[..., Any], name: str) -> None:
     target = start("spin")
     before = len(os.listdir(f"/proc/{target.pid}/task"))

@@ -59,4 +59,4 @@ def test_a_training_does_not_grow(tmp_path: Path) -> None:
 
     assert end["descriptors"] == before["descriptors"]
     assert end["mappings"] <= warm["mappings"] + 6
-    assert end["memory"] - warm["memory"] < 12.0  # the allocator keeps some of what was freed
+    assert end["memory"] - warm["memory"] < 15.0  # the allocator keeps some of what was freed
