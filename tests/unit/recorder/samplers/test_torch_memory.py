@@ -75,7 +75,7 @@ def test_the_largest_free_block_is_that_of_the_device():
 
 def test_blocks_are_added_up_by_the_line_outside_torch():
     inside = ("linear", "/site-packages/torch/nn/functional.py", 3)
-    mine, other = ("forward", "/work/model.py", 12), ("main", "/work/train.py", 7)
+    mine, other = ("forward", "/home/ada/model.py", 12), ("main", "/home/ada/train.py", 7)
     segments = [
         {
             "device": 0,
@@ -87,7 +87,7 @@ def test_blocks_are_added_up_by_the_line_outside_torch():
     rows = by_line(segments)
 
     assert [row[:6] for row in rows] == [
-        ["cuda:0", "forward", "/work/model.py", 12, 2, 3.0],
+        ["cuda:0", "forward", "/home/ada/model.py", 12, 2, 3.0],
         ["cuda:0", None, None, None, 1, 1.0],
     ]
     assert rows[0][7] == 2.0
