@@ -13,6 +13,7 @@ be read until newer ones push them out.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -144,11 +145,17 @@ def prune(parent: str, keep: int = KEEP_DEAD) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a target's folder with its files, whether or not somebody else is doing so too."""
+    """Remove a target's folder with its files, whether or not somebody else is doing so too; also when a thread of ours
+    that is about to end has just written a last file there."""
     # Not shutil.rmtree: on CPython 3.9 shutil imports threading, which must not happen on the recorder's thread.
-    try:
-        for name in os.listdir(path):
-            os.unlink(os.path.join(path, name))
-        os.rmdir(path)
-    except FileNotFoundError:
-        return
+    for is_last in (False, False, True):
+        try:
+            for name in os.listdir(path):
+                os.unlink(os.path.join(path, name))
+            os.rmdir(path)
+            return
+        except FileNotFoundError:
+            continue  # somebody else was faster with a file, or with all of them
+        except OSError as error:
+            if is_last or error.errno != errno.ENOTEMPTY:
+                raise

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -76,3 +78,20 @@ def test_somebody_elses_folder_is_refused(tmp_path):
 
 def test_the_start_time_is_found_behind_any_command_name():
     assert folder.start_ticks("7 (a) b (c) S " + " ".join(str(number) for number in range(4, 30))) == 22
+
+
+def test_a_file_that_is_written_while_the_folder_goes_goes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "1-2"
+    target.mkdir()
+    (target / "target.json").touch()
+    late = iter([target / "peers.json"])
+
+    def rmdir(path: str, real: Callable[[str], None] = os.rmdir) -> None:
+        for file in late:  # once
+            file.touch()
+        real(path)
+
+    monkeypatch.setattr(os, "rmdir", rmdir)
+    folder.remove(str(target))
+
+    assert not target.exists()
