@@ -15,7 +15,8 @@ from .session import Session, remark
 
 if TYPE_CHECKING:
     from .cluster.ask import Answers
-    from .cluster.compare import Comparison, Facts
+    from .cluster.compare.comparison import Comparison
+    from .cluster.compare.facts import Facts
 
 __all__ = ["show_comparison"]
 
@@ -25,7 +26,7 @@ GRACE_S = 5.0
 
 def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, timeout_s: float) -> int:
     """Print the comparison of all ranks. The exit code says who did not answer, or that there is not enough data."""
-    from .cluster.compare import Who
+    from .cluster.compare.facts import Who
     from .cluster.compare.by import load
     from .cluster.compare.gather import question
 

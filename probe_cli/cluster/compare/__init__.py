@@ -14,8 +14,3 @@
 
 Runs in the CLI. Standard library only; nothing here asks anybody but gather.py.
 """
-
-from .comparison import Comparison, Verdict
-from .facts import Facts, Who
-
-__all__ = ["Comparison", "Facts", "Verdict", "Who"]

@@ -111,11 +111,11 @@ def detach(attached: inject.Attached) -> None:
     assert ask(folder, "detach", attached.pid) == {"done": True}
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
-    """Wait for a condition, with a deadline."""
+def until(condition: Callable[[], bool], timeout_s: float = 10.0, says: Callable[[], str] = str) -> None:
+    """Wait for a condition, with a deadline; `says` tells what is seen when it has passed."""
     deadline = monotonic() + timeout_s
     while not condition():
-        assert monotonic() < deadline, f"not within {timeout_s} s"
+        assert monotonic() < deadline, f"not within {timeout_s} s: {says()}"
         sleep(0.005)
 
 

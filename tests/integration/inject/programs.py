@@ -45,7 +45,8 @@ def program(
             process.kill()
             process.wait()
         said.seek(0)
-        assert said.read() == "", "the target's stderr is for the target"
+        text = said.read()
+        assert text == "", f"the target's stderr is for the target, not for {text!r}"
 
 
 def child_of(process: subprocess.Popen[str]) -> int:

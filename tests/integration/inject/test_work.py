@@ -149,7 +149,7 @@ def test_twenty_attaches_leave_nothing_behind(start: Callable[..., Target]) -> N
         assert not attached.folder.exists()
         if number == 12:  # by then the garbage of the first ones has been collected
             num_warm = num_mappings(target.pid)
-    until(lambda: snapshot(target.pid) == before, 2.0)
+    until(lambda: snapshot(target.pid) == before, says=lambda: f"{snapshot(target.pid)}, not {before}")
     num_in_the_end = num_mappings(target.pid)
     end = target.finish()
 

@@ -6,10 +6,11 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from functools import cache
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from probe_cli.cluster.compare.comparison import Comparison
-from probe_cli.cluster.compare.facts import Facts
+if TYPE_CHECKING:  # `probe --help` needs only the names
+    from probe_cli.cluster.compare.comparison import Comparison
+    from probe_cli.cluster.compare.facts import Facts
 
 __all__ = ["Way", "load", "names"]
 
