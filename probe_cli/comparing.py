@@ -26,8 +26,8 @@ GRACE_S = 5.0
 
 def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, timeout_s: float) -> int:
     """Print the comparison of all ranks. The exit code says who did not answer, or that there is not enough data."""
-    from .cluster.compare.facts import Who
     from .cluster.compare.by import load
+    from .cluster.compare.facts import Who
     from .cluster.compare.gather import question
 
     way = load(by)
