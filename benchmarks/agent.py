@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
@@ -39,25 +40,29 @@ def timed_command(*arguments: str) -> float:
     return perf_counter() - began
 
 
-def attach(program: Program, settle_steps: int, **settings: object) -> None:
-    """Put the recorder into a program while it trains, set what is to be set, and let it settle."""
-    program.while_running(lambda: inject.attach(program.pid))
+def attach(program: Program, settle_steps: int, *, settle_s: float = 0.0, **settings: object) -> None:
+    """Put the recorder into all ranks of a program while it trains, set what is to be set, and let it settle."""
     changes = {name.replace("__", "."): str(value) for name, value in settings.items()}
-    program.while_running(lambda: _control(program, op="config", changes=changes))
+    for pid in program.pids:
+        program.while_running(partial(inject.attach, pid))
+        program.while_running(partial(_control, pid, op="config", changes=changes))
+    if settle_s:
+        program.block(seconds=settle_s)
     program.block(steps=settle_steps)
 
 
 def detach(program: Program, settle_steps: int) -> None:
     """Take it out again while it trains."""
-    program.while_running(lambda: _control(program, op="detach"))
+    for pid in program.pids:
+        program.while_running(partial(_control, pid, op="detach"))
+        left = list(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{pid}-*"))
+        assert not left, f"detach left {left}"
     program.block(steps=settle_steps)
-    left = list(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{program.pid}-*"))
-    assert not left, f"detach left {left}"
 
 
-def _control(program: Program, **request: object) -> None:
-    """One request to the recorder in a program. Raises RuntimeError when it is refused."""
-    folder = inject.attach(program.pid).folder  # it is there already
+def _control(pid: int, **request: object) -> None:
+    """One request to the recorder in a process. Raises RuntimeError when it is refused."""
+    folder = inject.attach(pid).folder  # it is there already
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(30)
         connection.connect(str(folder / "control.sock"))

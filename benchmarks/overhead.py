@@ -1,14 +1,16 @@
 """What the recorder costs a training: `python -m benchmarks.overhead --model mlp`.
 
 One training process runs blocks of steps in shuffled rounds: bare, attached with sampling off, attached with the
-defaults, attached with every step sampled. Each round gives one ratio to its own bare block. A block during which
-other processes of the machine were busy is run again.
+defaults, attached with every step sampled. Each round gives one ratio to its own bare block. A block begins a few
+seconds after its attach: by then the governor has looked at what sampling costs, as it has in a run of hours. A block
+during which other processes of the machine were busy is run again.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Sequence
 from time import monotonic
 
 from .agent import attach, detach
@@ -23,17 +25,18 @@ BARE = "bare"
 #: Arm -> value of trace.every; None is a process without the recorder.
 ARMS: dict[str, int | None] = {BARE: None, "attached, sampling off": 0, "default: one step in 20": 20, "every step": 1}
 #: Model -> steps a block (of mlp whole periods of the sampling, 100 steps), rounds, steps to settle.
-SIZES = {"mlp": (1_000, 24, 100), "gpt": (40, 10, 4)}
+SIZES = {"mlp": (1_600, 24, 100), "gpt": (40, 10, 4)}
+SETTLE_S = 3.0
 
 
 def measure(
-    model: str, num_steps: int, num_rounds: int, settle_steps: int, minutes: float
+    options: Sequence[str], num_steps: int, num_rounds: int, settle_steps: int, minutes: float
 ) -> dict[str, list[tuple[Block, float]]]:
     """The blocks of each arm, in the order of the rounds; no round begins after so many minutes."""
     shuffle = random.Random(0).sample
     until = monotonic() + minutes * 60
     blocks: dict[str, list[tuple[Block, float]]] = {arm: [] for arm in ARMS}
-    with Program("blocks", "--model", model) as training:
+    with Program("blocks", *options) as training:
         training.block(steps=3 * settle_steps)
         for _ in range(num_rounds):
             if monotonic() > until:
@@ -44,14 +47,14 @@ def measure(
                     training.block(steps=settle_steps)
                     blocks[arm].append(quiet_block(training, steps=num_steps))
                 else:
-                    attach(training, settle_steps, trace__every=every)
+                    attach(training, settle_steps, settle_s=SETTLE_S, trace__every=every)
                     blocks[arm].append(quiet_block(training, steps=num_steps))
                     detach(training, settle_steps)
     return blocks
 
 
-def report(model: str, measured: dict[str, list[tuple[Block, float]]]) -> str:
-    """The table of one model."""
+def report(cell: str, measured: dict[str, list[tuple[Block, float]]]) -> str:
+    """The table of one cell."""
     bare = [block for block, _ in measured[BARE]]
     rows = []
     for arm, pairs in measured.items():
@@ -68,7 +71,7 @@ def report(model: str, measured: dict[str, list[tuple[Block, float]]]) -> str:
     num_steps = bare[0].num_pieces
     others = sorted(cores for pairs in measured.values() for _, cores in pairs)
     about = (
-        f"`{model}`: {len(bare)} rounds, blocks of {num_steps} steps; change against the bare block of the round, "
+        f"`{cell}`: {len(bare)} rounds, blocks of {num_steps} steps; change against the bare block of the round, "
         f"with the 95 % interval of its median. Other processes took {others[len(others) // 2]:.2f} cores "
         f"during half of the blocks, {others[-1]:.2f} during the worst."
     )
@@ -78,13 +81,16 @@ def report(model: str, measured: dict[str, list[tuple[Block, float]]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=tuple(SIZES), default="mlp")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile of the model")
+    parser.add_argument("--ranks", type=int, default=1, help="more than one: DistributedDataParallel over gloo")
     parser.add_argument("--steps", type=int, help="steps a block")
     parser.add_argument("--rounds", type=int, help="blocks an arm; ten at least for a figure to publish")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no round after so long")
     args = parser.parse_args()
     num_steps, num_rounds, settle_steps = SIZES[args.model]
-    blocks = measure(args.model, args.steps or num_steps, args.rounds or num_rounds, settle_steps, args.minutes)
-    print(report(args.model, blocks))
+    options = ["--model", args.model, *["--compiled"] * args.compiled, "--ranks", str(args.ranks)]
+    blocks = measure(options, args.steps or num_steps, args.rounds or num_rounds, settle_steps, args.minutes)
+    print(report(" ".join(options), blocks))
     print()
     print(provenance())
 

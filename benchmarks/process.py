@@ -66,6 +66,11 @@ class Program:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def pids(self) -> list[int]:
+        """Of all its ranks."""
+        return list(self.about.get("pids", [self.pid]))
+
     def begin(self, **order: float) -> None:
         """Have it run a block; `end` waits for what came of it."""
         assert self._process.stdin is not None

@@ -46,9 +46,7 @@ class Job:
         command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
         command += [str(ROOT / "tests" / "targets" / "straggling.py"), str(folder), kind]
         self._output = (folder / "output").open("wb")
-        self._process = subprocess.Popen(
-            command, stdout=self._output, stderr=self._output, env=plain_environment()
-        )
+        self._process = subprocess.Popen(command, stdout=self._output, stderr=self._output, env=plain_environment())
         deadline = monotonic() + START_S
         ready = [folder / f"ready-{rank}" for rank in range(num_ranks)]
         while not all(path.exists() for path in ready):

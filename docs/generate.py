@@ -1,7 +1,7 @@
 """Write docs/reference/ from the code that defines what it describes, so that nothing is said twice.
 
-    python docs/generate.py           writes the pages
-    python docs/generate.py --check   exits with 1 and names the pages that are stale
+python docs/generate.py           writes the pages
+python docs/generate.py --check   exits with 1 and names the pages that are stale
 """
 
 from __future__ import annotations

@@ -161,9 +161,7 @@ except(RuntimeError,MemoryError)as e:
 
 def lines(process: Process, folder: Path, how: str) -> bytes:
     """The Python code the target is made to run: it starts a thread, leaves no name and raises nothing of ours."""
-    text = _LINES.format(
-        pid=process.inner_pid, thread=_THREAD.strip(), folder=str(folder), how=how, short=SHORT_S
-    )
+    text = _LINES.format(pid=process.inner_pid, thread=_THREAD.strip(), folder=str(folder), how=how, short=SHORT_S)
     return text.strip().encode() + b"\n\0"
 
 

@@ -172,12 +172,7 @@ def _words_in(process: Process, module: Module) -> list[Words]:
         end, free = segment.padding
         count = min(_NUM_WORDS_IN_ONE, (free - _ALIGN) // step)
         at = _aligned(module.bias + end)
-        if (
-            segment.writable
-            and not segment.executable
-            and count > 0
-            and _is_mapped(process, at, count * step, "w")
-        ):
+        if segment.writable and not segment.executable and count > 0 and _is_mapped(process, at, count * step, "w"):
             return [Words(at + number * step) for number in range(count)]
     return []
 

@@ -38,6 +38,9 @@ class Device:
     def __init__(self, torch: ModuleType) -> None:
         self._torch: Any = torch
         self.is_compiling: Any = torch.compiler.is_compiling
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._num_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
+        self._num_function_modes: Any = torch._C._len_torch_function_stack
         self.has_gpu = False
         self.memory: tuple[float, float] = (NULL_FLOAT, NULL_FLOAT)
         #: The most memory in MiB that tensors have taken, without a GPU that was resident, as of the last `refresh`.
@@ -86,12 +89,11 @@ class Device:
 
     def is_plain(self, value: object) -> bool:
         """A tensor or parameter of torch's own, not of a subclass."""
-        return type(value) in (self._torch.Tensor, self._torch.nn.Parameter)
+        return type(value) in self._plain
 
     def _is_watched(self) -> bool:
         """Whether the job has put a mode around its operators: it would take ours for its own."""
-        c = self._torch._C
-        return bool(c._len_torch_dispatch_stack() or c._len_torch_function_stack())
+        return bool(self._num_dispatch_modes() or self._num_function_modes())
 
     def mark(self) -> Any:
         """A point in the device's stream, to be compared with another one later. None on a CPU, and in a capture."""
@@ -118,7 +120,7 @@ class Device:
         if isinstance(value, (int, float)):
             return float(value)
         tensor: Any = value
-        if not self.is_plain(value) or tensor.numel() != 1 or tensor.is_complex() or self._is_watched():
+        if type(value) not in self._plain or self._is_watched() or tensor.numel() != 1 or tensor.dtype.is_complex:
             return NULL_FLOAT
         if tensor.device.type == "cpu":
             return float(tensor.item())

@@ -148,19 +148,19 @@ class StepEnds:
 
     def _row(self, lr: object, skipped: bool) -> None:
         step = self._step
-        allocated, reserved = self._device.memory if self._device.has_gpu else (step.rss, NULL_FLOAT)
-        data_wait, of_optimizer = step.data_wait * 1e-9, step.optimizer * 1e-9
-        forward = NULL_FLOAT if step.forward is None else step.forward * 1e-9
-        backward = NULL_FLOAT if step.backward is None else step.backward * 1e-9
+        has_gpu = self._device.has_gpu
+        allocated, reserved = self._device.memory if has_gpu else (step.rss, NULL_FLOAT)
+        duration, data_wait, forward, backward = step.duration, step.data_wait, step.forward, step.backward
+        phases = data_wait + step.optimizer + (forward or 0) + (backward or 0)
         row = (
             step.number,
             time_ns() // 1000,
-            step.duration,
-            data_wait,
-            forward,
-            backward,
-            of_optimizer,
-            step.duration - data_wait - of_optimizer - max(forward, 0.0) - max(backward, 0.0),
+            duration,
+            data_wait * 1e-9,
+            NULL_FLOAT if forward is None else forward * 1e-9,
+            NULL_FLOAT if backward is None else backward * 1e-9,
+            step.optimizer * 1e-9,
+            duration - phases * 1e-9,
             step.micro_batches,
             step.batch_size,
             skipped,
@@ -173,12 +173,13 @@ class StepEnds:
             step.peak,
             step.rss,
         )
-        if self._device.has_gpu:
+        rows = self._buffer.rows
+        if has_gpu:
             self._waiting.append(row)
             self._arrived()
         else:
-            self._buffer.rows.append(row)
-        if len(self._buffer.rows) >= ROWS_A_BATCH:
+            rows.append(row)
+        if len(rows) >= ROWS_A_BATCH:
             self._buffer.flush()
 
     def _arrived(self) -> None:

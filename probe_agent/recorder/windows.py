@@ -122,10 +122,12 @@ class Windows:
                 self._step.forward = (self._step.forward or 0) + duration
             if backward is not None:
                 self._with_backward.append((number, name, backward))
-            if device not in devices:
-                devices[device] = self._buffer.number(str(device))
-            if shapes not in known_shapes and len(known_shapes) < MAX_SHAPES:
-                known_shapes[shapes] = self._buffer.number(", ".join("x".join(map(str, shape)) for shape in shapes))
+            of_device = devices.get(device)
+            if of_device is None:
+                of_device = devices[device] = self._buffer.number(str(device))
+            of_shapes = known_shapes.get(shapes)
+            if of_shapes is None:
+                of_shapes = self._learn_shapes(shapes)
             row = (
                 step,
                 (now + epoch) // 1000,
@@ -134,12 +136,12 @@ class Windows:
                 forward,
                 duration * 1e-9,
                 (duration - children) * 1e-9,
-                devices[device],
+                of_device,
                 NULL_FLOAT,
                 allocated,
                 allocated - allocated_before,
                 reserved,
-                known_shapes.get(shapes, 0),
+                of_shapes,
                 is_compiled or module._compiled_call_impl is not None,
                 recomputed,
             )
@@ -150,6 +152,14 @@ class Windows:
                 self._marked.append((list(row), began_mark, mark))
         self.num_calls += seq - self._seq
         self._allocated, self._seq = allocated, seq
+
+    def _learn_shapes(self, shapes: tuple[Any, ...]) -> int:
+        """The number of a text for them; 0 (NULL) when there are too many different ones."""
+        if len(self._shapes) >= MAX_SHAPES:
+            return 0
+        number = self._buffer.number(", ".join("x".join(map(str, shape)) for shape in shapes))
+        self._shapes[shapes] = number
+        return number
 
     def _close_backward(self, now: int) -> None:
         """Turn the windows of the step's backward into rows, in the order in which they ended."""

@@ -275,5 +275,3 @@ def _first_line(error: BaseException) -> str:
     with contextlib.suppress(ValueError, KeyError, TypeError):
         text = json.loads(text[text.index("{") :])["exception_message"]
     return (text.strip().splitlines() or [type(error).__name__])[0][:200]
-
-

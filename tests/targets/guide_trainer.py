@@ -52,9 +52,7 @@ def make_model() -> nn.Sequential:
 class Trainer:
     """A loop as many projects have one; says `ready` on stdout at step 5."""
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, train_loader: DataLoader[Any]
-    ) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, train_loader: DataLoader[Any]) -> None:
         self.model = model
         self.optimizer = optimizer
         self.train_loader = train_loader

@@ -95,10 +95,7 @@ class Ticket:
         if attempt is None or ended < attempt.step:
             return False
         # LATE as well if it is later than agreed, which only a job that changes its count of steps can bring about.
-        return (
-            attempt.may.decide(LATE) == GO
-            and attempt.does.decide(RUN if ended == attempt.step else REVOKED) == RUN
-        )
+        return attempt.may.decide(LATE) == GO and attempt.does.decide(RUN if ended == attempt.step else REVOKED) == RUN
 
     # On threads of requests.
 

@@ -209,8 +209,12 @@ class Source(BaseSource):
                 if has_gpu or now - self._read_at > RSS_VALID_NS:
                     self._allocated = self._device.allocated()
                     self._read_at = now
+                shapes: tuple[Any, ...]
                 try:
-                    shapes = tuple([value.shape for value in args if value.__class__ is tensor])
+                    if len(args) == 1 and args[0].__class__ is tensor:
+                        shapes = (args[0].shape,)
+                    else:
+                        shapes = tuple([value.shape for value in args if value.__class__ is tensor])
                 except RuntimeError:
                     shapes = ()  # a nested tensor has none
                 device = None if out is None else out.device

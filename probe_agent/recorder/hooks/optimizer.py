@@ -36,10 +36,10 @@ class HookTable(OrderedDict):  # type: ignore[type-arg]
     def __init__(self, torchs: OrderedDict[int, Callable[..., object]], ours: Callable[..., object]) -> None:
         super().__init__()
         self._torchs: Any = torchs
-        self._ours = ours
+        self._ours = (ours,)
 
     def values(self) -> Any:
-        return (*self._torchs.values(), self._ours)
+        return (*self._torchs.values(), *self._ours) if self._torchs else self._ours
 
     def __setitem__(self, key: int, hook: Callable[..., object]) -> None:
         self._torchs[key] = hook
@@ -135,7 +135,8 @@ class Source(BaseSource):
         step = self._step
         try:
             # A closure runs forward and backward in here; what follows them is the optimizer's own.
-            step.optimizer += now - max(self._began, step.backward_ended)
+            began, ended = self._began, step.backward_ended
+            step.optimizer += now - (began if began > ended else ended)
             if self._counts(optimizer):
                 self._has_hooks = True
                 self._end(optimizer, now)

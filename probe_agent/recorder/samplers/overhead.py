@@ -1,7 +1,7 @@
 """What each of our sources costs, measured in this very run: `probe.overhead`.
 
-Runs on our own thread every ten seconds. The hooks time themselves; what torch spends on calling them does not
-show in their own clocks, so sampled steps are also compared with unsampled ones (governor.py).
+Runs on our own thread every ten seconds, the first time after two. The hooks time themselves; what torch spends on
+calling them does not show in their own clocks, so sampled steps are also compared with unsampled ones (governor.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from ..source import Source as BaseSource
 __all__ = ["Overhead", "Source"]
 
 INTERVAL_S = 10.0
+#: What samples too much shall not do so for long.
+FIRST_S = 2.0
 
 
 class Overhead(Table):
@@ -50,13 +52,15 @@ class Source(BaseSource):
         self._thread_s = thread_time()
         self._ticks = 0
         self._num_sampled = 0
+        self._interval = FIRST_S
 
     def tick(self) -> None:
         self._ticks += 1
         now = monotonic()
         period = now - self._since
-        if period < INTERVAL_S:
+        if period < self._interval:
             return
+        self._interval = INTERVAL_S
         calls_of = {}
         for name, cost in self.recorder.costs.items():
             calls, ns = self._last.get(name, (0, 0))

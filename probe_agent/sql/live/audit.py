@@ -29,9 +29,7 @@ class Audit(HostTable):
         Column("role", "text", "", "what they may do: control; read is refused before it gets here"),
         Column("action", "text", "", "eval, config, profile, watch, detach or clean"),
         Column("text", "text", "", "what they sent, in full: code, settings, expressions"),
-        Column(
-            "result", "text", "", "what came of it; NULL while it goes on, or when the server ended before it did"
-        ),
+        Column("result", "text", "", "what came of it; NULL while it goes on, or when the server ended before it did"),
     )
 
     @classmethod

@@ -14,3 +14,5 @@
 
 Runs in the CLI. Standard library only; nothing here asks anybody but gather.py.
 """
+
+__all__: list[str] = []

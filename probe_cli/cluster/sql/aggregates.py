@@ -61,9 +61,7 @@ RECIPES: dict[str, Recipe] = {
     "stddev": _STDDEV_SAMP,
     "stddev_samp": _STDDEV_SAMP,
     "stddev_pop": _STDDEV_POP,
-    **{
-        name: _itself(name) for name in ("sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")
-    },
+    **{name: _itself(name) for name in ("sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")},
     "any_value": _itself("any_value"),
     "arg_max": _ARG_MAX,
     "max_by": _ARG_MAX,

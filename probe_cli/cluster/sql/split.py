@@ -232,8 +232,7 @@ class _Groups:
         own = [f"g{at}" for at in range(len(self._groups))]
         self._own = dict(zip(self._groups, own, strict=True))
         items = [
-            {**self._rewritten(item), "alias": title}
-            for item, title in zip(select.items, self._titles, strict=True)
+            {**self._rewritten(item), "alias": title} for item, title in zip(select.items, self._titles, strict=True)
         ]
         ends = {name: self._rewritten(self._ends(name)) for name in ("modifiers", "having", "qualify")}
         where = node["where_clause"]

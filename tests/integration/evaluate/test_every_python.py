@@ -40,8 +40,10 @@ def test_names_resolve_at_every_depth_of_the_code(target: Target) -> None:
 
 
 def test_innermost_user_frame_comes_first(target: Target) -> None:
-    answer = target.eval("import time\nfor _ in range(500):\n    try:\n        fresh.number\n        break\n"
-                         "    except NameError:\n        time.sleep(0.001)\nself is trainer")
+    answer = target.eval(
+        "import time\nfor _ in range(500):\n    try:\n        fresh.number\n        break\n"
+        "    except NameError:\n        time.sleep(0.001)\nself is trainer"
+    )
 
     assert (answer.state, answer.result) == ("finished", "True"), answer.traceback
 
@@ -180,7 +182,8 @@ def test_faulthandler_writes_the_main_threads_stack_on_our_signal(target: Target
     after = target.eval("import time\ntime.sleep(0.05)\ntrainer.current_step")
 
     assert signal.SIGRTMIN <= number <= signal.SIGRTMAX
-    assert "in training_step" in Path(target.path + ".stacks").read_text() or "in main" in Path(
-        target.path + ".stacks"
-    ).read_text()
+    assert (
+        "in training_step" in Path(target.path + ".stacks").read_text()
+        or "in main" in Path(target.path + ".stacks").read_text()
+    )
     assert int(after.result) > int(before)

@@ -20,10 +20,7 @@ def test_backtrace_shows_the_training_loop(shell: Shell) -> None:
 
 
 def test_backtrace_is_a_table(shell: Shell) -> None:
-    line = (
-        'probe $ENDPOINT query "SELECT func, file, lineno, depth FROM python.backtrace '
-        'ORDER BY depth LIMIT 10"'
-    )
+    line = 'probe $ENDPOINT query "SELECT func, file, lineno, depth FROM python.backtrace ORDER BY depth LIMIT 10"'
 
     shown = shell(line).stdout
 

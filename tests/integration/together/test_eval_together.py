@@ -161,9 +161,7 @@ def test_a_rank_that_is_detached_meanwhile_makes_it_run_nowhere(job: Job, probe:
     assert job.goes_on()
 
 
-def test_a_job_that_all_this_was_done_to_equals_its_twin(
-    job: Job, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_job_that_all_this_was_done_to_equals_its_twin(job: Job, tmp_path_factory: pytest.TempPathFactory) -> None:
     job.end()
     losses = [job.losses(rank) for rank in (0, 1)]
 

@@ -38,7 +38,6 @@ class Served:
         url = f"http://{self.tcp}{path}"
         return httpx.request(method, url, headers=headers, trust_env=False, timeout=30, **more)  # type: ignore[arg-type]
 
-
     @contextmanager
     def stream(self, method: str, path: str, role: str, **more: object) -> Iterator[Iterator[str]]:
         """The lines of an answer as they come; the server is left when the block is."""

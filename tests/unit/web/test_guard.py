@@ -34,7 +34,8 @@ def test_other_names_are_turned_away(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "http://127.0.0.1.evil.example", "http://127.0.0.1:3000", "http://localhost"]
+    "origin",
+    ["http://evil.example", "null", "http://127.0.0.1.evil.example", "http://127.0.0.1:3000", "http://localhost"],
 )
 def test_pages_of_other_sites_may_not_ask(origin: str) -> None:
     assert ask({"Origin": origin}).status_code == 403
