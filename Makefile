@@ -27,8 +27,9 @@ TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 demo: $(VENV)/.demo
 	$(BIN)/python docs/demo/demo.py
 
+# What fails is run a second time, at once and alone: it may have been the machine. Both results are printed.
 test: lint types arrows
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

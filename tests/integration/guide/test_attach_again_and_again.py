@@ -1,4 +1,4 @@
-"""A training that was attached to a hundred times computes what its undisturbed twin computes."""
+"""A training that was attached to again and again computes what its undisturbed twin computes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from .conftest import training
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-NUM_ATTACHES = 100
-
-
 def result(output: str) -> tuple[int, str]:
     """The number of steps and the digest of the parameters, from a training's last line."""
     found = re.fullmatch(r"finished: (\d+) steps, parameters (\w+)\n", output)
@@ -23,20 +20,21 @@ def result(output: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-def test_a_training_attached_to_a_hundred_times_equals_its_twin_bit_for_bit(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("num_attaches", [25, pytest.param(100, marks=pytest.mark.long)])
+def test_a_training_attached_to_again_and_again_equals_its_twin_bit_for_bit(
+    num_attaches: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     probed_log, twin_log, stop = tmp_path / "probed", tmp_path / "twin", tmp_path / "stop"
     arguments = ["--loss-log", str(probed_log), "--stop-file", str(stop)]
 
     with training("guide_locals.py", tmp_path, *arguments) as probed:
-        answers = [visit(str(probed.pid), capfd) for _ in range(NUM_ATTACHES)]
+        answers = [visit(str(probed.pid), capfd) for _ in range(num_attaches)]
         stop.touch()
         num_steps, parameters = result(probed.communicate(timeout=30)[0])
     with training("guide_locals.py", tmp_path, "--loss-log", str(twin_log), "--steps", str(num_steps)) as twin:
         twin_result = result(twin.communicate(timeout=120)[0])
 
-    assert answers == ["0 0 0"] * NUM_ATTACHES
+    assert answers == ["0 0 0"] * num_attaches
     assert probed.returncode == 0
     assert twin_result == (num_steps, parameters)
     assert probed_log.read_text() == twin_log.read_text()
