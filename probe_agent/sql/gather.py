@@ -20,8 +20,9 @@ from .declarations import recorded_tables
 from .host_table import HostTable
 from .live_table import LiveTable, live_tables
 from .open_rings import OpenRings
+from .part import Part
 from .snapshot import Columns, Snapshot
-from .source import Part, TableSource
+from .source import TableSource
 
 __all__ = ["Gathered", "known_tables"]
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from probe_agent.target import Target
 
 from .live_table import LiveTable
-from .source import Part
+from .part import Part
 
 __all__ = ["HostTable"]
 

@@ -13,25 +13,11 @@ import numpy as np
 
 from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, Column
 
-from .snapshot import Columns, Snapshot
+from .as_one import as_one
+from .part import Part
+from .snapshot import Columns
 
-__all__ = ["Part", "TableSource", "quoted"]
-
-
-@dataclass(frozen=True)
-class Part:
-    """What one target adds to a table: its coordinates, its columns, its rows."""
-
-    coordinates: dict[str, object]
-    columns: Sequence[Column]
-    segments: Sequence[Columns]
-    #: What the numbers in text columns stand for; None when these hold the text itself.
-    strings: Sequence[str] | None = None
-
-    @classmethod
-    def of_ring(cls, snapshot: Snapshot) -> Part:
-        ring = snapshot.ring
-        return cls(ring.coordinates, ring.columns, snapshot.segments(), snapshot.strings)
+__all__ = ["TableSource", "quoted"]
 
 
 @dataclass
@@ -46,7 +32,9 @@ class TableSource:
     def create(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make the view."""
         schema, _, table = self.name.partition(".")
-        selects = [select for at, part in enumerate(self.parts) for select in self._selects(connection, at, part)]
+        selects = [
+            select for at, part in enumerate(as_one(self.parts)) for select in self._selects(connection, at, part)
+        ]
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
         connection.execute(
             f"CREATE OR REPLACE VIEW {quoted(schema)}.{quoted(table)} AS "
@@ -66,7 +54,7 @@ class TableSource:
             texts = self._register(connection, f"{at}_strings", _numbered(part.strings))
         for number, segment in enumerate(part.segments):
             rows = self._register(connection, f"{at}_{number}", segment)
-            columns = [_constant(column, part.coordinates) for column in COORDINATES]
+            columns = [_constant(column, part.coordinates) for column in COORDINATES if column not in part.columns]
             columns += [_expression(column, texts) for column in part.columns]
             yield f"SELECT {', '.join(columns)} FROM {rows}"
 

@@ -39,7 +39,7 @@ class TargetDirectory:
     def targets(self) -> list[Target]:
         """All of them, dead ones included, by rank and process id."""
         self._views_until = 0.0
-        return self._targets()
+        return self.seen()
 
     def candidates(self) -> list[Process]:
         """Python processes we may attach to that have no recorder; workers of a target are not worth it."""
@@ -51,27 +51,28 @@ class TargetDirectory:
         taken.add(os.getpid())
         return [process for process in scan.processes if process.pid not in taken and _may_attach(process)]
 
-    def left_out(self, pid: int | None = None, rank: int | None = None) -> str:
-        """What to say of the dead that `choose` leaves out beside the living; empty when it leaves out none."""
-        targets = self._targets()
+    def seen(self) -> list[Target]:
+        """The same; those of a container that has just started may be missing."""
+        scan = Scan(self._bases)
+        if monotonic() > self._views_until:
+            self._views, self._views_until = scan.other_views, monotonic() + _VIEWS_S
+        return sorted(scan.targets(self._views), key=lambda target: (target.rank, target.pid))
+
+    @staticmethod
+    def left_out(targets: Sequence[Target], pid: int | None = None, rank: int | None = None) -> str:
+        """What to say of the dead among `targets` that `choose` leaves out beside the living; empty if none."""
         dead = [target for target in targets if not target.is_alive and rank in (None, target.rank)]
         if pid is not None or not dead or not any(t.is_alive for t in targets if rank in (None, t.rank)):
             return ""
         names = ", ".join(map(str, dead[:16])) + (", …" if len(dead) > 16 else "")
         return f"without {names}: ended; a PID asks for what it left"
 
-    def choose(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
+    def choose(self, pid: int | None = None, rank: int | None = None, seen: list[Target] | None = None) -> list[Target]:
         """The targets meant by `pid` or `rank`; all living ones when neither is given. Never empty: NoAnswer."""
         try:
-            return self._choose(self._targets(), pid, rank)
+            return self._choose(self.seen() if seen is None else seen, pid, rank)
         except NoAnswer:
             return self._choose(self.targets(), pid, rank)  # it may be in a container that we have not seen yet
-
-    def _targets(self) -> list[Target]:
-        scan = Scan(self._bases)
-        if monotonic() > self._views_until:
-            self._views, self._views_until = scan.other_views, monotonic() + _VIEWS_S
-        return sorted(scan.targets(self._views), key=lambda target: (target.rank, target.pid))
 
     def _choose(self, targets: list[Target], pid: int | None, rank: int | None) -> list[Target]:
         if pid is not None:
@@ -88,10 +89,12 @@ class TargetDirectory:
                 raise NoAnswer("there is no target on this host", "attach to a training first: probe PID inject")
         return [target for target in chosen if target.is_alive] or chosen
 
-    def choose_any(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
+    def choose_any(
+        self, pid: int | None = None, rank: int | None = None, seen: list[Target] | None = None
+    ) -> list[Target]:
         """The same, or the Python process `pid` without a recorder: it has no tables, but stacks."""
         try:
-            return self.choose(pid, rank)
+            return self.choose(pid, rank, seen)
         except NoAnswer:
             process = read_process(pid) if pid is not None else None
             if process is None or not _may_attach(process):

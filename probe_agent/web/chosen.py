@@ -29,24 +29,32 @@ Directory = Annotated[TargetDirectory, Depends(_directory)]
 Engine = Annotated[QueryEngine, Depends(_engine)]
 
 
-def _targets(directory: Directory, pid: Pid = None, rank: Rank = None) -> list[Target]:
-    return directory.choose(pid, rank)
+def _seen(directory: Directory) -> list[Target]:
+    return directory.seen()
+
+
+#: One look at the host, whoever wants it of those below.
+Seen = Annotated[list[Target], Depends(_seen)]
+
+
+def _targets(directory: Directory, seen: Seen, pid: Pid = None, rank: Rank = None) -> list[Target]:
+    return directory.choose(pid, rank, seen)
 
 
 def _target(directory: Directory, pid: Pid = None, rank: Rank = None) -> Target:
     return directory.find(pid, rank)
 
 
-def _any_targets(directory: Directory, pid: Pid = None, rank: Rank = None) -> list[Target]:
-    return directory.choose_any(pid, rank)
+def _any_targets(directory: Directory, seen: Seen, pid: Pid = None, rank: Rank = None) -> list[Target]:
+    return directory.choose_any(pid, rank, seen)
 
 
 def _any_target(directory: Directory, pid: Pid = None, rank: Rank = None) -> Target:
     return directory.find_any(pid, rank)
 
 
-def _left_out(directory: Directory, pid: Pid = None, rank: Rank = None) -> tuple[str, ...]:
-    said = directory.left_out(pid, rank)
+def _left_out(directory: Directory, seen: Seen, pid: Pid = None, rank: Rank = None) -> tuple[str, ...]:
+    said = directory.left_out(seen, pid, rank)
     return (said,) if said else ()
 
 

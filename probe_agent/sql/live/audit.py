@@ -10,7 +10,7 @@ import numpy as np
 from probe_agent.audit import Entry, entries
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.host_table import HostTable
-from probe_agent.sql.source import Part
+from probe_agent.sql.part import Part
 from probe_agent.target import Target
 
 __all__ = ["Audit"]

@@ -12,7 +12,7 @@ import numpy as np
 from probe_agent.gpu import NUMBERS, History, NvmlUnavailable, Reading, throttle_reasons, visible_devices
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.host_table import HostTable
-from probe_agent.sql.source import Part
+from probe_agent.sql.part import Part
 from probe_agent.target import Target
 
 __all__ = ["GpuSamples", "owners", "sample_host"]

@@ -13,6 +13,7 @@ from .conftest import training
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
+
 def result(output: str) -> tuple[int, str]:
     """The number of steps and the digest of the parameters, from a training's last line."""
     found = re.fullmatch(r"finished: (\d+) steps, parameters (\w+)\n", output)

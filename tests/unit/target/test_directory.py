@@ -98,11 +98,13 @@ def test_ourselves_are_no_candidate(tmp_path: Path) -> None:
 
 def test_the_dead_beside_the_living_are_named_when_they_are_left_out(tmp_path: Path) -> None:
     make(tmp_path, 2**22 + 1, 5, rank=1, world_size=2)
-    alone = TargetDirectory((str(tmp_path),)).left_out()
+    directory = TargetDirectory((str(tmp_path),))
+    alone = directory.left_out(directory.seen())
     lock = hold(str(make(tmp_path, os.getpid(), own_ticks())))
     directory = TargetDirectory((str(tmp_path),))
 
-    said = [directory.left_out(), directory.left_out(rank=0), directory.left_out(pid=os.getpid())]
+    seen = directory.seen()
+    said = [directory.left_out(seen), directory.left_out(seen, rank=0), directory.left_out(seen, pid=os.getpid())]
 
     os.close(lock)
     assert alone == ""
