@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import hmac
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
-from starlette.routing import BaseRoute, Match
 from starlette.types import Scope
 
 from probe_agent.errors import Forbidden, Unauthorized
 from probe_agent.tokens import Tokens
 
-__all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess", "Role", "role_needed"]
+__all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess", "Role"]
 
 #: Reading changes nothing in a target: SQL, stacks, tables. Control runs code in it, or changes what it does.
 Role = Literal["read", "control"]
@@ -86,11 +84,6 @@ class OwnProcess(Access):
 
     def admit(self, scope: Scope) -> Caller:
         return Caller(f"uid {os.geteuid()} pid {os.getpid()}", "control", is_owner=True)
-
-
-def role_needed(routes: Sequence[tuple[BaseRoute, Role]], scope: Scope) -> Role:
-    """The role that the endpoint which is meant wants; what is no endpoint of ours may be read by whoever got in."""
-    return next((role for route, role in routes if route.matches(scope)[0] is Match.FULL), "read")
 
 
 def _digest(token: str) -> bytes:

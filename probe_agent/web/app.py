@@ -1,4 +1,4 @@
-"""Puts the web app together: one router for each file in `api/`, one shape for every error.
+"""Puts the web app together: the endpoints of `api/`, one shape for every error.
 
 Runs in the host server, or inside the CLI when no server is running. No cross-origin access is allowed to anyone.
 """
@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import Any
 
 from fastapi import FastAPI
-from starlette.routing import BaseRoute
 
 import probe_agent
 from probe_agent.sql import QueryEngine, sample_host
 from probe_agent.target import ArchiveDirectory, TargetDirectory
 
-from . import api
-from .access import Access, OwnProcess, Role
+from .access import Access, OwnProcess
+from .endpoints import Endpoints
 from .guard import Guard
 from .problem import handle_problems
 
@@ -56,24 +53,17 @@ def create_app(
     app.state.directory = directory or TargetDirectory()
     app.state.engine = engine
     handle_problems(app)
-    roles: list[tuple[BaseRoute, Role]] = []
-    for module in sorted(info.name for info in iter_modules(api.__path__, api.__name__ + ".")):
-        endpoint = import_module(module)
-        role: Role = getattr(endpoint, "ROLE", "control")
-        for route in endpoint.router.routes:
-            route.openapi_extra = {"x-role": role, "security": [{"token": []}]}
-            roles.append((route, role))
-    # Not include_router: it builds every route once more at the first request, 50 ms of a short CLI run.
-    app.router.routes.extend(route for route, _ in roles)
-    _describe_token(app)
-    app.add_middleware(Guard, access=access or OwnProcess(), roles=roles)
+    endpoints = Endpoints(app.router.routes)
+    _describe_all(app, endpoints)
+    app.add_middleware(Guard, access=access or OwnProcess(), endpoints=endpoints)
     return app
 
 
-def _describe_token(app: FastAPI) -> None:
+def _describe_all(app: FastAPI, endpoints: Endpoints) -> None:
     describe = app.openapi
 
     def described() -> dict[str, Any]:
+        endpoints.load_all()
         description = describe()
         description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         return description

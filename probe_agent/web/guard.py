@@ -9,15 +9,14 @@ our clients do not, must be the name that is asked: a page of the server itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from probe_agent.errors import BadRequest, Forbidden, NoAnswer, ProbeError, Unauthorized
 
-from .access import Access, Caller, Role, role_needed
+from .access import Access, Caller
+from .endpoints import Endpoints
 from .problem import problem_response
 
 __all__ = ["MAX_BODY_BYTES", "MAX_IN_FLIGHT", "Guard"]
@@ -44,10 +43,10 @@ class _TurnedAway(Exception):
 class Guard:
     """ASGI middleware around the whole app. Who has asked is in `request.state.caller` afterwards."""
 
-    def __init__(self, app: ASGIApp, access: Access, roles: Sequence[tuple[BaseRoute, Role]]) -> None:
+    def __init__(self, app: ASGIApp, access: Access, endpoints: Endpoints) -> None:
         self._app = app
         self._access = access
-        self._roles = roles
+        self._endpoints = endpoints
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +81,7 @@ class Guard:
         except Forbidden as refusal:
             raise _TurnedAway(403, refusal) from None
         _check_names(caller, headers)
-        if role_needed(self._roles, scope) == "control" and caller.role != "control":
+        if self._endpoints.role_needed(scope) == "control" and caller.role != "control":
             error = Forbidden(
                 f"{scope['method']} {scope['path']} is control, and this token is for reading only",
                 "use the token for everything; `probe serve` says in which file it is",

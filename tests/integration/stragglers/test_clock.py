@@ -25,7 +25,7 @@ right = clock.time
 clock.time = lambda: right() + float(sys.argv[2])
 app = create_app(TargetDirectory((sys.argv[1],)))
 if sys.argv[2] == "nan":
-    app.router.routes = [route for route in app.router.routes if route.path != "/v1/clock"]
+    clock.router.routes.clear()
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
