@@ -27,7 +27,7 @@ class ArchiveDirectory(TargetDirectory):
         """None: an archive has no processes."""
         return []
 
-    def _targets(self) -> list[Target]:
+    def seen(self) -> list[Target]:
         try:
             found = list(Scan(()).target(self._folder, os.stat(self._folder).st_uid))
         except OSError as error:

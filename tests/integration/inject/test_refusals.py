@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -19,22 +16,7 @@ from probe_agent import inject
 from probe_agent.errors import AttachRefused
 
 from .conftest import Target, detach, in_child, situation, state, until
-
-
-@contextmanager
-def refused(pid: int, cause: str, remedy: str) -> Iterator[None]:
-    """Attaching to `pid` is refused with these words, and `examine` says the same."""
-    yield
-    began = monotonic()
-    with pytest.raises(AttachRefused) as caught:
-        inject.attach(pid)
-    took_s = monotonic() - began
-    failed = [check for check in inject.examine(pid) if not check.ok]
-    assert cause in caught.value.message
-    assert remedy in caught.value.hint
-    assert took_s < 2.0
-    assert cause in failed[0].saw
-    assert remedy in failed[0].remedy
+from .programs import refused, unshare
 
 
 @pytest.mark.situation("no such process", "refused")
@@ -167,14 +149,6 @@ def test_a_process_that_ends_while_it_is_looked_at(start: Callable[..., Target])
                 answers.add(refusal.hint)
 
     assert answers
-
-
-def unshare(*kinds: str) -> tuple[str, ...]:
-    """A command in front of a program, for namespaces of its own; the test is skipped where that is forbidden."""
-    command = ("unshare", *kinds)
-    if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
-        pytest.skip("this machine lets us make no namespaces")
-    return command
 
 
 @pytest.mark.situation("mount, PID and network namespaces of its own (a container)", "works")

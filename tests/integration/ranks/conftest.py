@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
@@ -12,26 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
-BIN = Path(sys.executable).parent
-SERVER = """
-import sys, socket, uvicorn
-from probe_agent.target import TargetDirectory
-from probe_agent.web import create_app
-listener = socket.create_server((sys.argv[2], int(sys.argv[3])))
-print(listener.getsockname()[1], flush=True)
-config = uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning", access_log=False)
-uvicorn.Server(config).run(sockets=[listener])
-"""
-
-Probe = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
+from hosting import ROOT, Probe, environment, probe_in, server_command
 
 
 class Hosts:
@@ -45,7 +25,7 @@ class Hosts:
         """Start the host server of the host `name`; its endpoint."""
         folder = self.base / name
         folder.mkdir(exist_ok=True)
-        server = self._start([sys.executable, "-c", SERVER, str(folder), address, str(port)])
+        server = self._start(server_command(folder, address, port))
         assert server.stdout is not None
         return f"{address}:{int(server.stdout.readline())}"
 
@@ -99,16 +79,4 @@ def nobody() -> Iterator[str]:
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Runs `probe` to its end."""
-
-    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["probe", *args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment(XDG_STATE_HOME=str(tmp_path), **more),
-        )
-
-    return run
+    return probe_in(tmp_path)

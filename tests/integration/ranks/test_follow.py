@@ -9,10 +9,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hosting import Probe, environment
 
 from probe_agent.recorder.listening import listening
 
-from .conftest import Hosts, Probe, environment, until
+from .conftest import Hosts, until
 
 HERE = os.uname().nodename
 

@@ -15,7 +15,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from .conftest import ROOT, Hosts, Probe, environment, until
+from hosting import ROOT, Probe, environment
+
+from .conftest import Hosts, until
 
 NUM_RANKS = 2
 

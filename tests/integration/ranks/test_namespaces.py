@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from .conftest import ROOT, environment
+from hosting import ROOT, environment
 
 ISOLATED = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc"]
 TOKEN = "0123456789abcdef0123456789abcdef"

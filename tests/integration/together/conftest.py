@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,30 +11,12 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from hosting import ROOT, Probe, environment, probe_in, server_command
 
 pytest.importorskip("torch")
 
-ROOT = Path(__file__).parents[3]
-BIN = Path(sys.executable).parent
 PROGRAM = ROOT / "tests" / "targets" / "together_training.py"
 START_S = 90.0
-SERVER = """
-import sys, socket, uvicorn
-from probe_agent.target import TargetDirectory
-from probe_agent.web import create_app
-listener = socket.create_server(("127.0.0.1", 0))
-print(listener.getsockname()[1], flush=True)
-config = uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning", access_log=False)
-uvicorn.Server(config).run(sockets=[listener])
-"""
-
-Probe = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
 
 
 class Job:
@@ -89,7 +70,7 @@ class Job:
 
     def serve(self, host: int) -> None:
         """Start the host server of one host; when it had one before, under a new address."""
-        command = [sys.executable, "-c", SERVER, str(self.folder / f"host{host}")]
+        command = server_command(self.folder / f"host{host}")
         server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment())
         self.running.callback(_end, server)
         assert server.stdout is not None
@@ -147,16 +128,4 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Runs `probe` to its end."""
-
-    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["probe", *args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            env=environment(XDG_STATE_HOME=str(tmp_path), **more),
-        )
-
-    return run
+    return probe_in(tmp_path)

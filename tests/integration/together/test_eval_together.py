@@ -8,8 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hosting import ROOT, Probe, environment
 
-from .conftest import ROOT, Job, Probe, environment, training
+from .conftest import Job, training
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -9,8 +9,9 @@ import signal
 from typing import Any
 
 import pytest
+from hosting import Probe
 
-from .conftest import Job, Probe
+from .conftest import Job
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
