@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Iterator
+from functools import lru_cache
+from time import monotonic
 
 from probe_agent.errors import Forbidden
 from probe_agent.tokens import given_token, kept_token
@@ -26,7 +27,8 @@ def authorization(endpoint: TcpServer) -> dict[str, str]:
     """
     token = given_token()
     if token is None and (token := kept_token()) is not None and _is_loopback(endpoint.host):
-        strangers = {uid for uid in _listeners(endpoint.port) if uid not in (0, os.getuid())}
+        users = {uid for port, uid in _listeners(int(monotonic())) if port == endpoint.port}
+        strangers = users - {0, os.getuid()}
         if strangers:
             raise Forbidden(
                 f"{endpoint}: uid {min(strangers)} listens there, so our token is not sent to it",
@@ -42,8 +44,10 @@ def _is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def _listeners(port: int) -> Iterator[int]:
-    """The users of all sockets of this host that listen on `port`, on loopback or on every address."""
+@lru_cache(maxsize=1)
+def _listeners(_second: int) -> tuple[tuple[int, int], ...]:
+    """Port and user of all sockets of this host that listen on loopback or on every address; read once a second."""
+    found = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as file:
@@ -53,8 +57,9 @@ def _listeners(port: int) -> Iterator[int]:
             continue  # no such family here
         for line in lines:
             address, _, number = line[1].partition(":")
-            if line[3] == _LISTEN and int(number, 16) == port and _is_reached_from_here(address):
-                yield int(line[7])
+            if line[3] == _LISTEN and _is_reached_from_here(address):
+                found.append((int(number, 16), int(line[7])))
+    return tuple(found)
 
 
 def _is_reached_from_here(address: str) -> bool:
