@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -40,9 +41,11 @@ def timed_command(*arguments: str) -> float:
     return perf_counter() - began
 
 
-def attach(program: Program, settle_steps: int, *, settle_s: float = 0.0, **settings: object) -> None:
+def attach(
+    program: Program, settle_steps: int, settings: Mapping[str, object] | None = None, *, settle_s: float = 0.0
+) -> None:
     """Put the recorder into all ranks of a program while it trains, set what is to be set, and let it settle."""
-    changes = {name.replace("__", "."): str(value) for name, value in settings.items()}
+    changes = {name: str(value) for name, value in (settings or {}).items()}
     for pid in program.pids:
         program.while_running(partial(inject.attach, pid))
         program.while_running(partial(_control, pid, op="config", changes=changes))

@@ -22,8 +22,13 @@ from .spread import figure, ratio, table
 __all__ = ["main", "measure"]
 
 BARE = "bare"
-#: Arm -> value of trace.every; None is a process without the recorder.
-ARMS: dict[str, int | None] = {BARE: None, "attached, sampling off": 0, "default: one step in 20": 20, "every step": 1}
+#: Arm -> its settings; None is a process without the recorder.
+ARMS: dict[str, dict[str, object] | None] = {
+    BARE: None,
+    "attached, sampling off": {"trace.every": 0},
+    "default: one step in 20, or fewer for trace.budget": {},
+    "every step": {"trace.every": 1, "trace.budget": 0},
+}
 #: Model -> steps a block (of mlp whole periods of the sampling, 100 steps), rounds, steps to settle.
 SIZES = {"mlp": (1_600, 24, 100), "gpt": (40, 10, 4)}
 SETTLE_S = 3.0
@@ -42,12 +47,12 @@ def measure(
             if monotonic() > until:
                 break
             for arm in shuffle(list(ARMS), len(ARMS)):
-                every = ARMS[arm]
-                if every is None:
+                settings = ARMS[arm]
+                if settings is None:
                     training.block(steps=settle_steps)
                     blocks[arm].append(quiet_block(training, steps=num_steps))
                 else:
-                    attach(training, settle_steps, settle_s=SETTLE_S, trace__every=every)
+                    attach(training, settle_steps, settings, settle_s=SETTLE_S)
                     blocks[arm].append(quiet_block(training, steps=num_steps))
                     detach(training, settle_steps)
     return blocks
@@ -61,13 +66,13 @@ def report(cell: str, measured: dict[str, list[tuple[Block, float]]]) -> str:
         seen = [block for block, _ in pairs]
         ratios = [
             ratio([getattr(block, what) for block in seen], [getattr(block, what) for block in bare]).show_change()
-            if arm != BARE
-            else "0"
-            for what in ("wall_s", "thread_cpu_s", "cpu_s", "median_s")
+            if arm != BARE and getattr(bare[0], what)
+            else "-"
+            for what in ("wall_s", "thread_cpu_s", "instructions", "median_s")
         ]
         mean = figure([block.per_piece_s for block in seen]).show(1e3, 3)
         rows.append([arm, mean, *ratios])
-    headings = ["recorder", "ms a step", "time", "CPU of the training thread", "CPU of the process", "median step"]
+    headings = ["recorder", "ms a step", "time", "CPU of the thread", "instructions of the thread", "median step"]
     num_steps = bare[0].num_pieces
     others = sorted(cores for pairs in measured.values() for _, cores in pairs)
     about = (

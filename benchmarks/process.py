@@ -29,6 +29,7 @@ class Block:
     wall_s: float
     cpu_s: float  #: of the whole process, our thread in it included
     thread_cpu_s: float  #: of the thread that ran the block
+    instructions: int  #: of that thread, in user mode; 0 where they cannot be counted
     median_s: float
     longest_s: float
     pieces_ns: tuple[tuple[int, int], ...] = ()

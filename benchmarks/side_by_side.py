@@ -39,7 +39,7 @@ def train(model: str, arm: Arm, python: str) -> tuple[Block, float, float]:
     with Program("blocks", "--model", model, python=python, environment=arm.environment()) as training:
         ready_s = perf_counter() - began
         if arm.every is not None:
-            agent.attach(training, num_settle, trace__every=arm.every)
+            agent.attach(training, num_settle, {"trace.every": arm.every})
         else:
             training.block(steps=2 * num_settle)
         block = training.block(steps=num_steps)

@@ -84,7 +84,7 @@ class Asked:
             if arm.activated:
                 yield _asked_probing(training, HTTPConnection("127.0.0.1", port), python)
                 return
-            agent.attach(training, 100, trace__every=arm.every)
+            agent.attach(training, 100, {"trace.every": arm.every})
             connection = stack.enter_context(host_server())["TCP"]
             yield Asked(
                 training,

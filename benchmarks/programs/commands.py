@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable
 from time import perf_counter_ns, process_time_ns, thread_time_ns
 
+from instructions import counter, read
+
 __all__ = ["Piece", "now", "serve_blocks", "told"]
 
 #: Begin and end of a step or of a gap: CLOCK_MONOTONIC in nanoseconds, the same clock for all processes.
@@ -29,12 +31,14 @@ def told() -> bool:
 
 def serve_blocks(about: dict[str, object], run: Callable[[dict[str, float]], list[Piece]]) -> None:
     """Say that we are ready, then run one block for each line on stdin until it ends."""
+    instructions = counter()
     _say({"ready": True, **about})
     for line in sys.stdin:
         order = json.loads(line)
-        began, cpu_began, thread_began = now(), process_time_ns(), thread_time_ns()
+        began, cpu_began, thread_began, count_began = now(), process_time_ns(), thread_time_ns(), read(instructions)
         pieces = run(order)
         wall, cpu, thread = now() - began, process_time_ns() - cpu_began, thread_time_ns() - thread_began
+        count = read(instructions) - count_began
         lengths = sorted(end - begin for begin, end in pieces) or [0]
         _say(
             {
@@ -42,6 +46,7 @@ def serve_blocks(about: dict[str, object], run: Callable[[dict[str, float]], lis
                 "wall_s": wall * 1e-9,
                 "cpu_s": cpu * 1e-9,
                 "thread_cpu_s": thread * 1e-9,
+                "instructions": count,
                 "median_s": lengths[len(lengths) // 2] * 1e-9,
                 "longest_s": lengths[-1] * 1e-9,
                 **({"pieces_ns": pieces} if order.get("pieces") else {}),
