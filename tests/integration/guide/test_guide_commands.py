@@ -62,7 +62,12 @@ for name, param in model.named_parameters():
         if has_nan or has_inf:
             print(f'{name}: NaN={has_nan}, Inf={has_inf}')"'''
 
-    shown = shell(line).stdout
+    try:
+        shown = shell(line).stdout
+    except AssertionError as error:
+        if "not NoneType" not in str(error):
+            raise
+        shown = shell(line).stdout  # the training had cleared a gradient between the two looks at it
 
     assert shown == ""
 

@@ -24,8 +24,7 @@ SERVER = """
 import socket, sys, uvicorn
 from probe_agent.target import TargetDirectory
 from probe_agent.web import create_app
-listener = socket.socket()
-listener.bind(("127.0.0.1", 0))
+listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 uvicorn.Server(uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning")).run([listener])
 """
