@@ -72,6 +72,11 @@ class Program:
         """Of all its ranks."""
         return list(self.about.get("pids", [self.pid]))
 
+    def cpu_s(self) -> float:
+        """CPU seconds of all its ranks so far."""
+        fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self.pids)
+        return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
+
     def begin(self, **order: float) -> None:
         """Have it run a block; `end` waits for what came of it."""
         assert self._process.stdin is not None

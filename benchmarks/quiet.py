@@ -45,7 +45,7 @@ def quiet_block(program: Program, **order: float) -> tuple[Block, float]:
     tried: list[tuple[Block, float]] = []
     while len(tried) < REPEATS and (not tried or tried[-1][1] > QUIET_CORES):
         wait_until_quiet()
-        before = busy_s()
+        before = busy_s() - program.cpu_s()
         block = program.block(**order)
-        tried.append((block, max(0.0, (busy_s() - before - block.cpu_s) / block.wall_s)))
+        tried.append((block, max(0.0, (busy_s() - program.cpu_s() - before) / block.wall_s)))
     return min(tried, key=lambda one: one[1])
