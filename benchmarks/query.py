@@ -63,7 +63,7 @@ def main() -> None:
     args = parser.parse_args()
     environment = {"PROBE_TRACE_ROWS": str(RING_ROWS)}
     with Program("blocks", "--model", "mlp", environment=environment) as training, host_server() as connections:
-        attach(training, 100, {"trace.every": 1})
+        attach(training, 100, {"trace.every": 1, "trace.budget": 0})
         connection = connections["TCP"]
 
         def count() -> int:

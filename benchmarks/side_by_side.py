@@ -27,6 +27,8 @@ __all__ = ["main"]
 
 #: Model -> steps to settle, steps measured.
 STEPS = {"mlp": (500, 2_000), "gpt": (10, 100)}
+#: By then Probe has looked at what its sampling costs, as it has in a run of hours.
+SETTLE_S = 3.0
 #: While one client asks: seconds a block, blocks.
 BLOCK_S, NUM_BLOCKS = 2.0, 3
 SQL = {name: STATEMENTS[name] for name in ("GROUP BY module, all rows", "slowest modules")}
@@ -39,7 +41,7 @@ def train(model: str, arm: Arm, python: str) -> tuple[Block, float, float]:
     with Program("blocks", "--model", model, python=python, environment=arm.environment()) as training:
         ready_s = perf_counter() - began
         if arm.every is not None:
-            agent.attach(training, num_settle, {"trace.every": arm.every})
+            agent.attach(training, num_settle, arm.settings, settle_s=SETTLE_S)
         else:
             training.block(steps=2 * num_settle)
         block = training.block(steps=num_steps)
@@ -65,16 +67,22 @@ def compare_training(model: str, python: str, num_rounds: int, minutes: float) -
             [
                 name,
                 figure([block.per_piece_s for block in blocks]).show(1e3, 3),
-                ratio([block.wall_s for block in blocks], [block.wall_s for block, _, _ in bare]).show_change()
-                if measured is not bare
-                else "0",
+                *(
+                    ratio(
+                        [getattr(block, what) for block in blocks], [getattr(block, what) for block, _, _ in bare]
+                    ).show_change()
+                    if measured is not bare and getattr(bare[0][0], what)
+                    else "-"
+                    for what in ("wall_s", "instructions")
+                ),
                 f"{figure([block.longest_s for block in blocks]).median * 1e3:.1f}",
                 figure([mib - base for (_, mib, _), (_, base, _) in zip(measured, bare, strict=True)]).show(1, 1),
                 figure([ready_s for _, _, ready_s in measured]).show(1, 2),
             ]
         )
     headings = [
-        f"{model}, {len(bare)} processes each", "ms a step", "time", "longest step, ms",
+        f"{model}, {len(bare)} processes each", "ms a step", "time", "instructions of the thread",
+        "longest step, ms",
         "MiB more than bare, rings included", "s until ready",
     ]  # fmt: skip
     return table(headings, rows)

@@ -37,6 +37,11 @@ class Arm:
     activated: bool = False
     spec: str = ""
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """Probe's; where every step is wanted, whatever that costs."""
+        return {"trace.every": self.every, **({"trace.budget": 0} if self.every == 1 else {})}
+
     def environment(self, port: int = 0, ring_rows: int = 0) -> dict[str, str]:
         """What the program is started with."""
         found = {}
@@ -84,7 +89,7 @@ class Asked:
             if arm.activated:
                 yield _asked_probing(training, HTTPConnection("127.0.0.1", port), python)
                 return
-            agent.attach(training, 100, {"trace.every": arm.every})
+            agent.attach(training, 100, arm.settings)
             connection = stack.enter_context(host_server())["TCP"]
             yield Asked(
                 training,
