@@ -122,7 +122,7 @@ class Device:
         tensor: Any = value
         if type(value) not in self._plain or self._is_watched() or tensor.numel() != 1 or tensor.dtype.is_complex:
             return NULL_FLOAT
-        if tensor.device.type == "cpu":
+        if tensor.is_cpu:
             return float(tensor.item())
         if tensor.device.type != "cuda" or self.is_capturing():
             return NULL_FLOAT

@@ -52,8 +52,11 @@ class Governor:
 
     def note(self, step: Step) -> None:
         """A step has ended."""
-        self.num_sampled += step.sampled
-        (self._others if not step.sampled else self._deep if step.deep else self._sampled).append(step.duration)
+        if not step.sampled:
+            self._others.append(step.duration)
+            return
+        self.num_sampled += 1
+        (self._deep if step.deep else self._sampled).append(step.duration)
 
     def forget(self) -> None:
         """The steps from now on are of another kind."""

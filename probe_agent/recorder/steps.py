@@ -203,8 +203,10 @@ class StepEnds:
         settings = self._settings
         step.thread = get_ident()
         step.number += 1
-        every, deep_every = settings["trace.every"] * self._governor.factor, settings["trace.deep_every"]
-        step.sampled = every > 0 and step.number % every == 0
-        step.deep = step.sampled and deep_every > 0 and step.number % (every * deep_every) == 0
+        every = settings["trace.every"] * self._governor.factor
+        step.sampled = step.deep = False
+        if every > 0 and step.number % every == 0:
+            deep_every = settings["trace.deep_every"]
+            step.sampled, step.deep = True, deep_every > 0 and step.number % (every * deep_every) == 0
         for begin in step.beginning:
             begin()

@@ -203,6 +203,11 @@ class Windows:
         )
         self._seq += 1
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether device times are on their way."""
+        return bool(self._waiting)
+
     def device_times(self) -> None:
         """Rows whose device times have arrived go to the ring; nothing waits for the device.
 

@@ -117,6 +117,8 @@ class Source(BaseSource):
                 raise
 
     def _end_step(self) -> None:
+        if self._thread is None and not self._windows.is_waiting and not self._buffer.rows:
+            return
         began = perf_counter_ns()
         try:
             if self._thread is not None:

@@ -29,6 +29,10 @@ class OnDevice(torch.Tensor):
     def device(self) -> torch.device:
         return torch.device("cuda", 0)
 
+    @property
+    def is_cpu(self) -> bool:
+        return False
+
     def _waits(self, *args: object, **kwargs: object) -> None:
         raise AssertionError("the training waits for the device")
 
