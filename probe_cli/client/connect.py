@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from probe_cli.endpoint import Archive, Endpoint, TcpServer, TlsServer, UnixServer
@@ -52,10 +53,10 @@ async def open_host() -> AsyncIterator[Client]:
 
 
 def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
-    # httpx imports rich and pygments for a command line of its own when it finds them: 35 ms for nothing. httpcore
-    # looks for sniffio again with every connection, 0.4 ms each; it takes asyncio, where ours run, if it finds none.
-    for name in ("httpx._main", "sniffio"):
-        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    # httpx imports rich and pygments for a command line of its own when it finds them: 35 ms for nothing.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
+    if find_spec("sniffio") is None:  # else httpcore looks for it again with every connection, 0.4 ms each
+        sys.modules["sniffio"] = None  # type: ignore[assignment]
     import httpx
 
     transport: httpx.AsyncBaseTransport
