@@ -13,7 +13,7 @@ import sys
 from types import CodeType
 from typing import Any, Callable
 
-__all__ = ["Aside", "skip"]
+__all__ = ["Aside", "has_compiled", "skip"]
 
 
 def skip(code: CodeType) -> None:
@@ -30,6 +30,11 @@ def skip(code: CodeType) -> None:
     for value in code.co_consts:
         if isinstance(value, CodeType):
             skip(value)
+
+
+def has_compiled() -> bool:
+    """Whether Dynamo has compiled anything; since its last reset, where it counts anew."""
+    return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
 
 
 class Aside:

@@ -19,6 +19,7 @@ from typing import Any
 
 from . import ending
 from .evaluate.at_step import StepQueue
+from .stand_ins import StandIns
 from .step import Step
 
 __all__ = ["StepsProfile"]
@@ -38,7 +39,7 @@ class StepsProfile:
         self._options = {"record_shapes": shapes, "profile_memory": memory}
         self._fail = fail
         self._ident = 0
-        self._patched: list[tuple[Any, str, Any, Any]] = []
+        self._stand_ins = StandIns()
         self._done = allocate_lock()
         self._done.acquire()
         #: torch's profiler; it stays here when it has stopped.
@@ -112,24 +113,21 @@ class StepsProfile:
     def _take_off(self) -> None:
         self.is_running = False
         ending.untell(self._at_end)
-        for owner, name, original, ours in self._patched:
-            if getattr(owner, name) is ours:
-                setattr(owner, name, original)
-        self._patched.clear()
+        self._stand_ins.take_back()
 
     def _over(self) -> None:
         if self._done.locked():
             self._done.release()
 
     def _step_aside_for(self, owner: Any, name: str, why: str) -> None:
-        original = getattr(owner, name)
+        def make(original: Any) -> Any:
+            def ours(*args: Any, **kwargs: Any) -> Any:
+                self._cut_short(why)
+                return original(*args, **kwargs)
 
-        def ours(*args: Any, **kwargs: Any) -> Any:
-            self._cut_short(why)
-            return original(*args, **kwargs)
+            return ours
 
-        self._patched.append((owner, name, original, ours))
-        setattr(owner, name, ours)
+        self._stand_ins.wrap(owner, name, make)
 
     def _at_end(self) -> None:
         self._cut_short("the process has ended")

@@ -6,15 +6,15 @@ modules is used: those cost 18 µs a call and forbid in-place changes of outputs
 
 from __future__ import annotations
 
-import functools
 import sys
 from _thread import get_ident
 from time import perf_counter_ns
-from typing import Any, Callable
+from typing import Any
 from weakref import ref
 
 from ..source import Recorder
 from ..source import Source as BaseSource
+from ..stand_ins import StandIns
 
 __all__ = ["Source"]
 
@@ -28,26 +28,17 @@ class Source(BaseSource):
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
-        self._patched: list[tuple[Any, str, Any, Any]] = []
+        self._stand_ins = StandIns()
         self._loss_read_at = 0
         self._scaled: Any = None  # the loss before GradScaler multiplied it
 
     def start(self) -> None:
-        self._patch(sys.modules["torch.autograd"], "backward", self._timed_backward)
-        self._patch(sys.modules["torch.amp.grad_scaler"].GradScaler, "scale", self._noted_scale)
+        self._stand_ins.wrap(sys.modules["torch.autograd"], "backward", self._timed_backward)
+        self._stand_ins.wrap(sys.modules["torch.amp.grad_scaler"].GradScaler, "scale", self._noted_scale)
 
     def stop(self) -> None:
-        for owner, name, original, ours in self._patched:
-            if owner.__dict__.get(name) is ours:
-                setattr(owner, name, original)
-        self._patched.clear()
+        self._stand_ins.take_back()
         self._scaled = None
-
-    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name)
-        ours = functools.wraps(original)(make(original))
-        self._patched.append((owner, name, original, ours))
-        setattr(owner, name, ours)
 
     def _timed_backward(self, original: Any) -> Any:
         step, device = self.recorder.step, self.recorder.device

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 from weakref import ref
@@ -19,6 +18,7 @@ from ..collective_rows import Call, CollectiveRows
 from ..ring.table import Column, Table
 from ..source import Recorder
 from ..source import Source as BaseSource
+from ..stand_ins import StandIns
 
 __all__ = ["Collectives", "Source"]
 
@@ -101,7 +101,7 @@ class Source(BaseSource):
         self._step = recorder.step
         self._cost = recorder.cost(self.name)
         self._is_compiling = recorder.device.is_compiling
-        self._patched: list[tuple[Any, str, Any, Any]] = []
+        self._stand_ins = StandIns()
         self._calls: list[Call] = []
         #: Calls whose work somebody may wait for, by the work's id.
         self._open: dict[int, Call] = {}
@@ -113,8 +113,9 @@ class Source(BaseSource):
         c10d: Any = sys.modules["torch._C._distributed_c10d"]
         for name, (op, payload_at) in METHODS.items():
             if name in c10d.ProcessGroup.__dict__:
-                self._patch(c10d.ProcessGroup, name, functools.partial(self._noted, op=op, payload_at=payload_at))
-        self._patch(c10d.Work, "wait", self._timed_wait)
+                make = functools.partial(self._noted, op=op, payload_at=payload_at)
+                self._stand_ins.wrap(c10d.ProcessGroup, name, make)
+        self._stand_ins.wrap(c10d.Work, "wait", self._timed_wait)
 
     def tick(self) -> None:
         self._rows.make()
@@ -122,19 +123,9 @@ class Source(BaseSource):
     def stop(self) -> None:
         if self._rows.note_step in self._step.beginning:
             self._step.beginning.remove(self._rows.note_step)
-        for owner, name, descriptor, ours in self._patched:
-            if owner.__dict__.get(name) is ours:
-                setattr(owner, name, descriptor)
-        self._patched.clear()
+        self._stand_ins.take_back()
         self._rows.write_calls()
         self._open.clear()
-
-    def _patch(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name)
-        ours = make(original)
-        functools.update_wrapper(ours, original)
-        self._patched.append((owner, name, owner.__dict__[name], ours))
-        setattr(owner, name, ours)
 
     # On the thread that calls.
 
@@ -157,7 +148,7 @@ class Source(BaseSource):
         return noted
 
     def _begin(self, op: str, group: Any, payload: tuple[Any, ...] | None) -> Call | None:
-        if len(self._calls) >= MAX_CALLS or not self._patched:
+        if len(self._calls) >= MAX_CALLS or not self._stand_ins:
             return None  # detached: the job has kept a bound method of ours
         began = perf_counter_ns()
         try:

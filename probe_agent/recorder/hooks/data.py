@@ -7,7 +7,6 @@ exist already are seen too. The newest of them is noted by a weak reference, for
 
 from __future__ import annotations
 
-import functools
 import sys
 from _thread import get_ident
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 from weakref import ref
 
 from ..source import Source as BaseSource
+from ..stand_ins import StandIns
 
 __all__ = ["Source"]
 
@@ -25,11 +25,16 @@ class Source(BaseSource):
     needs = ("torch", "torch.utils.data.dataloader")
 
     def start(self) -> None:
-        self._owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-        self._original = original = self._owner.__next__
+        self._stand_ins = StandIns()
+        owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
+        self._stand_ins.wrap(owner, "__next__", self._timed)
+
+    def stop(self) -> None:
+        self._stand_ins.take_back()
+
+    def _timed(self, original: Any) -> Any:
         recorder, step, tensor = self.recorder, self.recorder.step, sys.modules["torch"].Tensor
 
-        @functools.wraps(original)
         def timed_next(iterator: Any) -> Any:
             began = perf_counter_ns()
             batch = None
@@ -47,12 +52,7 @@ class Source(BaseSource):
                         if recorder.fail(self.name, error):
                             raise
 
-        self._ours = timed_next
-        self._owner.__next__ = timed_next
-
-    def stop(self) -> None:
-        if self._owner.__dict__.get("__next__") is self._ours:
-            self._owner.__next__ = self._original
+        return timed_next
 
 
 def _size(batch: Any, tensor: type) -> int:

@@ -3,7 +3,8 @@
 Runs on the training thread. torch calls every module through a fast path as long as no hook exists, so the hooks
 are installed when a sampled step begins and removed when it ends, both between two steps. While Dynamo compiles they
 are not there, so that what it makes does not depend on them. Modules inside a compiled region are invisible, and so is
-one compiled in place (`m.compile()`), whose hooks are part of what is compiled: its time is its caller's own.
+one compiled in place (`m.compile()`), whose hooks are part of what is compiled: its time is its caller's own. Where
+the job has hooks on all modules and compiles, nothing is recorded, and `probe.errors` says so.
 
 Backward: a hook on the gradient of a module's output begins its window, one on its input's ends it. The root's
 window is recorded in every sampled step, the others' in one sampled step in `trace.deep_every`.
@@ -17,10 +18,12 @@ from collections.abc import Callable, Iterator
 from time import perf_counter_ns
 from typing import Any
 
-from ..aside import Aside
+from ..aside import Aside, has_compiled
+from ..module_hooks import KEY, OurHook
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Recorder
 from ..source import Source as BaseSource
+from ..stand_ins import StandIns
 from ..windows import Backward, Windows
 
 __all__ = ["Source", "TorchTrace"]
@@ -66,10 +69,10 @@ class Source(BaseSource):
         self._cost = recorder.cost(self.name)
         self._buffer = recorder.buffer(TorchTrace)
         self._windows = Windows(self._step, self._device, self._buffer)
-        self._handles: list[Any] = []
+        self._stand_ins = StandIns()
+        self._ours: list[OurHook] = []
+        self._are_there = self._is_aside = False  # our hooks
         self._leaf_handles: list[Any] = []
-        self._asked: Any = None  # torch's own _has_any_global_hook, and ours in its place
-        self._answered: Any = None
         #: The thread whose modules are recorded now; None between sampled steps.
         self._thread: int | None = None
         self._outermost: Any = None
@@ -80,6 +83,8 @@ class Source(BaseSource):
         self._aside = Aside(self._remove, self._come_back)
 
     def start(self) -> None:
+        modules: Any = sys.modules["torch.nn.modules.module"]
+        self._ours = [OurHook(modules._global_forward_pre_hooks), OurHook(modules._global_forward_hooks)]
         self._step.ending.append(self._end_step)
         self._step.beginning.append(self._begin_step)
 
@@ -106,11 +111,11 @@ class Source(BaseSource):
                 self._allocated, self._read_at = self._device.allocated(), began
                 self._windows.begin(self._allocated)
                 self._aside.watch()
-                if not self._handles:
+                if not self._are_there:
                     self._install()
-                self._thread = self._step.thread
+                self._thread = self._step.thread if self._are_there else None
                 self._cost.ns += perf_counter_ns() - began
-            elif self._handles:
+            elif self._are_there:
                 self._remove()
         except Exception as error:
             if self.recorder.fail(self.name, error):
@@ -139,33 +144,41 @@ class Source(BaseSource):
 
     def _install(self) -> None:
         modules: Any = sys.modules["torch.nn.modules.module"]
-        if not modules._has_any_global_hook():
+        if modules._has_any_global_hook():
+            if has_compiled():
+                self._step_aside()
+                return
+        else:
             # A compiled module warns about global hooks, which a job run with -W error would die of. The hooks are
             # ours and do nothing there, so the answer to its question stays what it was.
-            self._asked = modules._has_any_global_hook
-            modules._has_any_global_hook = self._answered = lambda: False
-        before, after = self._hooks()
-        self._handles = [
-            modules.register_module_forward_pre_hook(before),
-            modules.register_module_forward_hook(after, always_call=True),  # also where the forward raises
-        ]
+            self._stand_ins.put(modules, "_has_any_global_hook", lambda: False)
+        for ours, hook in zip(self._ours, self._hooks()):
+            ours.put(hook)
+        modules._global_forward_hooks_always_called[KEY] = True  # also where the forward raises
+        self._are_there = True
+
+    def _step_aside(self) -> None:
+        """What Dynamo has made of hooks of the job's on all modules depends on how many there are."""
+        if not self._is_aside:
+            self._is_aside = True
+            told = "modules are not recorded: the job has hooks on all modules, and with ours it would compile anew"
+            self.recorder.fail(self.name, RuntimeError(told))
 
     def _come_back(self) -> None:
         """Dynamo has compiled something in the middle of a sampled step."""
         try:
-            if self._thread is not None and not self._handles:
+            if self._thread is not None and not self._are_there:
                 self._install()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
 
     def _remove(self) -> None:
-        while self._handles:
-            self._handles.pop().remove()
-        modules: Any = sys.modules["torch.nn.modules.module"]
-        if self._answered is not None and modules._has_any_global_hook is self._answered:
-            modules._has_any_global_hook = self._asked
-        self._answered = None
+        sys.modules["torch.nn.modules.module"]._global_forward_hooks_always_called.pop(KEY, None)
+        for ours in self._ours:
+            ours.take()
+        self._stand_ins.take_back()
+        self._are_there = False
 
     # The hooks: clock reads and a list append. They are functions with what they need at hand, since they run twice a
     # module call.

@@ -6,12 +6,12 @@ The optimizer that steps first is the one that counts steps, until it is gone or
 GradScaler leaves the optimizer out, with `GradScaler.update`.
 
 torch iterates over its table of hooks while it calls them, so that table is never changed: it is replaced by
-one that yields torch's own hooks and ours, and put back on detach.
+one that yields torch's own hooks and ours, and put back on detach. It looks empty, and so it does to Dynamo, which
+compiles what calls the hooks.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections import OrderedDict
 from time import perf_counter_ns
@@ -20,6 +20,7 @@ from weakref import ref
 
 from ..source import Recorder
 from ..source import Source as BaseSource
+from ..stand_ins import StandIns
 
 __all__ = ["Source"]
 
@@ -36,7 +37,7 @@ class HookTable(OrderedDict):  # type: ignore[type-arg]
     def __init__(self, torchs: OrderedDict[int, Callable[..., object]], ours: Callable[..., object]) -> None:
         super().__init__()
         self._torchs: Any = torchs
-        self._ours = (ours,)
+        self._ours: tuple[Callable[..., object], ...] = (ours,)
 
     def values(self) -> Any:
         return (*self._torchs.values(), *self._ours) if self._torchs else self._ours
@@ -44,10 +45,14 @@ class HookTable(OrderedDict):  # type: ignore[type-arg]
     def __setitem__(self, key: int, hook: Callable[..., object]) -> None:
         self._torchs[key] = hook
         # A handle for this hook refers to us; torch's table keeps us alive so that it can still be removed.
-        self._torchs.handles_refer_to = self
+        self._torchs.__dict__.setdefault("handles_refer_to", {})[id(self)] = self
 
     def __delitem__(self, key: int) -> None:
         del self._torchs[key]
+
+    def close(self) -> None:
+        """Let go of our hook: a handle of the job's may keep the table."""
+        self._ours = ()
 
     def __contains__(self, key: object) -> bool:
         return key in self._torchs
@@ -68,7 +73,8 @@ class Source(BaseSource):
         self._num_others = 0
         self._began = 0
         self._is_stepping = False
-        self._replaced: list[tuple[Any, str, Any, Any]] = []
+        self._stand_ins = StandIns()
+        self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
         self._device = recorder.device
 
@@ -78,9 +84,8 @@ class Source(BaseSource):
             ("_global_optimizer_pre_hooks", self._before),
             ("_global_optimizer_post_hooks", self._after),
         ):
-            torchs = getattr(module, name)
-            table = HookTable(torchs, hook)
-            self._replace(module, name, torchs, table)
+            self._tables.append(HookTable(getattr(module, name), hook))
+            self._stand_ins.put(module, name, self._tables[-1])
         self._patch(module.Optimizer, "zero_grad", self._before_zero_grad, None)
         self._patch(sys.modules["torch.amp.grad_scaler"].GradScaler, "update", None, self._after_update)
 
@@ -88,28 +93,24 @@ class Source(BaseSource):
         self, owner: Any, name: str, before: Callable[[Any], None] | None, after: Callable[[Any], None] | None
     ) -> None:
         """Have a method of one of torch's classes call ours, each with the object."""
-        original = owner.__dict__[name]
 
-        @functools.wraps(original)
-        def ours(this: Any, *args: Any, **kwargs: Any) -> Any:
-            if before is not None:
-                before(this)
-            answer = original(this, *args, **kwargs)
-            if after is not None:
-                after(this)
-            return answer
+        def make(original: Any) -> Any:
+            def ours(this: Any, *args: Any, **kwargs: Any) -> Any:
+                if before is not None:
+                    before(this)
+                answer = original(this, *args, **kwargs)
+                if after is not None:
+                    after(this)
+                return answer
 
-        self._replace(owner, name, original, ours)
+            return ours
 
-    def _replace(self, owner: Any, name: str, torchs: Any, ours: Any) -> None:
-        self._replaced.append((owner, name, torchs, ours))
-        setattr(owner, name, ours)
+        self._stand_ins.wrap(owner, name, make)
 
     def stop(self) -> None:
-        for owner, name, torchs, ours in self._replaced:
-            if owner.__dict__.get(name) is ours:
-                setattr(owner, name, torchs)
-        self._replaced.clear()
+        self._stand_ins.take_back()
+        while self._tables:
+            self._tables.pop().close()
         self._primary = None
         self._ends.close()
 

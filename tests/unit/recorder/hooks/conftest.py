@@ -42,7 +42,7 @@ class Recording:
             source.stop()
 
     def rows(self, table: str) -> list[dict[str, object]]:
-        buffer = self.recorder.buffers[table]
+        buffer = self.failures._buffer if table == "probe.errors" else self.recorder.buffers[table]
         texts = {number: text for text, number in buffer._numbers.items()}
         rows = []
         for row in buffer.rows:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import threading
 import time
+from collections import Counter
 
 import pytest
 import torch
@@ -235,3 +238,84 @@ def test_the_jobs_own_global_hooks_come_and_go_as_without_us(recording):
     assert (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks) == tables == ({}, {})
     assert torch_module._global_forward_hooks is tables[0]
     assert not torch_module._global_forward_hooks_always_called
+
+
+def test_a_forward_that_raises_on_another_thread_raises_what_it_raised(recording):
+    """torch goes through its hooks once more then; they come and go on the thread that steps."""
+
+    class Raises(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    raised, is_over = Counter(), threading.Event()
+
+    def raise_again_and_again():
+        module = Raises()
+        while not is_over.is_set():
+            try:
+                module(None)
+            except (ValueError, RuntimeError) as error:
+                raised[type(error)] += 1
+
+    thread = threading.Thread(target=raise_again_and_again)
+    of_the_job = torch_module.register_module_forward_hook(lambda *_: time.sleep(0.001), always_call=True)
+    try:
+        with recording(trace_every=2):
+            thread.start()
+            train(torch.nn.Linear(8, 1), 50)
+    finally:
+        is_over.set()
+        thread.join()
+        of_the_job.remove()
+
+    assert set(raised) == {ValueError}
+
+
+def test_a_hook_of_the_job_registered_in_a_sampled_step_can_be_removed_after_detach(recording):
+    model, calls = Block(), []
+    with recording(trace_every=1):
+        train(model, 1)
+        first = torch_module.register_module_forward_hook(lambda *_: calls.append("first"))
+        train(model, 1)
+        second = torch_module.register_module_forward_hook(lambda *_: calls.append("second"))
+    gc.collect()
+    calls.clear()
+    model(torch.ones(4, 8))
+    first.remove()
+    model(torch.ones(4, 8))
+    second.remove()
+    model(torch.ones(4, 8))
+
+    assert calls == ["first", "second"] * 2 + ["second"] * 2
+    assert not torch_module._global_forward_hooks
+
+
+@pytest.mark.parametrize("compiled_first", [True, False])
+def test_global_hooks_of_the_job_are_compiled_as_without_us(recording, compiled_first):
+    """Dynamo goes through torch's tables, too, and guards on them."""
+    of_the_job = torch_module.register_module_forward_hook(lambda module, args, output: output * 2)
+    model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), backend="eager")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def compiled_to():
+        torch._dynamo.utils.counters.clear()
+        train(model, 6, optimizer=optimizer)
+        return {name: dict(counts) for name, counts in torch._dynamo.utils.counters.items()}
+
+    try:
+        torch._dynamo.reset()
+        without = compiled_to()
+        if not compiled_first:
+            torch._dynamo.reset()
+        with recording(trace_every=2, keep_dynamo=True) as it:
+            within = compiled_to()
+            (told,) = it.rows("probe.errors")
+            it.failures._buffer.rows.clear()
+        after = compiled_to()
+    finally:
+        of_the_job.remove()
+
+    assert without["stats"]["unique_graphs"] == 1
+    assert within == ({} if compiled_first else without)
+    assert after == {}
+    assert "the job has hooks on all modules" in told["message"]
