@@ -7,7 +7,6 @@ enqueued and read later, when `query()` says that they are done. The CUDA half h
 from __future__ import annotations
 
 import os
-import sys
 from resource import RUSAGE_SELF, getrusage
 from types import ModuleType
 from typing import Any
@@ -77,11 +76,6 @@ class Device:
     def is_capturing(self) -> bool:
         """A CUDA graph is being captured: nothing may be enqueued that does not belong to it."""
         return self.has_gpu and bool(self._torch.cuda.is_current_stream_capturing())
-
-    def has_compiled(self) -> bool:
-        """Whether Dynamo has compiled anything in this process."""
-        utils: Any = sys.modules.get("torch._dynamo.utils")
-        return utils is not None and bool(utils.counters.get("stats", {}).get("unique_graphs", 0))
 
     def is_tensor(self, value: object) -> bool:
         """A tensor of torch's own or of a subclass."""
