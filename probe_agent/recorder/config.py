@@ -75,8 +75,8 @@ SETTINGS: tuple[Setting, ...] = (
         "trace.budget",
         1.0,
         "%",
-        "what recording modules may cost of the run's time: as long as it costs more, fewer steps are sampled than"
-        " trace.every says; 0 is no limit",
+        "what recording may cost the training of its time: as long as it costs more, fewer steps are sampled than"
+        " trace.every says, but a tenth of the budget is always left for that; 0 is no limit",
     ),
     Setting("trace.rows", 131_072, "rows", "size of the ring of python.torch_trace", 1_000, live=False),
     Setting("steps.rows", 65_536, "rows", "size of the ring of python.steps", 1_000, live=False),

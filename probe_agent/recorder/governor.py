@@ -1,7 +1,8 @@
-"""Keeps what sampling costs within `trace.budget`, by this very run: sampled steps against unsampled ones.
+"""Keeps what the recorder costs the training within `trace.budget`, by this very run: sampled steps against unsampled.
 
-The hooks cannot time what torch spends on calling them, so whole steps are compared. Sampling is lowered by powers of
-two: ranks that lower it differently still sample common steps. It never goes above what the user set.
+The hooks cannot time what torch spends on calling them, so whole steps are compared. What the other sources have
+measured of themselves comes out of the budget first; a tenth of it is always left for sampling. Sampling is lowered by
+powers of two: ranks that lower it differently still sample common steps. It never goes above what the user set.
 Steps are noted on the training thread (one append); `review` runs on our own thread.
 """
 
@@ -19,6 +20,8 @@ __all__ = ["Governor", "Verdict"]
 
 #: A median of fewer says nothing.
 MIN_SAMPLED, MIN_OTHERS = 5, 10
+#: The part of the budget that is left for sampling, whatever else costs.
+MIN_PART = 0.1
 #: Where every step is sampled there is nothing to compare with; then a module call is taken to cost so much.
 CALL_S = 4e-6
 MAX_FACTOR = 1 << 12
@@ -63,9 +66,11 @@ class Governor:
         for durations in (self._sampled, self._deep, self._others):
             durations.clear()
 
-    def review(self, calls_a_step: float) -> Verdict | None:
-        """Look at what sampling has cost of late, and adapt it. None while too little is known."""
+    def review(self, calls_a_step: float, others: float = 0.0) -> Verdict | None:
+        """Look at what sampling has cost of late, and adapt it; all else has cost the share `others` of the run. None
+        while too little is known."""
         budget = self._settings["trace.budget"] / 100
+        budget = max(budget - others, budget * MIN_PART)
         verdict = self._verdict(self.every, calls_a_step)
         if not budget:
             self.factor = 1

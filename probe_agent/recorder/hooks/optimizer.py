@@ -67,6 +67,7 @@ class Source(BaseSource):
         self._step = recorder.step
         self._ends = recorder.ends
         self._cost = recorder.cost(self.name)
+        self._modules_cost = recorder.cost("torch_trace")
         self._primary: Callable[[], Any] | None = None
         #: Whether torch calls our hooks for the primary; not where its step is compiled.
         self._has_hooks = False
@@ -182,9 +183,10 @@ class Source(BaseSource):
 
     def _end(self, optimizer: Any, now: int, skipped: bool = False) -> None:
         lr = optimizer.param_groups[0].get("lr")
+        of_modules = self._modules_cost.ns
         self._ends.end(now, lr, lambda: self._count(optimizer), skipped)
         self._cost.calls += 1
-        self._cost.ns += self._step.started - now
+        self._cost.ns += self._step.started - now - (self._modules_cost.ns - of_modules)
 
     def _count(self, optimizer: Any) -> int:
         """How many steps this optimizer has taken, as far as it keeps count on the host; it has just taken one."""

@@ -17,6 +17,8 @@ __all__ = ["Overhead", "Source"]
 INTERVAL_S = 10.0
 #: What samples too much shall not do so for long.
 FIRST_S = 2.0
+#: The source whose cost the comparison with unsampled steps holds.
+SAMPLING = "torch_trace"
 
 
 class Overhead(Table):
@@ -61,21 +63,25 @@ class Source(BaseSource):
         if period < self._interval:
             return
         self._interval = INTERVAL_S
-        calls_of = {}
+        module_calls, others = 0, 0.0
         for name, cost in self.recorder.costs.items():
             calls, ns = self._last.get(name, (0, 0))
             self._last[name] = (cost.calls, cost.ns)
-            calls_of[name] = cost.calls - calls
-            self._row(name, "training", cost.calls - calls, (cost.ns - ns) * 1e-9, period)
+            calls, seconds = cost.calls - calls, (cost.ns - ns) * 1e-9
+            self._row(name, "training", calls, seconds, period)
+            if name == SAMPLING:
+                module_calls = calls
+            else:
+                others += seconds
         self._row("our thread", "probe", self._ticks, thread_time() - self._thread_s, period)
-        self._compare(calls_of.get("torch_trace", 0), period)
+        self._compare(module_calls, others / period, period)
         self._since, self._thread_s, self._ticks = now, thread_time(), 0
 
-    def _compare(self, module_calls: int, period: float) -> None:
+    def _compare(self, module_calls: int, others: float, period: float) -> None:
         """Sampled against unsampled steps: the whole cost of sampling, what torch spends on our hooks included."""
         governor = self.recorder.governor
         num_sampled, self._num_sampled = governor.num_sampled - self._num_sampled, governor.num_sampled
-        verdict = governor.review(module_calls / num_sampled if num_sampled else 0.0)
+        verdict = governor.review(module_calls / num_sampled if num_sampled else 0.0, others)
         if verdict is not None:
             self._row(
                 "sampled steps", "training", num_sampled, verdict.extra * num_sampled, period, verdict.uncertainty

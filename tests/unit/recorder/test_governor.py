@@ -39,6 +39,18 @@ def test_costly_sampling_is_lowered_to_the_budget(settings: Settings) -> None:
     assert 0 < verdict.uncertainty < 0.1e-3
 
 
+def test_what_all_else_costs_comes_out_of_the_budget_first(settings: Settings) -> None:
+    every = {}
+    for others in (0.0, 0.003, 0.02):
+        governor = Governor(settings)
+        for _ in range(8):
+            run(governor, settings, usual=1e-3, extra=0.6e-3)
+            governor.review(37, others)
+        every[others] = governor.every
+
+    assert every == {0.0: 80, 0.003: 160, 0.02: 640}  # 0.75 %, 0.375 % of 0.7, 0.09 % of 0.1
+
+
 def test_cheap_sampling_stays_as_the_user_set_it(settings: Settings) -> None:
     governor = Governor(settings)
     run(governor, settings, usual=10e-3, extra=0.6e-3)
