@@ -14,6 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
+from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 
@@ -24,8 +25,11 @@ class Source(BaseSource):
     name = "data_wait"
     needs = ("torch", "torch.utils.data.dataloader")
 
-    def start(self) -> None:
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
         self._stand_ins = StandIns()
+
+    def start(self) -> None:
         owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
         self._stand_ins.wrap(owner, "__next__", self._timed)
 
