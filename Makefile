@@ -8,9 +8,11 @@
 #   PYTHON=python3.12     the interpreter to use; by default the first of python3, python3.13 … python3.10 that fits
 #   TORCH_INDEX=URL       set to the CPU wheel index of your choice; by default pip decides, and on Linux its usual
 #                         index offers CUDA builds of several gigabytes
+#   JOBS=2                so many files of tests at a time; more than there are cores makes them wait for each other
 #   TORCH='torch==2.13.0' the torch the demo and the tests train with
 
 VENV ?= .venv
+JOBS ?= 2
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 FITS := import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))
@@ -32,7 +34,7 @@ demo: $(VENV)/.demo
 
 # What fails is run a second time, at once and alone: it may have been the machine. Both results are printed.
 test: lint types arrows
-	$(BIN)/python -m pytest || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
