@@ -2,7 +2,8 @@
 
 The hosts are not there (simulated.py): rings of 8 ranks each, and real host servers on addresses of loopback, 16 to a
 process, which share the machine with the command that asks them. A real host has cores of its own, so the figures are
-those of the worst neighbour. Timed is `probe … query`, a process each time; what was moved is what EXPLAIN says.
+those of the worst neighbour. Timed is `probe … query`, a process each time; what was moved is what EXPLAIN says. With
+`--delay` the way to the first host holds back every byte for so long, each way (relay.py).
 """
 
 from __future__ import annotations
@@ -96,6 +97,21 @@ def _serving(base: Path, num_hosts: int) -> Iterator[list[str]]:
         yield addresses
 
 
+@contextmanager
+def _one_behind_a_slow_link(addresses: list[str], delay_s: float) -> Iterator[list[str]]:
+    """The same hosts; the way to the first takes its time."""
+    if not delay_s:
+        yield addresses
+        return
+    command = [sys.executable, "-m", "benchmarks.relay", addresses[0], str(delay_s), str(delay_s)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
+    ) as relay:
+        assert relay.stdout is not None
+        yield [relay.stdout.readline().strip(), *addresses[1:]]
+        relay.terminate()
+
+
 def _asked(addresses: list[str], sql: str) -> tuple[float, float, str]:
     """Seconds on the clock, CPU seconds of the command, and what it printed."""
     named = [word for address in addresses for word in ("-t", address)]
@@ -120,12 +136,16 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 16, 64, 256])
     parser.add_argument("--rows", type=int, default=1_000, help="steps a rank")
     parser.add_argument("--questions", type=int, default=5, help="of each statement")
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds each way, to the first host")
     args = parser.parse_args()
     rows: list[list[object]] = []
     for num_hosts in args.hosts:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             _fill(Path(folder), num_hosts, args.rows)
-            with _serving(Path(folder), num_hosts) as addresses:
+            with (
+                _serving(Path(folder), num_hosts) as direct,
+                _one_behind_a_slow_link(direct, args.delay) as addresses,
+            ):
                 for name, sql in STATEMENTS.items():
                     explained = json.loads(_asked(addresses, f"EXPLAIN {sql}" if num_hosts > 1 else sql)[2])
                     # That was to warm up what was just started, too.
@@ -140,6 +160,8 @@ def main() -> None:
                         ]
                     )  # fmt: skip
     print(f"{args.rows:,} steps a rank. Medians of {args.questions} commands with their 95 % interval.\n")
+    if args.delay:
+        print(f"The first host is {args.delay * 1e3:g} ms away, each way.\n")
     print(table(["hosts", "ranks", "statement", "s", "CPU s of the command", "tables asked", "KiB moved"], rows))
     print()
     print(provenance())

@@ -50,6 +50,8 @@ Variables that the host server and the command line read ([security](../security
 `.read` behind it. `~/.config/probe/token` where it is not set |
 | `PROBE_TOKEN` | a token | the token itself: the server's for everything, or the one that the command line sends |
 | `PROBE_READ_TOKEN` | a token | beside `PROBE_TOKEN`, the server's token for reading only |
+| `PROBE_READ_MEMORY`, `PROBE_READ_TIMEOUT` | MB, seconds | the most that a query may take with the token for \
+reading, as `probe serve --read-memory` and `--read-timeout`; 512 and 10 where they are not set |
 | `PROBE_INSECURE` | `1` | the server wants no token, as `probe serve --insecure`; loopback only |
 | `PROBE_TLS_CERT`, `PROBE_TLS_KEY`, `PROBE_TLS_CLIENT_CA` | files | the options `--tls-…` of `probe serve` |
 | `PROBE_CA` | a file | what the command line checks a server's certificate by; else `SSL_CERT_FILE` or the system's |

@@ -10,6 +10,7 @@ __all__ = [
     "AttachRefused",
     "BadRequest",
     "Forbidden",
+    "LimitReached",
     "NoAnswer",
     "ProbeError",
     "QueryFailed",
@@ -42,6 +43,10 @@ class QueryFailed(ProbeError):
 
     http_status = 422
     exit_code = 1
+
+
+class LimitReached(QueryFailed):
+    """The query came to the end of the time, the memory or the length that it may have."""
 
 
 class Forbidden(ProbeError):

@@ -44,11 +44,13 @@ def serve(
     *,
     insecure: bool = False,
     tls: tuple[str, str | None, str | None] | None = None,
+    readers: tuple[int, float],
 ) -> int:
     """Serve on the unix socket `path` (or the usual one) and, when `listen` is given, on TCP, until told to end.
 
     With `linger_s`, until there has been no living target for so long. With `insecure`, loopback TCP without a token.
-    `tls` names the files of the certificate, of its key, and of who signs the certificates of clients.
+    `tls` names the files of the certificate, of its key, and of who signs the certificates of clients. `readers` is the
+    most memory (MB) and time (s) that a query may take with the token for reading.
     """
     import gc
 
@@ -63,7 +65,7 @@ def serve(
     context = showing(*tls) if tls else None
     tokens = server_tokens() if listen and not insecure else None
     sockets = _sockets(listen, path, insecure)
-    app = host_app(tokens)
+    app = host_app(tokens, readers)
     paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
     # What it is reached by is said once it can be: the kernel queues connections from here on.
     if listen:

@@ -28,7 +28,7 @@ _TCP = re.compile(r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[
 _FORMS = "HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or unix:/path"
 _HERE = "name an address of this host: 127.0.0.1, or 0.0.0.0 for all of them"
 #: What a server that a target starts is told besides its address. Nothing else of ours goes there: it is no target.
-_TOLD = ("PROBE_INSECURE", "PROBE_READ_TOKEN", "PROBE_TLS_", "PROBE_TOKEN")
+_TOLD = ("PROBE_INSECURE", "PROBE_READ_", "PROBE_TLS_", "PROBE_TOKEN")
 #: Not imported: it is another program.
 _SERVER = os.path.join(os.path.abspath(__file__).rpartition("/probe_agent/")[0], "probe_cli", "planned.py")
 

@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 import duckdb
 
-from probe_agent.errors import BadRequest, QueryFailed
+from probe_agent.errors import BadRequest, LimitReached, QueryFailed
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
 from .databases import Databases
 from .deadline import Deadline
-from .errors import READ_ONLY, failed
+from .errors import READ_ONLY, duckdb_error, failed
 from .gather import Gathered
 from .open_rings import OpenRings
 from .source import TableSource
@@ -41,6 +41,11 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+#: Rows are encoded in pieces of about this length, so that long ones are not in memory once more as Python's objects;
+#: in the first piece are these few.
+_PIECE_BYTES = 1 << 20
+_FIRST_ROWS = 64
 
 #: Functions that reach past the tables: they run SQL we have not seen, belong to DuckDB's Python module, or change
 #: settings (on DuckDB 1.5 a log file that may not be written ends the process).
@@ -82,7 +87,7 @@ class QueryEngine:
         began = perf_counter()
 
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
-            return read_rows(connection, sql, request.max_rows)
+            return read_rows(connection, sql, request)
 
         rows, notes = self._run(targets, request, deadline, read)
         return json_answer(rows, [*remarks, *notes], request, perf_counter() - began)
@@ -93,7 +98,7 @@ class QueryEngine:
         """An Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
 
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[bytes, bool]:
-            return arrow_stream(connection.sql(sql), request.max_rows)
+            return arrow_stream(connection.sql(sql), request)
 
         (body, truncated), notes = self._run(targets, request, deadline, read)
         return Answer(body, truncated, tuple(with_cut([*remarks, *notes], truncated, request)))
@@ -190,21 +195,32 @@ def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns with their types, rows as JSON, and whether there were more."""
+    """Columns with their types, rows as a JSON list, and whether there were more."""
 
     columns: Sequence[tuple[str, str]]
-    json: str
+    json: bytes
     truncated: bool
 
 
-def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, max_rows: int) -> Rows:
-    """At most `max_rows` rows of `sql`."""
+def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest) -> Rows:
+    """The rows of `sql`, as many as may be. Raises LimitReached when they are longer than the query's memory."""
     result = connection.execute(sql)
     columns = _described(result)
     if any("WITH TIME ZONE" in kind for _, kind in columns):
         result = connection.execute(_without_zones(sql, columns))
-    rows = result.fetchmany(max_rows + 1)
-    return Rows(columns, json_rows(rows[:max_rows], [kind for _, kind in columns]), len(rows) > max_rows)
+    kinds = [kind for _, kind in columns]
+    pieces: list[bytes] = []
+    num_bytes, left, at_once = 0, request.max_rows, _FIRST_ROWS
+    while rows := result.fetchmany(min(left + 1, at_once)):
+        if kept := rows[:left]:
+            pieces.append(json_rows(kept, kinds)[1:-1].encode("utf-8", "replace"))
+            num_bytes += len(pieces[-1])
+            _check_length(num_bytes, request)
+            at_once = 1 + _PIECE_BYTES * len(kept) // len(pieces[-1])
+        left -= len(rows)
+        if left < 0:
+            break
+    return Rows(columns, b"[" + b", ".join(pieces) + b"]", left < 0)
 
 
 def json_answer(rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float) -> Answer:
@@ -217,8 +233,8 @@ def json_answer(rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: 
         "elapsed_s": round(elapsed_s, 6),
     }
     # The rows are JSON already: they are put in, not encoded once more.
-    body = json.dumps(head, ensure_ascii=False)[:-1] + ', "rows": ' + rows.json + "}"
-    return Answer(body.encode("utf-8", "replace"), rows.truncated, tuple(notes))
+    text = json.dumps(head, ensure_ascii=False)[:-1].encode("utf-8", "replace")
+    return Answer(b"".join((text, b', "rows": ', rows.json, b"}")), rows.truncated, tuple(notes))
 
 
 def _described(result: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
@@ -239,23 +255,40 @@ def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"SELECT {', '.join(shown)} FROM ({sql}\n) AS t({', '.join(names)})"
 
 
-def arrow_stream(relation: Any, max_rows: int) -> tuple[bytes, bool]:  # Any: None for a statement without rows
+def arrow_stream(relation: Any, request: QueryRequest) -> tuple[bytes, bool]:  # Any: None for one without rows
+    """The rows of `relation`, as many as may be, and whether there are more. Raises LimitReached when they are longer
+    than the query's memory."""
     from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
     from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
     out = io.BytesIO()
-    stream = c_array_stream(relation.limit(max_rows + 1) if hasattr(relation, "limit") else relation)
+    most = request.max_rows
+    stream = c_array_stream(relation.limit(most + 1) if hasattr(relation, "limit") else relation)
     schema = stream.get_schema()
     num_rows = 0
-    with ipc.StreamWriter.from_writable(out) as writer:
-        for batch in stream:
-            kept = batch[: max_rows - num_rows] if num_rows + len(batch) > max_rows else batch
-            num_rows += len(batch)
-            if len(kept):
-                writer.write_array(kept)
-        if not out.tell():
-            writer.write_stream(CArrayStream.from_c_arrays([], schema))
-    return out.getvalue(), num_rows > max_rows
+    try:
+        with ipc.StreamWriter.from_writable(out) as writer:
+            for batch in stream:
+                kept = batch[: most - num_rows] if num_rows + len(batch) > most else batch
+                num_rows += len(batch)
+                if len(kept):
+                    writer.write_array(kept)
+                    _check_length(out.tell(), request)
+            if not out.tell():
+                writer.write_stream(CArrayStream.from_c_arrays([], schema))
+    except RuntimeError as failure:  # nanoarrow's own, in which DuckDB's is a text
+        raise duckdb_error(str(failure)) from None
+    finally:
+        stream.release()  # the connection takes no other statement before
+    return out.getvalue(), num_rows > most
+
+
+def _check_length(num_bytes: int, request: QueryRequest) -> None:
+    if num_bytes > request.memory_mb * 1_000_000:
+        raise LimitReached(
+            f"the answer is longer than the {request.memory_mb} MB of memory that the query may use",
+            "ask for fewer rows or columns, or allow it more: --memory MEGABYTES",
+        )
 
 
 def with_cut(notes: list[str], truncated: bool, request: QueryRequest) -> list[str]:

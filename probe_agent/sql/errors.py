@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from probe_agent.errors import QueryFailed
+from probe_agent.errors import LimitReached, QueryFailed
 
 from .deadline import Deadline
 
-__all__ = ["READ_ONLY", "failed"]
+__all__ = ["READ_ONLY", "duckdb_error", "failed"]
 
 READ_ONLY = "Probe's SQL is read-only: one SELECT over the tables that `probe tables` lists"
 
@@ -32,11 +32,11 @@ def failed(
     if isinstance(error, duckdb.InterruptException):
         if deadline.reason == "cancelled":
             return QueryFailed("the query was cancelled")
-        return QueryFailed(
+        return LimitReached(
             f"the query did not end within {deadline.timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
         )
     if isinstance(error, duckdb.OutOfMemoryException):
-        return QueryFailed(f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES")
+        return LimitReached(f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES")
     if isinstance(error, duckdb.PermissionException) or "configuration has been locked" in message:
         return QueryFailed(f"{READ_ONLY}; no files, network, extensions or settings", _first_line(message))
     place = _place(sql, said.get("position", ""))
@@ -44,6 +44,14 @@ def failed(
     if missing is not None:
         return QueryFailed(f"SQL error{place}: {missing[0]}", missing[1])
     return QueryFailed(f"SQL error{place}: {_first_line(message)}", _hint(message))
+
+
+def duckdb_error(text: str) -> duckdb.Error:
+    """The error whose `text` came by another way than as an exception: amid a stream of rows."""
+    error = duckdb.Error(text)
+    kinds = {"INTERRUPT": duckdb.InterruptException, "Out of Memory": duckdb.OutOfMemoryException}
+    kind = kinds.get(_said(error).get("exception_type", ""))
+    return kind(text) if kind is not None else error
 
 
 def _said(error: duckdb.Error) -> dict[str, str]:

@@ -211,12 +211,12 @@ class MergedDatabase:
     def json(self, sql: str, notes: Sequence[str]) -> Answer:
         """The answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
         began = perf_counter()
-        rows = self._limited(lambda: read_rows(self._connection, sql, self._request.max_rows))
+        rows = self._limited(lambda: read_rows(self._connection, sql, self._request))
         return json_answer(rows, list(notes), self._request, perf_counter() - began)
 
     def arrow(self, sql: str, notes: Sequence[str]) -> Answer:
         """The same as an Arrow IPC stream."""
-        body, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request.max_rows))
+        body, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request))
         return Answer(body, truncated, tuple(with_cut(list(notes), truncated, self._request)))
 
     def _limited(self, read: Any) -> Any:  # Any: whatever `read` gives

@@ -17,6 +17,8 @@ from starlette.types import Scope
 from probe_agent.errors import Forbidden, Unauthorized
 from probe_agent.tokens import Tokens
 
+from .allowance import Allowance
+
 __all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess", "Role"]
 
 #: Reading changes nothing in a target: SQL, stacks, tables. Control runs code in it, or changes what it does.
@@ -35,12 +37,15 @@ class Caller:
     has_token: bool = False
     #: Whether they are on this host, and this user or root.
     is_owner: bool = False
+    #: What their queries may take; None where that is for them to say.
+    allowance: Allowance | None = None
 
 
 class Access:
-    """Decides who may ask. Without tokens, everybody whom TCP brings may do everything."""
+    """Decides who may ask, and how much. Without tokens, everybody whom TCP brings may do everything."""
 
-    def __init__(self, tokens: Tokens | None) -> None:
+    def __init__(self, tokens: Tokens | None, readers: Allowance = Allowance()) -> None:  # noqa: B008  # it is frozen
+        self._readers = readers
         self._roles: list[tuple[bytes, Role]] = []
         if tokens is not None:
             self._roles.append((_digest(tokens.control), "control"))
@@ -55,7 +60,8 @@ class Access:
         who = f"{host}:{port}"
         if not self._roles:
             return Caller(who, "control")
-        return Caller(who, self._role(scope), has_token=True)
+        role = self._role(scope)
+        return Caller(who, role, has_token=True, allowance=self._readers if role == "read" else None)
 
     def _role(self, scope: Scope) -> Role:
         sent = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")

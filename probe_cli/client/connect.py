@@ -111,12 +111,13 @@ def num_living(app: FastAPI) -> int:
     return sum(target.is_alive for target in app.state.directory.targets())
 
 
-def host_app(tokens: Tokens | None) -> FastAPI:
-    """The web app over the targets of this host for others to ask: over TCP with one of `tokens`, if there are any."""
+def host_app(tokens: Tokens | None, readers: tuple[int, float]) -> FastAPI:
+    """The web app over the targets of this host for others to ask: over TCP with one of `tokens`, if there are any.
+    `readers` is the most memory (MB) and time (s) that a query may take with the token for reading."""
     _spare_threads()
-    from probe_agent.web import Access, create_app
+    from probe_agent.web import Access, Allowance, create_app
 
-    return create_app(access=Access(tokens))
+    return create_app(access=Access(tokens, Allowance(*readers)))
 
 
 @cache

@@ -132,7 +132,8 @@ def _silent(told: Sequence[_Told]) -> list[tuple[Ranks, ProbeError]]:
                     Ranks(ranks),
                     NoAnswer(
                         f"{Ranks(ranks)} of {world_size}: it is not known where they can be asked: {why}",
-                        "name their hosts with -t, or start the job with PROBE=1",
+                        "name the host server of each host: -t HOST:PORT -t HOST:PORT, or -t @FILE; ranks without a"
+                        " recorder need a start with PROBE=1",
                     ),
                 )
             )

@@ -23,6 +23,26 @@ __all__ = ["command"]
     envvar="PROBE_INSECURE",
     help="Ask for no token: every user of this host can then run code in your targets. Loopback addresses only.",
 )
+@click.option(
+    "--read-memory",
+    "read_memory_mb",
+    envvar="PROBE_READ_MEMORY",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    metavar="MB",
+    help="How much memory a query may use that comes with the token for reading.",
+)
+@click.option(
+    "--read-timeout",
+    "read_timeout_s",
+    envvar="PROBE_READ_TIMEOUT",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long such a query may run.",
+)
 @click.option("--tls-cert", envvar="PROBE_TLS_CERT", metavar="FILE", help="TLS on TCP, with this certificate (PEM).")
 @click.option("--tls-key", envvar="PROBE_TLS_KEY", metavar="FILE", help="Its key, if that is in another file.")
 @click.option(
@@ -36,6 +56,8 @@ def command(
     path: str | None,
     linger_s: float | None,
     insecure: bool,
+    read_memory_mb: int,
+    read_timeout_s: float,
     tls_cert: str | None,
     tls_key: str | None,
     tls_client_ca: str | None,
@@ -53,4 +75,4 @@ def command(
     if tls_cert is None and (tls_key or tls_client_ca):
         raise click.UsageError("a key or a CA for TLS is of no use without a certificate: --tls-cert FILE")
     tls = (tls_cert, tls_key, tls_client_ca) if tls_cert else None
-    return serve(listen, path, linger_s, insecure=insecure, tls=tls)
+    return serve(listen, path, linger_s, insecure=insecure, tls=tls, readers=(read_memory_mb, read_timeout_s))

@@ -4,6 +4,8 @@ of its own.
     ranks_job.py FOLDER ADDRESS…     the rank's recorder keeps its files in FOLDER/RANK, its server listens on ADDRESS
     ranks_job.py FOLDER              whether there is a recorder is up to the environment
 
+The ranks meet as torchrun has them meet, or where RANKS_MEET says, a URL.
+
 Trains until there is a file `stop` in FOLDER, all ranks for the same number of steps; writes `done-RANK.json` with what
 it learnt and what it would have learnt alone.
 """
@@ -64,7 +66,9 @@ def main() -> None:
         os.environ["LOCAL_RANK"] = "0"  # on its host
         folders.BASES = (str(own),)
         _thread.start_new_thread(boot.start_planned, ("",))
-    dist.init_process_group("gloo")
+    dist.init_process_group(
+        "gloo", init_method=os.environ.get("RANKS_MEET"), rank=rank, world_size=int(os.environ["WORLD_SIZE"])
+    )
     model = mlp()
     steps = train(nn.parallel.DistributedDataParallel(model), stopped)
     alone = mlp()

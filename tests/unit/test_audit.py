@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,3 +79,136 @@ def test_without_a_folder_of_state_it_lies_beside_the_targets(file: Path, monkey
 
     assert beside.read_text().count("\n") == 1
     assert [entry.action.text for entry in newest()] == ["1"]
+
+
+def test_a_line_that_had_no_room_to_its_end_does_not_spoil_the_next_one(file: Path) -> None:
+    audit.begin(action("1"))
+    with file.open("a") as out:
+        out.write('{"id": "x", "ts": 1.0, "tar')
+
+    audit.end(audit.begin(action("2")), "done")
+
+    assert [(entry.action.text, entry.result) for entry in newest()] == [("1", None), ("2", "done")]
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are set aside after a few lines."""
+    monkeypatch.setattr(audit, "MAX_BYTES", 1000)
+    monkeypatch.setattr(audit, "NUM_KEPT", 3)
+
+
+def test_a_file_that_is_long_enough_is_set_aside_and_read_on(file: Path, short: None) -> None:
+    for number in range(8):
+        audit.end(audit.begin(action(str(number))), f"result {number}")
+
+    files = sorted(file.parent.iterdir())
+    assert [found.name.removeprefix(file.name) for found in files] == ["", ".1", ".2"]
+    assert all(found.stat().st_size <= 1000 and stat.S_IMODE(found.stat().st_mode) == 0o600 for found in files)
+    assert [(entry.action.text, entry.result) for entry in newest()] == [(str(n), f"result {n}") for n in range(8)]
+    assert audit.notes() == []
+
+
+def test_only_the_newest_files_are_kept_and_that_is_said(file: Path, short: None) -> None:
+    for number in range(60):
+        audit.begin(action(str(number)))
+
+    kept = sorted(int(found.suffix[1:]) for found in file.parent.glob("*.jsonl.*"))
+    (said,) = audit.notes()
+    assert len(kept) == 3
+    assert kept[0] > 1
+    assert sum(found.stat().st_size for found in file.parent.iterdir()) <= 4 * 1000
+    texts = [int(entry.action.text) for entry in newest()]
+    assert texts == list(range(texts[0], 60))
+    assert f"the oldest actions are kept no longer: those of {kept[0] - 1} files" in said
+    assert f"{file}.{kept[0]}" in said
+
+
+def test_that_more_is_there_than_is_read_is_said(file: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "READ_BYTES", 1500)
+    for number in range(8):
+        audit.begin(action(str(number)))
+
+    texts = [int(entry.action.text) for entry in newest()]
+    assert texts == list(range(texts[0], 8))
+    assert 1500 // 300 <= len(texts) < 8
+    assert any("older ones are in" in said for said in audit.notes())
+
+
+def test_where_a_file_cannot_be_set_aside_it_gets_longer(file: Path, short: None) -> None:
+    audit.begin(action("0"))
+    with file.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as somebody does who is stopped amid it
+        for number in range(1, 9):
+            audit.begin(action(str(number)))
+        while_held = len(list(file.parent.iterdir()))
+    audit.begin(action("9"))
+
+    assert while_held == 1
+    assert len(list(file.parent.iterdir())) == 2
+    assert [entry.action.text for entry in newest()] == list("0123456789")
+
+
+def test_a_line_whose_file_goes_while_it_is_written_is_in_the_next_one(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check, times = audit._check, iter(range(3))
+
+    def checked_and_gone(descriptor: int, path: str) -> None:
+        check(descriptor, path)
+        if next(times, 2) < 2:  # opened, and not yet written to
+            Path(path).unlink()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(audit, "_check", checked_and_gone)
+        audit.begin(action("1"))
+
+    assert [entry.action.text for entry in newest()] == ["1"]
+
+
+@pytest.mark.parametrize("suffix", ["", ".1"])
+@pytest.mark.parametrize("damage", ["readable by others", "a link", "a folder"])
+def test_a_file_that_is_not_ours_alone_is_not_read_and_that_is_said(file: Path, damage: str, suffix: str) -> None:
+    audit.begin(action("forged"))
+    odd = file.parent / (file.name + suffix)
+    file.rename(file.parent / "elsewhere")
+    if damage == "a link":
+        odd.symlink_to(file.parent / "elsewhere")
+    elif damage == "a folder":
+        odd.mkdir()
+    else:
+        (file.parent / "elsewhere").rename(odd)
+        odd.chmod(0o644)
+
+    assert newest() == []
+    assert [said.startswith(f"{odd} is not read: ") for said in audit.notes()] == [True]
+
+
+WRITER = """
+import sys
+from probe_agent import audit
+audit.MAX_BYTES, audit.NUM_KEPT = 4000, 10_000
+sys.stdin.read(1)
+for number in range(int(sys.argv[2])):
+    text = f"{sys.argv[1]}-{number}"
+    about = {"host": "here", "pid": 4121, "rank": 3, "world_size": 8, "folder": "/nowhere"}
+    audit.end(audit.begin(audit.Action("uid 0 pid 1", "control", "eval", text, about)), "of " + text)
+"""
+
+
+def test_many_who_write_at_once_lose_nothing_when_files_are_set_aside(file: Path) -> None:
+    num_writers, num_actions = 4, 250
+    commands = [[sys.executable, "-c", WRITER, str(writer), str(num_actions)] for writer in range(num_writers)]
+    writers = [subprocess.Popen(command, stdin=subprocess.PIPE) for command in commands]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write(b"g")
+        writer.stdin.close()
+
+    assert [writer.wait(60) for writer in writers] == [0] * num_writers
+    everything = [f"{writer}-{number}" for writer in range(num_writers) for number in range(num_actions)]
+    assert sorted((e.action.text, e.result) for e in newest()) == sorted((text, f"of {text}") for text in everything)
+    files = list(file.parent.iterdir())
+    assert len(files) > 50
+    assert all(json.loads(line) for found in files for line in found.read_text().splitlines())
+    assert len({found.suffix for found in files} - {".jsonl"}) == max(int(f.suffix[1:]) for f in files if f != file)

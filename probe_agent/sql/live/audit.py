@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from probe_agent.audit import Entry, entries
+from probe_agent.audit import Entry, entries, notes
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.host_table import HostTable
 from probe_agent.sql.part import Part
@@ -21,7 +21,7 @@ class Audit(HostTable):
     doc = (
         "Every eval, change of a setting, profile, watch, detach and clean that came through this user's host server or"
         " command line on this host, the newest some ten thousand: those of the targets that are asked, and of targets"
-        " that are no more. They are read from the audit file."
+        " that are no more. They are read from the audit file; a remark says when there were older ones."
     )
     columns = (
         Column("ts", "time", "UTC", "when it began"),
@@ -40,7 +40,7 @@ class Audit(HostTable):
             about = entry.action.target
             if about.get("pid") in asked or not os.path.isdir(str(about.get("folder"))):
                 found.setdefault(tuple(_coordinates(about).items()), []).append(entry)
-        return [Part(dict(key), cls.columns, [_columns(of)]) for key, of in found.items()], []
+        return [Part(dict(key), cls.columns, [_columns(of)]) for key, of in found.items()], notes()
 
 
 def _coordinates(about: Mapping[str, object]) -> dict[str, object]:

@@ -6,8 +6,9 @@ import json
 
 from fastapi import APIRouter, Request, Response
 
+from probe_agent.errors import LimitReached
 from probe_agent.sql import Deadline
-from probe_agent.web.access import Role
+from probe_agent.web.access import Caller, Role
 from probe_agent.web.chosen import AnyTargets, Engine, LeftOut
 from probe_agent.web.hangup import in_thread
 from probe_agent.web.problem import PROBLEMS
@@ -25,13 +26,19 @@ ARROW = "application/vnd.apache.arrow.stream"
 async def query(
     request: Request, question: QueryRequest, engine: Engine, targets: AnyTargets, left_out: LeftOut
 ) -> Response:
-    """Read-only SQL, limited in time, memory and rows. With `Accept: application/vnd.apache.arrow.stream` the answer
-    is an Arrow IPC stream, and its notes are a JSON list in the header `X-Probe-Notes`. Hanging up stops the query.
-    A process without a recorder answers for its stacks (`python.backtrace`, `python.stacks`) only."""
-    deadline = Deadline(question.timeout_s)
+    """Read-only SQL, limited in time, memory and rows; with a token for reading, to what the server's owner allows.
+    With `Accept: application/vnd.apache.arrow.stream` the answer is an Arrow IPC stream, and its notes are a JSON list
+    in the header `X-Probe-Notes`. Hanging up stops the query. A process without a recorder answers for its stacks
+    (`python.backtrace`, `python.stacks`) only."""
+    caller: Caller = request.state.caller
+    held = caller.allowance.held(question) if caller.allowance else question
+    deadline = Deadline(held.timeout_s)
     wants_arrow = ARROW in request.headers.get("accept", "")
     answer_as = engine.arrow if wants_arrow else engine.json
-    answer = await in_thread(request, lambda: answer_as(targets, question, deadline, left_out), deadline.cancel)
+    try:
+        answer = await in_thread(request, lambda: answer_as(targets, held, deadline, left_out), deadline.cancel)
+    except LimitReached as reached:
+        raise (caller.allowance.explained(reached) if caller.allowance else reached) from None
     if wants_arrow:
         return Response(answer.body, media_type=ARROW, headers={"X-Probe-Notes": json.dumps(answer.notes)})
     return Response(answer.body, media_type="application/json")

@@ -26,7 +26,7 @@ def database() -> Iterator[MergedDatabase]:
 @pytest.fixture(scope="module")
 def stream() -> bytes:
     sql = "SELECT i a, 'text' || i AS t, i / 3 AS d, [i] AS l, i % 2 = 0 AS o, NULL::VARCHAR AS n FROM range(40) r(i)"
-    return arrow_stream(duckdb.connect().sql(sql), 1000)[0]
+    return arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0]
 
 
 def damaged(stream: bytes, draw: random.Random) -> bytes:

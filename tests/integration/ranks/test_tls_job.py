@@ -1,0 +1,159 @@
+"""A job whose host server speaks TLS: one address and the certificate that has signed it lead to all ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytest.importorskip("torch")
+
+from hosting import ROOT, Probe, environment, probe_in
+
+from .conftest import until
+
+trustme = pytest.importorskip("trustme")
+
+NUM_RANKS = 2
+PATH_ENTRY = ROOT / "probe_agent" / "activate" / "path"
+
+
+@dataclass
+class Job:
+    """The port of its host server, and the command line as its user has it: with the token, not with the CA."""
+
+    port: int
+    ca: str
+    probe: Probe
+    folder: Path
+
+    @property
+    def endpoint(self) -> str:
+        return f"https://localhost:{self.port}"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    folder = tmp_path_factory.mktemp("tls")
+    ca = trustme.CA()
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    shown = ca.issue_cert("localhost", "127.0.0.1", socket.gethostname())
+    shown.private_key_pem.write_to_path(folder / "key.pem")
+    shown.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environ = environment(
+        PROBE="1", PROBE_LISTEN=f"0.0.0.0:{port}", PROBE_TLS_CERT=f"{folder}/cert.pem",
+        PROBE_TLS_KEY=f"{folder}/key.pem", PYTHONPATH=str(PATH_ENTRY), XDG_CONFIG_HOME=str(folder),
+        XDG_STATE_HOME=str(folder), OMP_NUM_THREADS="1",
+    )  # fmt: skip
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
+    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d"]
+    command += [str(ROOT / "tests" / "targets" / "ranks_job.py"), str(folder)]
+    output = folder / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environ)
+    job = Job(port, str(folder / "ca.pem"), partial(probe_in(folder), XDG_CONFIG_HOME=str(folder)), folder)
+    try:
+
+        def all_train() -> bool:
+            assert process.poll() is None, output.read_text()
+            rows = rows_of(job, "ranks")
+            return [row["rank"] for row in rows] == [0, 1] and all(int(row["step"] or 0) > 60 for row in rows)
+
+        until(all_train, "both ranks train", 90)
+        yield job
+    finally:
+        (folder / "stop").touch()
+        process.wait(60)
+        for pid in servers(port):
+            os.kill(pid, signal.SIGTERM)
+    assert process.returncode == 0, output.read_text()
+    assert output.read_text() == ""
+
+
+def servers(port: int) -> list[int]:
+    """The host server that the job has started."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue  # gone
+        if "--linger" in words and f"0.0.0.0:{port}" in words:
+            found.append(int(folder.name))
+    return found
+
+
+def rows_of(job: Job, *words: str) -> list[dict[str, object]]:
+    done = job.probe("-t", job.endpoint, *words, "--format", "jsonl", PROBE_CA=job.ca)
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_one_server_for_both_ranks_says_where_it_can_be_asked(job: Job) -> None:
+    token = (job.folder / "probe" / "token").read_text().strip()
+    told = httpx.get(
+        f"{job.endpoint}/v1/peers",
+        headers={"Authorization": f"Bearer {token}"},
+        verify=ssl.create_default_context(cafile=job.ca),
+        trust_env=False,
+        timeout=30,
+    ).json()
+    rows = rows_of(job, "ranks")
+
+    assert len(servers(job.port)) == 1
+    assert [row["endpoint"] for row in rows] == [f"{job.endpoint}/{rank}" for rank in range(NUM_RANKS)]
+    own_name = f"https://{socket.gethostname()}:{job.port}"
+    assert [(peer["rank"], peer["address"]) for peer in told["peers"]] == [(0, own_name), (1, own_name)]
+
+
+def test_a_query_over_all_ranks_has_the_rows_of_each(job: Job) -> None:
+    rows = rows_of(job, "--all", "query", "SELECT rank, count(*) AS n FROM python.steps GROUP BY rank ORDER BY rank")
+
+    assert [row["rank"] for row in rows] == [0, 1]
+    assert all(int(str(row["n"])) > 60 for row in rows)
+
+
+def test_ranks_are_compared(job: Job) -> None:
+    done = job.probe("-t", job.endpoint, "compare", "--steps", "20", "--format", "json", PROBE_CA=job.ca)
+
+    found = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert [row["rank"] for row in found["ranks"]] == [0, 1]
+    assert found["unanswered"] == []
+
+
+def test_code_runs_on_every_rank(job: Job) -> None:
+    done = job.probe("-t", job.endpoint, "--all", "eval", "100 + dist.get_rank()", PROBE_CA=job.ca)
+
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.isdigit()] == ["100", "101"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("ranks",), ("--all", "query", "SELECT 1"), ("compare",), ("--all", "eval", "1")],
+    ids=["ranks", "query", "compare", "eval"],
+)
+def test_without_the_ca_or_without_https_nobody_answers_and_the_remedy_is_said(
+    job: Job, words: tuple[str, ...]
+) -> None:
+    untrusted = job.probe("-t", job.endpoint, *words)
+    plain = job.probe("-t", f"localhost:{job.port}", *words, PROBE_CA=job.ca)
+
+    assert (untrusted.returncode, untrusted.stdout) == (4, ""), untrusted.stderr
+    assert "PROBE_CA" in untrusted.stderr
+    assert (plain.returncode, plain.stdout) == (4, ""), plain.stderr
+    assert "https://" in plain.stderr
