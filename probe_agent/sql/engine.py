@@ -42,6 +42,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+#: So many rows are all rows; who gathers the answers of many hosts asks for them.
+_ALL_ROWS = 2**31
 #: Functions that reach past the tables: they run SQL we have not seen, belong to DuckDB's Python module, or change
 #: settings (on DuckDB 1.5 a log file that may not be written ends the process).
 _REFUSED = re.compile(
@@ -244,7 +246,9 @@ def arrow_stream(relation: Any, max_rows: int) -> tuple[bytes, bool]:  # Any: No
     from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
     out = io.BytesIO()
-    stream = c_array_stream(relation.limit(max_rows + 1) if hasattr(relation, "limit") else relation)
+    if max_rows < _ALL_ROWS and hasattr(relation, "limit"):  # a limit has the statement bound once more, 1 ms
+        relation = relation.limit(max_rows + 1)
+    stream = c_array_stream(relation)
     schema = stream.get_schema()
     num_rows = 0
     with ipc.StreamWriter.from_writable(out) as writer:
