@@ -20,7 +20,7 @@ from probe_agent.errors import BadRequest, QueryFailed
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
-from .databases import Databases
+from .databases import Database, Databases
 from .deadline import Deadline
 from .errors import READ_ONLY, failed
 from .gather import Gathered
@@ -110,14 +110,14 @@ class QueryEngine:
         check_limits(request)
         self.rings.forget_removed()
         try:
-            with self._databases.lend(request.memory_mb) as connection:
-                deadline.start(connection)
+            with self._databases.lend(request.memory_mb) as database:
+                deadline.start(database.connection)
                 try:
-                    sql = only_statement(connection, request.sql)
+                    sql = only_statement(database.connection, request.sql)
                     gathered = Gathered(self.rings, targets, sql)
-                    result = _attempt(connection, gathered, sql, read, copied=False)
+                    result = _attempt(database, gathered, sql, read, copied=False)
                     if gathered.overtaken() and deadline.reason is None:
-                        result = _attempt(connection, gathered, sql, read, copied=True)
+                        result = _attempt(database, gathered, sql, read, copied=True)
                     if isinstance(result, duckdb.Error):
                         raise result
                     if deadline.reason is not None:
@@ -131,7 +131,7 @@ class QueryEngine:
 
 
 def _attempt(
-    connection: duckdb.DuckDBPyConnection,
+    database: Database,
     gathered: Gathered,
     sql: str,
     read: Callable[[duckdb.DuckDBPyConnection, str], T],
@@ -139,22 +139,21 @@ def _attempt(
     copied: bool,
 ) -> T | duckdb.Error:
     """What `read` gives, or the error it met: rows that were overwritten under it may have caused that."""
-    created: list[TableSource] = []
+    connection = database.connection
+    sources: list[TableSource] = []
+    views: dict[str, str] = {}
     try:
         for source in gathered.sources(copied=copied):
-            created.append(source)
-            source.create(connection)
+            sources.append(source)
+            views[source.name] = source.register(connection)
+        database.show(views)
         return read(connection, sql)
     except duckdb.Error as error:
         return error
     finally:
-        _tidy(connection, created)
-
-
-def _tidy(connection: duckdb.DuckDBPyConnection, created: Sequence[TableSource]) -> None:
-    connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
-    for source in created:
-        source.drop(connection)
+        connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
+        for source in sources:
+            source.unregister(connection)
 
 
 def check_limits(request: QueryRequest) -> None:

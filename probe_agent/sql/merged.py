@@ -19,11 +19,10 @@ import duckdb
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest
 
-from .databases import open_database
+from .databases import open_database, quoted
 from .deadline import Deadline
 from .engine import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
 from .errors import failed
-from .source import quoted
 from .suspicion import undecodable
 
 __all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]

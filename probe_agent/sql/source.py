@@ -14,10 +14,11 @@ import numpy as np
 from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, Column
 
 from .as_one import as_one
+from .databases import quoted
 from .part import Part
 from .snapshot import Columns
 
-__all__ = ["TableSource", "quoted"]
+__all__ = ["TableSource"]
 
 
 @dataclass
@@ -29,22 +30,15 @@ class TableSource:
     parts: Sequence[Part]
     _registered: list[str] = field(default_factory=list)
 
-    def create(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Make the view."""
-        schema, _, table = self.name.partition(".")
+    def register(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Show DuckDB the arrays; gives the SELECT of all rows."""
         selects = [
             select for at, part in enumerate(as_one(self.parts)) for select in self._selects(connection, at, part)
         ]
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-        connection.execute(
-            f"CREATE OR REPLACE VIEW {quoted(schema)}.{quoted(table)} AS "
-            + (" UNION ALL BY NAME ".join(selects) or self._empty())
-        )
+        return " UNION ALL BY NAME ".join(selects) or self._empty()
 
-    def drop(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Take the view away, and let go of the arrays."""
-        schema, _, table = self.name.partition(".")
-        connection.execute(f"DROP VIEW IF EXISTS {quoted(schema)}.{quoted(table)}")
+    def unregister(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Let go of the arrays."""
         while self._registered:
             connection.unregister(self._registered.pop())
 
@@ -93,8 +87,3 @@ def _constant(column: Column, coordinates: dict[str, object]) -> str:
     value = coordinates.get(column.name)
     literal = "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
     return f"{literal}::{column.sql_type} AS {quoted(column.name)}"
-
-
-def quoted(identifier: str) -> str:
-    """An SQL identifier, whatever is in it."""
-    return '"' + identifier.replace('"', '""') + '"'
