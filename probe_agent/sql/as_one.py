@@ -1,8 +1,8 @@
 """The small parts of a table as one: what it costs to show DuckDB a part, some 2 ms, is paid once for all of them.
 
-Runs in the host server, on the query's thread. Large parts stay where they lie, since copying them would cost more. What
-is copied anyway is made simple: a coordinate that all parts share stays a constant, and in a column of floats without a
-NaN, NULL is NaN, as DuckDB reads it.
+Runs in the host server, on the query's thread. Large parts stay where they lie, since copying them would cost more.
+What is copied anyway is made simple: a coordinate that all parts share stays a constant, and in a column of floats
+without a NaN, NULL is NaN, as DuckDB reads it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -306,23 +306,32 @@ class _Course:
         if self.transfer.refusal is not None:
             raise self.transfer.refusal
         self._blame(answers)
-        num_rows = 0
-        streams = [(member, data) for member, received in answers for _, data in received]
-        deadly = {streams[at][0] for at in self.database.undecodable([data for _, data in streams])}
-        for member, received in answers:
-            try:
-                if member in deadly:
-                    raise malformed_answer()("its rows cannot be decoded")
-                num_rows += self.database.fill([(part.into, part.columns, data) for part, data in received])
-                self.contributed.add(member)
-            except malformed_answer() as failure:
-                member.error = NoAnswer(
-                    f"{member.endpoint} answered with something that is not ours ({failure})",
-                    "is that the port of `probe serve`, and is its version ours?",
-                )
+        num_rows = self._fill(answers)
         for part in parts:
             sizes = [len(data) for _, received in answers for each, data in received if each is part]
             self.steps.append(Step(part.table.name, self._text(part.select), len(sizes), num_rows, sum(sizes)))
+
+    def _fill(self, answers: Sequence[tuple[Member, list[tuple[_Part, bytes]]]]) -> int:
+        """Put what has come into our tables; gives how many rows. Who has sent what does not fit has not answered."""
+        streams = [(member, data) for member, received in answers for _, data in received]
+        wrong = {streams[at][0]: why for at, why in self.database.undecodable([data for _, data in streams]).items()}
+        fitting = {member: received for member, received in answers if member not in wrong}
+        num_rows = 0
+        try:
+            num_rows = self.database.fill(_to_fill(each for received in fitting.values() for each in received))
+        except malformed_answer():
+            for member, received in fitting.items():
+                try:
+                    num_rows += self.database.fill(_to_fill(received))
+                except malformed_answer() as failure:
+                    wrong[member] = str(failure)
+        for member, why in wrong.items():
+            member.error = NoAnswer(
+                f"{member.endpoint} answered with something that is not ours ({why})",
+                "is that the port of `probe serve`, and is its version ours?",
+            )
+        self.contributed.update(member for member in fitting if member not in wrong)
+        return num_rows
 
     def _blame(self, answers: Sequence[object]) -> None:
         """An error that all have in common is the statement's; that of some is theirs: they did not answer."""
@@ -406,6 +415,10 @@ class _Course:
         if not rows:
             return f"SELECT * FROM (VALUES (0, '', 0, 0, 0, '')) AS t({columns}) WHERE false"
         return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t({columns})"
+
+
+def _to_fill(received: Iterable[tuple[_Part, bytes]]) -> list[tuple[str, Sequence[tuple[str, str]], bytes]]:
+    return [(part.into, part.columns, data) for part, data in received]
 
 
 async def _all_tables(member: Member) -> TableList:
