@@ -5,6 +5,7 @@ Runs in the CLI. httpx is imported by whoever opens a client (connect.py), so he
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -129,7 +130,7 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
     if hint := _tls_hint(seen):
         return NoAnswer(f"{endpoint} and we do not trust each other: {seen}", hint)
     if isinstance(failure, httpx.ConnectError):
-        if "refused" in seen or "All connection attempts failed" in seen:
+        if f"[Errno {errno.ECONNREFUSED}]" in seen:
             return NoAnswer(
                 f"{endpoint} refused the connection", f"is the host server running? start it there with: {server}"
             )
