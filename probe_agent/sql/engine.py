@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -63,6 +63,8 @@ class Answer:
     body: bytes
     truncated: bool
     notes: tuple[str, ...]
+    #: Of each table that was named the shape, as the wire calls it.
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 class QueryEngine:
@@ -86,8 +88,8 @@ class QueryEngine:
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
             return read_rows(connection, sql, request.max_rows)
 
-        rows, notes = self._run(targets, request, deadline, read)
-        return json_answer(rows, [*remarks, *notes], request, perf_counter() - began)
+        rows, gathered = self._run(targets, request, deadline, read)
+        return json_answer(rows, [*remarks, *gathered.notes], request, perf_counter() - began)
 
     def arrow(
         self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
@@ -97,8 +99,9 @@ class QueryEngine:
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[bytes, bool]:
             return arrow_stream(connection.sql(sql), request.max_rows)
 
-        (body, truncated), notes = self._run(targets, request, deadline, read)
-        return Answer(body, truncated, tuple(with_cut([*remarks, *notes], truncated, request)))
+        (body, truncated), gathered = self._run(targets, request, deadline, read)
+        notes = with_cut([*remarks, *gathered.notes], truncated, request)
+        return Answer(body, truncated, tuple(notes), gathered.shapes)
 
     def _run(
         self,
@@ -106,7 +109,7 @@ class QueryEngine:
         request: QueryRequest,
         deadline: Deadline,
         read: Callable[[duckdb.DuckDBPyConnection, str], T],
-    ) -> tuple[T, list[str]]:
+    ) -> tuple[T, Gathered]:
         check_limits(request)
         self.rings.forget_removed()
         try:
@@ -122,7 +125,7 @@ class QueryEngine:
                         raise result
                     if deadline.reason is not None:
                         raise duckdb.InterruptException("ended")  # the answer came as its time was up
-                    return result, gathered.notes
+                    return result, gathered
                 finally:
                     deadline.end()
         except duckdb.Error as error:

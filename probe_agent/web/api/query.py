@@ -33,5 +33,7 @@ async def query(
     answer_as = engine.arrow if wants_arrow else engine.json
     answer = await in_thread(request, lambda: answer_as(targets, question, deadline, left_out), deadline.cancel)
     if wants_arrow:
-        return Response(answer.body, media_type=ARROW, headers={"X-Probe-Notes": json.dumps(answer.notes)})
+        # Who asks many hosts learns from the tables' shapes that all have those that one of them has listed.
+        said = {"X-Probe-Notes": json.dumps(answer.notes), "X-Probe-Tables": json.dumps(answer.tables)}
+        return Response(answer.body, media_type=ARROW, headers=said)
     return Response(answer.body, media_type="application/json")
