@@ -21,7 +21,7 @@ from .render.formats import BINARY_FORMATS
 from .session import Session, remark
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .client import Client, Data
     from .cluster.ask import Answers
     from .cluster.sql.course import Outcome
     from .endpoint import Endpoint
@@ -77,13 +77,13 @@ def _sheet(result: QueryResult) -> Sheet:
 
 
 def _ask_arrow(session: Session, request: QueryRequest, format_: str, output: str | None) -> int:
-    async def question(client: Client) -> tuple[bytes, list[str]]:
+    async def question(client: Client) -> Data:
         return await client.data("/v1/query", request, ARROW)
 
     answers = session.ask(question, timeout_s=request.timeout_s + GRACE_S, needs_agent=False, of_many=True)
-    for _, (data, notes) in answers.answered:
-        _write(data, format_, output)
-        for note in notes:
+    for _, data in answers.answered:
+        _write(data.body, format_, output)
+        for note in data.notes:
             remark(note)
     return answers.exit_code
 

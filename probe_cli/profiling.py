@@ -21,7 +21,7 @@ from probe_agent.wire import CpuProfileRequest, ProfileLine, ProfileRequest
 from .session import Session, remark
 
 if TYPE_CHECKING:
-    from .client import Client
+    from .client import Client, Data
     from .render import Sheet
 
 __all__ = ["CPU_FORMATS", "profile_cpu", "profile_steps"]
@@ -108,20 +108,20 @@ def profile_cpu(session: Session, seconds: float, rate: int, idle: bool, path: s
         raise click.UsageError("--cpu takes whole seconds")
     wanted = CpuProfileRequest(int(seconds), rate, idle, kind)  # type: ignore[arg-type]  # one of CPU_FORMATS
 
-    async def question(client: Client) -> tuple[bytes, list[str]]:
+    async def question(client: Client) -> Data:
         return await client.data("/v1/profile/cpu", wanted)
 
     session.inject = False  # it is read from outside
     answers = session.ask(question, timeout_s=seconds + GRACE_S, needs_agent=False)
-    for endpoint, (_, notes) in answers.answered:
-        for note in notes:
+    for endpoint, data in answers.answered:
+        for note in data.notes:
             remark(note if answers.num_asked == 1 else f"{endpoint}: {note}")
     if path is None:
         limit = MAX_ROWS if format_ == "table" else 1_000_000
-        show_each([(who, hottest(data.decode(), rate, limit)) for who, (data, _) in answers.answered], format_, remark)
-    for _, (data, _) in answers.answered if path is not None else ():
+        show_each([(who, hottest(data.body.decode(), rate, limit)) for who, data in answers.answered], format_, remark)
+    for _, data in answers.answered if path is not None else ():
         with _writing(cast(str, path)) as file:
-            file.write(data)
+            file.write(data.body)
     return answers.exit_code
 
 

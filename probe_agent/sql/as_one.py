@@ -1,6 +1,8 @@
 """The small parts of a table as one: what it costs to show DuckDB a part, some 2 ms, is paid once for all of them.
 
 Runs in the host server, on the query's thread. Large parts stay where they lie, since copying them would cost more.
+What is copied anyway is made simple: a coordinate that all parts share stays a constant, and in a column of floats
+without a NaN, NULL is NaN, as DuckDB reads it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from probe_agent.recorder.ring.table import COORDINATES, Column
+from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, Column
 
 from .part import Part
 from .snapshot import Columns
@@ -41,7 +43,9 @@ def _num_rows(part: Part) -> int:
 
 def _joined(parts: Sequence[Part]) -> Part:
     """Parts with the same columns as one part of one segment."""
-    columns = (*COORDINATES, *parts[0].columns)
+    shared = {name: value for name, value in parts[0].coordinates.items() if _is_shared(name, parts)}
+    own = [column for column in COORDINATES if column.name not in shared]
+    columns = (*own, *parts[0].columns)
     strings: list[str] | None = None if parts[0].strings is None else []
     pieces: list[Columns] = []
     for part in parts:
@@ -52,9 +56,22 @@ def _joined(parts: Sequence[Part]) -> Part:
         for segment in part.segments:
             num_rows = len(next(iter(segment.values())))
             piece = {column.name: _shifted(segment[column.name], column, shift) for column in part.columns}
-            pieces.append({**dict(_constants(part, num_rows, strings)), **piece})
+            pieces.append({**dict(_constants(own, part, num_rows, strings)), **piece})
     segment = {column.name: np.concatenate([piece[column.name] for piece in pieces]) for column in columns}
-    return Part({}, columns, [segment], strings)
+    plain = () if strings is None else [c.name for c in columns if c.kind == "float" and _made_plain(segment[c.name])]
+    return Part(shared, columns, [segment], strings, frozenset(plain))
+
+
+def _is_shared(name: str, parts: Sequence[Part]) -> bool:
+    return all(part.coordinates.get(name) == parts[0].coordinates[name] for part in parts)
+
+
+def _made_plain(values: np.ndarray[Any, Any]) -> bool:
+    """Whether NULL is NaN in `values` now: there was no NaN among them."""
+    if np.isnan(values).any():
+        return False
+    values[values == NULL_FLOAT] = np.nan
+    return True
 
 
 def _shifted(values: np.ndarray[Any, Any], column: Column, shift: int) -> np.ndarray[Any, Any]:
@@ -65,8 +82,10 @@ def _shifted(values: np.ndarray[Any, Any], column: Column, shift: int) -> np.nda
     return shifted
 
 
-def _constants(part: Part, num_rows: int, strings: list[str] | None) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
-    for column in COORDINATES:
+def _constants(
+    columns: Sequence[Column], part: Part, num_rows: int, strings: list[str] | None
+) -> Iterable[tuple[str, np.ndarray[Any, Any]]]:
+    for column in columns:
         value = part.coordinates[column.name]
         if column.kind != "text":
             yield column.name, np.full(num_rows, value, np.int64)

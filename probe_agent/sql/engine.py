@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -20,7 +20,7 @@ from probe_agent.errors import BadRequest, LimitReached, QueryFailed
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
-from .databases import Databases
+from .databases import Database, Databases
 from .deadline import Deadline
 from .errors import READ_ONLY, duckdb_error, failed
 from .gather import Gathered
@@ -46,7 +46,8 @@ T = TypeVar("T")
 #: in the first piece are these few.
 _PIECE_BYTES = 1 << 20
 _FIRST_ROWS = 64
-
+#: So many rows are all rows; who gathers the answers of many hosts asks for them.
+_ALL_ROWS = 2**31
 #: Functions that reach past the tables: they run SQL we have not seen, belong to DuckDB's Python module, or change
 #: settings (on DuckDB 1.5 a log file that may not be written ends the process).
 _REFUSED = re.compile(
@@ -66,6 +67,8 @@ class Answer:
     body: bytes
     truncated: bool
     notes: tuple[str, ...]
+    #: Of each table that was named the shape, as the wire calls it.
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 class QueryEngine:
@@ -89,8 +92,8 @@ class QueryEngine:
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
             return read_rows(connection, sql, request)
 
-        rows, notes = self._run(targets, request, deadline, read)
-        return json_answer(rows, [*remarks, *notes], request, perf_counter() - began)
+        rows, gathered = self._run(targets, request, deadline, read)
+        return json_answer(rows, [*remarks, *gathered.notes], request, perf_counter() - began)
 
     def arrow(
         self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
@@ -100,8 +103,9 @@ class QueryEngine:
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[bytes, bool]:
             return arrow_stream(connection.sql(sql), request)
 
-        (body, truncated), notes = self._run(targets, request, deadline, read)
-        return Answer(body, truncated, tuple(with_cut([*remarks, *notes], truncated, request)))
+        (body, truncated), gathered = self._run(targets, request, deadline, read)
+        notes = with_cut([*remarks, *gathered.notes], truncated, request)
+        return Answer(body, truncated, tuple(notes), gathered.shapes)
 
     def _run(
         self,
@@ -109,23 +113,23 @@ class QueryEngine:
         request: QueryRequest,
         deadline: Deadline,
         read: Callable[[duckdb.DuckDBPyConnection, str], T],
-    ) -> tuple[T, list[str]]:
+    ) -> tuple[T, Gathered]:
         check_limits(request)
         self.rings.forget_removed()
         try:
-            with self._databases.lend(request.memory_mb) as connection:
-                deadline.start(connection)
+            with self._databases.lend(request.memory_mb) as database:
+                deadline.start(database.connection)
                 try:
-                    sql = only_statement(connection, request.sql)
+                    sql = only_statement(database.connection, request.sql)
                     gathered = Gathered(self.rings, targets, sql)
-                    result = _attempt(connection, gathered, sql, read, copied=False)
+                    result = _attempt(database, gathered, sql, read, copied=False)
                     if gathered.overtaken() and deadline.reason is None:
-                        result = _attempt(connection, gathered, sql, read, copied=True)
+                        result = _attempt(database, gathered, sql, read, copied=True)
                     if isinstance(result, duckdb.Error):
                         raise result
                     if deadline.reason is not None:
                         raise duckdb.InterruptException("ended")  # the answer came as its time was up
-                    return result, gathered.notes
+                    return result, gathered
                 finally:
                     deadline.end()
         except duckdb.Error as error:
@@ -134,7 +138,7 @@ class QueryEngine:
 
 
 def _attempt(
-    connection: duckdb.DuckDBPyConnection,
+    database: Database,
     gathered: Gathered,
     sql: str,
     read: Callable[[duckdb.DuckDBPyConnection, str], T],
@@ -142,22 +146,21 @@ def _attempt(
     copied: bool,
 ) -> T | duckdb.Error:
     """What `read` gives, or the error it met: rows that were overwritten under it may have caused that."""
-    created: list[TableSource] = []
+    connection = database.connection
+    sources: list[TableSource] = []
+    views: dict[str, str] = {}
     try:
         for source in gathered.sources(copied=copied):
-            created.append(source)
-            source.create(connection)
+            sources.append(source)
+            views[source.name] = source.register(connection)
+        database.show(views)
         return read(connection, sql)
     except duckdb.Error as error:
         return error
     finally:
-        _tidy(connection, created)
-
-
-def _tidy(connection: duckdb.DuckDBPyConnection, created: Sequence[TableSource]) -> None:
-    connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
-    for source in created:
-        source.drop(connection)
+        connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
+        for source in sources:
+            source.unregister(connection)
 
 
 def check_limits(request: QueryRequest) -> None:
@@ -263,7 +266,9 @@ def arrow_stream(relation: Any, request: QueryRequest) -> tuple[bytes, bool]:  #
 
     out = io.BytesIO()
     most = request.max_rows
-    stream = c_array_stream(relation.limit(most + 1) if hasattr(relation, "limit") else relation)
+    if most < _ALL_ROWS and hasattr(relation, "limit"):  # a limit has the statement bound once more, 1 ms
+        relation = relation.limit(most + 1)
+    stream = c_array_stream(relation)
     schema = stream.get_schema()
     num_rows = 0
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from probe_agent.errors import NoAnswer, ProbeError
 from probe_agent.recorder.ring.table import COORDINATES, Column, Table
 from probe_agent.target import RingError, Target
+from probe_agent.wire import shape
 
 from .declarations import recorded_tables
 from .host_table import HostTable
@@ -46,11 +47,19 @@ class Gathered:
         self._wanted = named
         self._live = {n: self._take(live_tables()[n]) for n in self._wanted if n in live_tables()}
         self._snapshots: list[Snapshot] = []
+        #: Columns of tables that none of our declarations has, by their first ring.
+        self._found: dict[str, Sequence[Column]] = {}
 
     @property
     def columns_of_all(self) -> dict[str, list[str]]:
         """Every known table with its columns."""
         return {name: [c.name for c in (*COORDINATES, *columns)] for name, columns in self._known.items()}
+
+    @property
+    def shapes(self) -> dict[str, str]:
+        """Of each table that the query names, what its columns are, as `list_tables` tells them, in one word each."""
+        told = {name: columns or self._found.get(name, ()) for name, columns in self._wanted.items()}
+        return {name: shape((c.name, c.sql_type) for c in (*COORDINATES, *columns)) for name, columns in told.items()}
 
     def sources(self, *, copied: bool) -> Iterator[TableSource]:
         """The tables; rings are looked at when this is called, live tables have been taken already."""
@@ -81,6 +90,7 @@ class Gathered:
                 failures.append(f"{target}: {name} cannot be read: {error}")
                 continue
             self._snapshots.append(snapshot)
+            self._found.setdefault(name, ring.columns)
             parts.append(Part.of_ring(snapshot))
         self._note(failures, answered=len(parts))
         remark = recorded_tables()[name].without_rows if name in recorded_tables() else ""
@@ -120,7 +130,10 @@ class Gathered:
 
 def _names(sql: str, table: str) -> bool:
     """Whether a statement names `table`, as schema.table in any spelling that SQL has for that."""
-    schema, name = (re.escape(part) for part in table.rsplit(".", 1))
+    schema, _, name = table.rpartition(".")
+    if name.lower() not in sql.lower():
+        return False  # of 25 tables all but one or two: a pattern for each costs 1 ms
+    schema, name = re.escape(schema), re.escape(name)
     between = r'"?' + _GAP + r"\." + _GAP + r'"?'
     return re.search(rf"(?<!\w){schema}{between}{name}(?!\w)", sql, re.IGNORECASE | re.DOTALL) is not None
 

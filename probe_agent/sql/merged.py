@@ -19,12 +19,11 @@ import duckdb
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest
 
-from .databases import open_database
+from .databases import open_database, quoted
 from .deadline import Deadline
 from .engine import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
 from .errors import failed
-from .source import quoted
-from .suspicion import undecodable
+from .suspicion import decoded, undecodable
 
 __all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]
 
@@ -117,19 +116,28 @@ class MergedDatabase:
         except duckdb.Error as error:
             raise NotThere(str(error)) from None
 
-    def undecodable(self, streams: Sequence[bytes]) -> set[int]:
-        """Which of these Arrow streams must not be given to `fill`: decoding them ends the process."""
-        import nanoarrow  # type: ignore[import-untyped]  # noqa: F401  # here, so that no child has to load it
+    def undecodable(self, streams: Sequence[bytes]) -> dict[int, str]:
+        """Which of these Arrow streams must not be given to `fill`, and why: decoding some of them ends the process."""
+        import nanoarrow.ipc  # type: ignore[import-untyped]  # noqa: F401  # here, so that no child has to load it
 
         return undecodable(streams)
 
     def fill(self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]) -> int:
         """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
-        stream. All of them or none; gives how many. Raises MalformedAnswer."""
-        registered = [f"_answer{at}" for at in range(len(parts))]
+        stream. All of them or none; gives how many. Raises MalformedAnswer.
+
+        Streams that are alike go in together: to insert one alone takes 3 ms, one more of many 0.4.
+        """
+        alike: dict[tuple[str, tuple[tuple[str, str], ...], bytes], list[bytes]] = {}
+        for table, columns, stream in parts:
+            alike.setdefault((table, tuple(columns), _schema_message(stream)), []).append(stream)
+        registered = [f"_answer{at}" for at in range(len(alike))]
         self._connection.execute("BEGIN")
         try:
-            num_rows = sum(self._insert(name, *part) for name, part in zip(registered, parts, strict=True))
+            num_rows = sum(
+                self._insert(name, table, columns, streams)
+                for name, ((table, columns, _), streams) in zip(registered, alike.items(), strict=True)
+            )
             self._connection.execute("COMMIT")
         except BaseException:
             self._connection.execute("ROLLBACK")
@@ -139,15 +147,14 @@ class MergedDatabase:
                 self._connection.unregister(name)
         return num_rows
 
-    def _insert(self, answer: str, table: str, columns: Sequence[tuple[str, str]], stream: bytes) -> int:
+    def _insert(self, answer: str, table: str, columns: Sequence[tuple[str, str]], streams: Sequence[bytes]) -> int:
         schema, _, name = table.rpartition(".")
         try:
-            source = _Stream(stream)
-            num_columns = len(source.names)
-            if num_columns != len(columns):
-                raise MalformedAnswer(f"{num_columns} columns came, {len(columns)} were asked for")
+            source = _Streams(streams)
+            if source.num_columns != len(columns):
+                raise MalformedAnswer(f"{source.num_columns} columns came, {len(columns)} were asked for")
             self._connection.register(answer, source)
-            names = ", ".join(f"c{at}" for at in range(num_columns))
+            names = ", ".join(f"c{at}" for at in range(len(columns)))
             values = ", ".join(f"CAST(c{at} AS {_storable(kind)})" for at, (_, kind) in enumerate(columns))
             into = ", ".join(quoted(column) for column, _ in columns)
             ((num_rows,),) = self._connection.execute(
@@ -237,22 +244,26 @@ class MergedDatabase:
         return failed(error, request.sql, tables, self.deadline, request.memory_mb)
 
 
-class _Stream:
-    """An Arrow IPC stream that can be read more than once: DuckDB before 2.0 asks for the schema first."""
+class _Streams:
+    """Arrow IPC streams of one schema as one, which can be read more than once: DuckDB before 2.0 asks for the schema
+    first."""
 
-    def __init__(self, stream: bytes) -> None:
-        self._stream = stream
-
-    @property
-    def names(self) -> list[str]:
-        import nanoarrow
-
-        return [field.name for field in nanoarrow.ArrayStream.from_readable(self._stream).schema.fields]
+    def __init__(self, streams: Sequence[bytes]) -> None:
+        self._arrays = []
+        for stream in streams:
+            self._schema, arrays = decoded(stream)
+            self._arrays += arrays
+        self.num_columns = self._schema.n_children
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        import nanoarrow
+        from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
-        return nanoarrow.ArrayStream.from_readable(self._stream).__arrow_c_stream__(requested_schema)
+        return CArrayStream.from_c_arrays(self._arrays, self._schema).__arrow_c_stream__(requested_schema)
+
+
+def _schema_message(stream: bytes) -> bytes:
+    """How an Arrow IPC stream begins, up to its rows; what begins alike has the same columns."""
+    return stream[: 8 + int.from_bytes(stream[4:8], "little")]
 
 
 def _moved(error: duckdb.Error, num_bytes: int) -> duckdb.Error:

@@ -24,6 +24,8 @@ class Part:
     segments: Sequence[Columns]
     #: What the numbers in text columns stand for; None when these hold the text itself.
     strings: Sequence[str] | None = None
+    #: Columns of floats of a ring in which NULL is NaN, and not what rings write for it.
+    plain: frozenset[str] = frozenset()
 
     @classmethod
     def of_ring(cls, snapshot: Snapshot) -> Part:

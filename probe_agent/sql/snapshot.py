@@ -7,6 +7,7 @@ ring is left out as a margin, and `overtaken` says afterwards whether that was e
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -77,18 +78,22 @@ class Snapshot:
 
 
 def _rows(ring: Ring) -> np.ndarray[Any, Any]:
+    return np.frombuffer(ring.map, _row_dtype(ring.columns, ring.row.size), ring.capacity, ring.rows_at)
+
+
+@lru_cache(maxsize=256)
+def _row_dtype(columns: tuple[Column, ...], size: int) -> np.dtype[Any]:
     # align=True puts every value where `row_struct` does.
-    aligned = np.dtype([(column.name, _DTYPES[column.kind]) for column in ring.columns], align=True)
-    fields = [aligned.fields[column.name] for column in ring.columns] if aligned.fields else []
-    dtype = np.dtype(
+    aligned = np.dtype([(column.name, _DTYPES[column.kind]) for column in columns], align=True)
+    fields = [aligned.fields[column.name] for column in columns] if aligned.fields else []
+    return np.dtype(
         {
-            "names": [column.name for column in ring.columns],
+            "names": [column.name for column in columns],
             "formats": [field[0] for field in fields],
             "offsets": [field[1] for field in fields],
-            "itemsize": ring.row.size,
+            "itemsize": size,
         }
     )
-    return np.frombuffer(ring.map, dtype, ring.capacity, ring.rows_at)
 
 
 def _shown(values: np.ndarray[Any, Any], column: Column) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.recorder.ring.folder import BASES, check_owner, is_held, user_folder
 from probe_agent.their_files import folder_opened
 
-from .processes import Process, all_processes, read_process
+from .processes import Process, all_pids, all_processes, read_process
 from .target import Target, read_identity, without_recorder
 
 __all__ = ["Scan", "TargetDirectory"]
@@ -67,14 +67,16 @@ class TargetDirectory:
         names = ", ".join(map(str, dead[:16])) + (", …" if len(dead) > 16 else "")
         return f"without {names}: ended; a PID asks for what it left"
 
-    def choose(self, pid: int | None = None, rank: int | None = None, seen: list[Target] | None = None) -> list[Target]:
+    def choose(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
         """The targets meant by `pid` or `rank`; all living ones when neither is given. Never empty: NoAnswer."""
         try:
-            return self._choose(self.seen() if seen is None else seen, pid, rank)
+            return self.among(self.seen(), pid, rank)
         except NoAnswer:
-            return self._choose(self.targets(), pid, rank)  # it may be in a container that we have not seen yet
+            return self.among(self.targets(), pid, rank)  # it may be in a container that we have not seen yet
 
-    def _choose(self, targets: list[Target], pid: int | None, rank: int | None) -> list[Target]:
+    @staticmethod
+    def among(targets: list[Target], pid: int | None, rank: int | None) -> list[Target]:
+        """Those of `targets` that `choose` would take."""
         if pid is not None:
             chosen = [target for target in targets if target.pid == pid]
             if not chosen:
@@ -89,12 +91,10 @@ class TargetDirectory:
                 raise NoAnswer("there is no target on this host", "attach to a training first: probe PID inject")
         return [target for target in chosen if target.is_alive] or chosen
 
-    def choose_any(
-        self, pid: int | None = None, rank: int | None = None, seen: list[Target] | None = None
-    ) -> list[Target]:
+    def choose_any(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
         """The same, or the Python process `pid` without a recorder: it has no tables, but stacks."""
         try:
-            return self.choose(pid, rank, seen)
+            return self.choose(pid, rank)
         except NoAnswer:
             process = read_process(pid) if pid is not None else None
             if process is None or not _may_attach(process):
@@ -132,7 +132,8 @@ class Scan:
         """The root of one process for each file system that is not ours."""
         found = []
         seen = {Process(os.getpid(), "", 0).view}
-        for process in self.processes:
+        for pid in all_pids():
+            process = Process(pid, "", 0)
             try:
                 view = process.view
             except OSError:
@@ -176,23 +177,24 @@ class Scan:
         identity = read_identity(folder, uid)
         if identity is None:
             return
-        process = self._process(identity)
         try:
             held = is_held(folder)
-            if process is not None and process.is_alive and not held:
-                process = None  # it runs another program by now (exec)
-            yield Target(folder, identity, process, process is None and held)
         except OSError:
             return  # detached meanwhile
+        process = self._process(identity, held)
+        if process is not None and process.is_alive and not held:
+            process = None  # it runs another program by now (exec)
+        yield Target(folder, identity, process, process is None and held)
 
-    def _process(self, identity: dict[str, int]) -> Process | None:
-        """The process behind target.json: its number may be one of another pid namespace, its start is not."""
+    def _process(self, identity: dict[str, int], held: bool) -> Process | None:
+        """The process behind target.json: its number may be one of another pid namespace, its start is not. For one
+        that lives no more, all processes are not looked at."""
         ticks = identity["start_ticks"]
         for pid in {identity["host_pid"], identity["pid"]}:
             process = read_process(pid)
             if process is not None and process.start_ticks == ticks:
                 return process
-        for process in self.processes:
+        for process in self.processes if held else ():
             try:
                 if process.start_ticks == ticks and process.inner_pid == identity["pid"]:
                     return process

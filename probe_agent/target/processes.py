@@ -10,7 +10,7 @@ from time import CLOCK_BOOTTIME, clock_gettime
 
 from probe_agent.recorder.ring.folder import start_ticks
 
-__all__ = ["Process", "all_processes", "read_process"]
+__all__ = ["Process", "all_pids", "all_processes", "read_process"]
 
 _STATES = {
     "R": "running",
@@ -108,8 +108,13 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, _STATES.get(letter, letter), start_ticks(text), int(parent_pid))
 
 
+def all_pids() -> list[int]:
+    """The number of every process that can be seen."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def all_processes() -> Iterator[Process]:
     """Every process that can be seen."""
-    for name in os.listdir("/proc"):
-        if name.isdigit() and (process := read_process(int(name))) is not None:
+    for pid in all_pids():
+        if (process := read_process(pid)) is not None:
             yield process

@@ -23,7 +23,7 @@ from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
 from .settings import SettingChanges, SettingInfo, SettingList
 from .stacks import Backtrace, Frame, ThreadStack
-from .tables import ColumnInfo, TableInfo, TableList
+from .tables import ColumnInfo, TableInfo, TableList, shape
 from .target import Candidate, Detached, Health, TargetInfo, TargetList
 from .watching import WatchLine, WatchRequest
 
@@ -67,4 +67,5 @@ __all__ = [
     "WatchLine",
     "WatchRequest",
     "decode",
+    "shape",
 ]

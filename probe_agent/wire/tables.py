@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ._documented import DOCUMENTED
 
-__all__ = ["ColumnInfo", "TableInfo", "TableList"]
+__all__ = ["ColumnInfo", "TableInfo", "TableList", "shape"]
+
+
+def shape(columns: Iterable[tuple[str, str]]) -> str:
+    """A word for names and types of these columns, in their order: the same word, the same columns."""
+    return hashlib.sha256(json.dumps([list(column) for column in columns]).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """What a host server's certificate is checked against, and the certificate that we show it.
 
-Runs in the CLI, for an endpoint that begins with https://: 20 ms to load the system's certificates.
+Runs in the CLI, for an endpoint that begins with https://: 20 ms to load the system's certificates, once
+for all hosts.
 """
 
 from __future__ import annotations
 
 import os
 import ssl
+from functools import cache
 
 from probe_agent.errors import BadRequest
 
@@ -16,7 +18,11 @@ __all__ = ["verifying"]
 def verifying() -> ssl.SSLContext:
     """By the certificates in the file PROBE_CA, or else by those of the system (or SSL_CERT_FILE); our own
     certificate is in PROBE_CLIENT_CERT, its key in PROBE_CLIENT_KEY. Raises BadRequest."""
-    trusted, own, key = (os.environ.get(name) or None for name in ("PROBE_CA", "PROBE_CLIENT_CERT", "PROBE_CLIENT_KEY"))
+    return _verifying(*(os.environ.get(name) or None for name in ("PROBE_CA", "PROBE_CLIENT_CERT", "PROBE_CLIENT_KEY")))
+
+
+@cache
+def _verifying(trusted: str | None, own: str | None, key: str | None) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=trusted)
     except (OSError, ssl.SSLError) as failure:

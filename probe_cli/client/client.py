@@ -5,10 +5,11 @@ Runs in the CLI. httpx is imported by whoever opens a client (connect.py), so he
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from probe_agent import errors
@@ -20,9 +21,19 @@ if TYPE_CHECKING:
     import httpx
     from _typeshed import DataclassInstance
 
-__all__ = ["Client"]
+__all__ = ["Client", "Data"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Data:
+    """An answer in bytes (an Arrow stream, a picture), and what was said about it."""
+
+    body: bytes
+    notes: list[str]
+    #: Of each table that a statement names, in lower case, the shape, as the wire calls it.
+    tables: dict[str, str]
 
 
 class Client:
@@ -56,18 +67,20 @@ class Client:
         body: DataclassInstance,
         accept: str = "*/*",
         received: Callable[[int], None] = lambda num_bytes: None,
-    ) -> tuple[bytes, list[str]]:
-        """What `path` answers to `body`, as bytes (an Arrow stream, a picture), and its notes. `received` is told how
-        many bytes have come as they come; what it raises ends the transfer."""
+    ) -> Data:
+        """What `path` answers to `body`, as bytes. `received` is told how many bytes have come as they come; what it
+        raises ends the transfer."""
         async with self._answer("POST", path, body=body, accept=accept) as response:
             chunks = []
             async for chunk in response.aiter_bytes():
                 received(len(chunk))
                 chunks.append(chunk)
             notes = response.headers.get("X-Probe-Notes", "[]")
+            tables = response.headers.get("X-Probe-Tables", "{}")
         try:
-            return b"".join(chunks), [str(note) for note in json.loads(notes)]
-        except (ValueError, TypeError) as failure:
+            said = [str(note) for note in json.loads(notes)]
+            return Data(b"".join(chunks), said, {name.lower(): str(told) for name, told in json.loads(tables).items()})
+        except (ValueError, TypeError, AttributeError) as failure:
             raise NoAnswer(
                 f"{self.endpoint} answered with notes that are not ours ({failure})",
                 "is that the port of `probe serve`, and is its version ours?",
@@ -129,7 +142,7 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
     if hint := _tls_hint(seen):
         return NoAnswer(f"{endpoint} and we do not trust each other: {seen}", hint)
     if isinstance(failure, httpx.ConnectError):
-        if "refused" in seen or "All connection attempts failed" in seen:
+        if f"[Errno {errno.ECONNREFUSED}]" in seen:
             return NoAnswer(
                 f"{endpoint} refused the connection", f"is the host server running? start it there with: {server}"
             )

@@ -6,21 +6,25 @@ This is the one door to httpx and to `probe_agent.web.create_app`: together 0.3 
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import os
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import cache
-from importlib.util import find_spec
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from probe_cli.endpoint import Archive, Endpoint, TcpServer, TlsServer, UnixServer
 
 from .certificates import verifying
 from .client import Client
+from .token import check_of_listener
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
     from fastapi import FastAPI
 
@@ -29,8 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
 CONNECT_S = 5.0
-#: A connection that has rested longer is not used again: host servers close theirs after 5 s, perhaps just then.
-KEPT_S = 2.0
 
 
 def host_socket() -> str:
@@ -55,36 +57,32 @@ async def open_host() -> AsyncIterator[Client]:
 def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
     # httpx imports rich and pygments for a command line of its own when it finds them: 35 ms for nothing.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
-    if find_spec("sniffio") is None:  # else httpcore looks for it again with every connection, 0.4 ms each
-        sys.modules["sniffio"] = None  # type: ignore[assignment]
     import httpx
+
+    from .sockets import SocketTransport
 
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
     auth: httpx.Auth | None = None
-    kept = httpx.Limits(keepalive_expiry=KEPT_S)
-    # Without verify=False httpx would load the system's certificates also for plain HTTP, 20 ms.
-    if isinstance(endpoint, TlsServer):
-        base = f"https://{endpoint.authority}"
-        transport = httpx.AsyncHTTPTransport(verify=verifying(), limits=kept)
-    elif isinstance(endpoint, TcpServer):
-        base, transport = f"http://{endpoint.authority}", httpx.AsyncHTTPTransport(verify=False, limits=kept)
+    if isinstance(endpoint, TcpServer):
+        from .token_auth import TokenAuth
+
+        context = verifying() if isinstance(endpoint, TlsServer) else None
+        base = f"{'http' if context is None else 'https'}://{endpoint.authority}"
+        transport = SocketTransport(partial(_connected, endpoint, context), check_of_listener(endpoint))
+        auth = TokenAuth()
     elif isinstance(endpoint, UnixServer):
-        transport = httpx.AsyncHTTPTransport(verify=False, uds=endpoint.path, limits=kept)
+        transport = SocketTransport(partial(asyncio.open_unix_connection, endpoint.path))
     elif isinstance(endpoint, Archive):
         from .inprocess import InProcessTransport
 
         transport = InProcessTransport(archive_app(endpoint.path))
     elif listens(host_socket()):
-        transport = httpx.AsyncHTTPTransport(verify=False, uds=host_socket())
+        transport = SocketTransport(partial(asyncio.open_unix_connection, host_socket()))
     else:
         from .inprocess import InProcessTransport
 
         transport = InProcessTransport(local_app())
-    if isinstance(endpoint, TcpServer):
-        from .token_auth import TokenAuth
-
-        auth = TokenAuth(endpoint)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     return httpx.AsyncClient(
         base_url=base,
@@ -93,6 +91,22 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         trust_env=False,
         timeout=httpx.Timeout(None, connect=CONNECT_S),
     )
+
+
+async def _connected(
+    server: TcpServer, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    # The addresses of a name are tried one after the other, the next one when this one does not answer at once.
+    delay_s = None if _is_address(server.host) else 0.25
+    return await asyncio.open_connection(server.host, server.port, ssl=tls, happy_eyeballs_delay=delay_s)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def listens(path: str) -> bool:

@@ -10,24 +10,21 @@ from collections.abc import Generator
 
 import httpx
 
-from probe_cli.endpoint import TcpServer
-
 from .token import authorization
 
 __all__ = ["TokenAuth"]
 
 
 class TokenAuth(httpx.Auth):
-    """The token for the server at `endpoint`. A question raises Forbidden where it must not be sent there."""
+    """Our token, for any host server."""
 
-    def __init__(self, endpoint: TcpServer) -> None:
-        self._endpoint = endpoint
-        self._headers = authorization(endpoint)
+    def __init__(self) -> None:
+        self._headers = authorization()
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         request.headers.update(self._headers)
         response = yield request
-        if response.status_code == 401 and not self._headers and (found := authorization(self._endpoint)):
+        if response.status_code == 401 and not self._headers and (found := authorization()):
             self._headers = found
             request.headers.update(found)
             yield request

@@ -63,6 +63,25 @@ class Conversation:
         answers = await asyncio.gather(*(self._ask_one(member, question, wait_s) for member in asked))
         return [(member, answer[0]) for member, answer in zip(asked, answers, strict=True) if answer is not None]
 
+    async def first(
+        self, question: Callable[[Member], Awaitable[T]], members: Sequence[Member]
+    ) -> tuple[Member, T] | None:
+        """Who of `members` is the first to answer, and what; who fails before that leaves the conversation, and the
+        others are let off. None when nobody answers."""
+        asking = {asyncio.create_task(self._ask_one(member, question, self._timeout_s)): member for member in members}
+        waiting = set(asking)
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    if (answer := task.result()) is not None:
+                        return asking[task], answer[0]
+            return None
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
     async def _ask_one(
         self, member: Member, question: Callable[[Member], Awaitable[T]], wait_s: float
     ) -> tuple[T] | None:

@@ -40,5 +40,7 @@ async def query(
     except LimitReached as reached:
         raise (caller.allowance.explained(reached) if caller.allowance else reached) from None
     if wants_arrow:
-        return Response(answer.body, media_type=ARROW, headers={"X-Probe-Notes": json.dumps(answer.notes)})
+        # Who asks many hosts learns from the tables' shapes that all have those that one of them has listed.
+        said = {"X-Probe-Notes": json.dumps(answer.notes), "X-Probe-Tables": json.dumps(answer.tables)}
+        return Response(answer.body, media_type=ARROW, headers=said)
     return Response(answer.body, media_type="application/json")

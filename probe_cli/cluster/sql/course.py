@@ -1,4 +1,7 @@
-"""One statement over many hosts, in rounds: who has which tables, then whatever each host can compute or must send.
+"""One statement over many hosts, in rounds: which tables there are, then whatever each host can compute or must send.
+
+Hosts of one version have the same tables, so of many hosts one is asked for them; with its first answer each says which
+it has. Where these differ, the course is run again, and every host is asked.
 
 Runs in the CLI on its event loop. First each SELECT inside the statement that can be split (split.py) is answered and
 takes the place of its tables, inner ones first; then, if the whole cannot be split itself, the columns and rows that
@@ -11,10 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from probe_agent.errors import NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, TableList
@@ -24,12 +27,13 @@ from .database import malformed_answer, not_there, open_merged
 from .functions import CLOCKS
 from .scans import needs
 from .split import Split, Splitter, Unsplittable
-from .tables import KnownTable, columns_of, known_tables, understood
+from .tables import KnownTable, columns_of, known_tables, same_tables, understood
 from .transfer import Transfer
 from .tree import Tree, replaced, tables_named, walk
 
 if TYPE_CHECKING:
     from probe_agent.sql import Answer, MergedDatabase
+    from probe_cli.client import Data
 
 __all__ = ["ARROW", "Outcome", "Step", "answer"]
 
@@ -43,7 +47,9 @@ _EXPLAIN = re.compile(r"\s*explain\b(\s+analyze\b)?", re.IGNORECASE)
 _WRITABLE = re.compile(
     r"(U?(TINY|SMALL|BIG|HUGE)?INT|INTEGER|UINTEGER|DOUBLE|VARCHAR|BOOLEAN|DATE|TIMESTAMP.*|DECIMAL.*)"
 )
-_MAX_RUNS = 3
+_MAX_RUNS = 4
+#: So many hosts at most are asked which tables there are where all are thought to have the same: the first answer does.
+_CANDIDATES = 3
 
 
 @dataclass(frozen=True)
@@ -76,20 +82,37 @@ class _Part:
     columns: Sequence[tuple[str, str]]
 
 
+class _Otherwise(Exception):
+    """Some host has other tables than was assumed."""
+
+
+#: What one member has sent of each part.
+_Received: TypeAlias = "Sequence[tuple[_Part, Data]]"
+
+
 async def answer(
     conversation: Conversation, request: QueryRequest, *, max_bytes: int, host_timeout_s: float, arrow: bool
 ) -> Outcome | None:
     """The answer over the rows of all members that stay; None when nobody does. Raises QueryFailed."""
+    assumes = True
     for _ in range(_MAX_RUNS):
         num_present = len(conversation.present)
         database = open_merged(request)
-        course = _Course(database, conversation, request, Transfer(max_bytes), host_timeout_s)
+        course = _Course(database, conversation, request, Transfer(max_bytes), host_timeout_s, assumes)
         try:
             sql = await course.run()
             if not conversation.present:
                 return None
             if course.contributed <= set(conversation.present):
                 return Outcome(await course.read(sql, arrow), tuple(course.steps))
+        except (_Otherwise, QueryFailed) as failure:
+            if not course.assumes or failure is course.transfer.refusal:
+                raise
+            assumes = False
+            for member in conversation.members:
+                if isinstance(member.error, QueryFailed):
+                    member.error = None  # it may be right, and what was asked of it wrong
+            continue
         finally:
             database.close()
         if len(conversation.present) == num_present:
@@ -104,6 +127,9 @@ class _Course:
     request: QueryRequest
     transfer: Transfer
     host_timeout_s: float
+    #: Whether all members have the tables of one of them, as far as they have not said so themselves.
+    assumes: bool
+    sure_of: set[Member] = field(default_factory=set)
     contributed: set[Member] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     notes: dict[str, list[str]] = field(default_factory=dict)
@@ -152,16 +178,43 @@ class _Course:
 
     async def _learn_tables(self, names: Sequence[str]) -> None:
         """Who has which of the tables `names`, of all of them without; and an empty one of each here."""
-
-        async def question(member: Member) -> TableList:
-            listed = await member.client.get(TableList, "/v1/tables", names=",".join(names))
-            return understood(member, listed, self.database.is_type)
-
-        answers = await self.conversation.ask(question)
-        self.tables = known_tables(answers)
+        present = self.conversation.present
+        question = partial(self._tables_of, names=names)
+        self.assumes = self.assumes and bool(names) and len(present) > _CANDIDATES
+        first = await self.conversation.first(question, present[:_CANDIDATES]) if self.assumes else None
+        if first and set(names) <= {table.name.lower() for table in first[1].tables}:
+            self.sure_of = {first[0]}
+            self.tables = same_tables(first[1], self.conversation.present)
+        else:
+            self.assumes = False
+            self.tables = known_tables(await self.conversation.ask(question))
         for name, table in self.tables.items():
             if not names or name in names:
                 self.database.create(name, table.columns)
+
+    async def _tables_of(self, member: Member, names: Sequence[str] = ()) -> TableList:
+        listed = await member.client.get(TableList, "/v1/tables", names=",".join(names))
+        return understood(member, listed, self.database.is_type)
+
+    async def _make_sure(self, answers: Sequence[tuple[Member, _Received]]) -> None:
+        """Ask those who may have other tables than was assumed which they have. Raises _Otherwise."""
+        failed = {m: m.error for m in self.conversation.members if isinstance(m.error, QueryFailed)}
+        doubtful = [
+            member
+            for member, received in answers
+            if any(data.tables.get(part.table.name) != part.table.shape for part, data in received)
+        ]
+        for member in failed:
+            member.error = None
+        asked = [member for member in (*failed, *doubtful) if member not in self.sure_of]
+        names = list(self.tables)
+        for member, listed in await self.conversation.ask(partial(self._tables_of, names=names), asked):
+            told = known_tables([(member, listed)])
+            if any(name not in told or told[name].columns != self.tables[name].columns for name in names):
+                raise _Otherwise
+            self.sure_of.add(member)
+        for member, error in failed.items():
+            member.error = member.error or error
 
     async def _check(self, sql: str) -> None:
         """Raise QueryFailed for a statement that could not be answered by anybody, before anybody is asked."""
@@ -169,7 +222,7 @@ class _Course:
             self.database.check(sql, self._columns_by_table())
         except QueryFailed:
             present = self.conversation.present[:1]
-            answers = await self.conversation.ask(_all_tables, present)  # so that the hint can name the others
+            answers = await self.conversation.ask(self._tables_of, present)  # so that the hint can name the others
             for name, table in known_tables(answers).items():
                 self.tables.setdefault(name, table)
             self.database.check(sql, self._columns_by_table())
@@ -285,7 +338,7 @@ class _Course:
         texts: dict[tuple[str, str], str] = {}
         timeout_s = min(self.host_timeout_s, self.request.timeout_s)
 
-        async def question(member: Member) -> list[tuple[_Part, bytes]]:
+        async def question(member: Member) -> _Received:
             received = []
             for part in parts:
                 if member not in part.table.had_by:
@@ -296,33 +349,45 @@ class _Course:
                 sql = self._asked_of(member, part, texts)
                 request = QueryRequest(sql, _ALL_ROWS, timeout_s, self.request.memory_mb)
                 count = partial(self.transfer.receive, part.table.name)
-                data, notes = await member.client.data("/v1/query", request, ARROW, count)
-                for note in notes:
-                    self._note(member, note)
-                received.append((part, data))
+                received.append((part, await member.client.data("/v1/query", request, ARROW, count)))
             return received
 
         answers = await self.conversation.ask(question)
         if self.transfer.refusal is not None:
             raise self.transfer.refusal
+        if self.assumes and answers:
+            await self._make_sure(answers)
+            answers = [(member, received) for member, received in answers if member.error is None]
         self._blame(answers)
-        num_rows = 0
-        streams = [(member, data) for member, received in answers for _, data in received]
-        deadly = {streams[at][0] for at in self.database.undecodable([data for _, data in streams])}
         for member, received in answers:
-            try:
-                if member in deadly:
-                    raise malformed_answer()("its rows cannot be decoded")
-                num_rows += self.database.fill([(part.into, part.columns, data) for part, data in received])
-                self.contributed.add(member)
-            except malformed_answer() as failure:
-                member.error = NoAnswer(
-                    f"{member.endpoint} answered with something that is not ours ({failure})",
-                    "is that the port of `probe serve`, and is its version ours?",
-                )
+            for note in [note for _, data in received for note in data.notes]:
+                self._note(member, note)
+        num_rows = self._fill(answers)
         for part in parts:
-            sizes = [len(data) for _, received in answers for each, data in received if each is part]
+            sizes = [len(data.body) for _, received in answers for each, data in received if each is part]
             self.steps.append(Step(part.table.name, self._text(part.select), len(sizes), num_rows, sum(sizes)))
+
+    def _fill(self, answers: Sequence[tuple[Member, _Received]]) -> int:
+        """Put what has come into our tables; gives how many rows. Who has sent what does not fit has not answered."""
+        streams = [(member, data.body) for member, received in answers for _, data in received]
+        wrong = {streams[at][0]: why for at, why in self.database.undecodable([data for _, data in streams]).items()}
+        fitting = {member: received for member, received in answers if member not in wrong}
+        num_rows = 0
+        try:
+            num_rows = self.database.fill(_to_fill(each for received in fitting.values() for each in received))
+        except malformed_answer():
+            for member, received in fitting.items():
+                try:
+                    num_rows += self.database.fill(_to_fill(received))
+                except malformed_answer() as failure:
+                    wrong[member] = str(failure)
+        for member, why in wrong.items():
+            member.error = NoAnswer(
+                f"{member.endpoint} answered with something that is not ours ({why})",
+                "is that the port of `probe serve`, and is its version ours?",
+            )
+        self.contributed.update(member for member in fitting if member not in wrong)
+        return num_rows
 
     def _blame(self, answers: Sequence[object]) -> None:
         """An error that all have in common is the statement's; that of some is theirs: they did not answer."""
@@ -408,8 +473,8 @@ class _Course:
         return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t({columns})"
 
 
-async def _all_tables(member: Member) -> TableList:
-    return await member.client.get(TableList, "/v1/tables")
+def _to_fill(received: Iterable[tuple[_Part, Data]]) -> list[tuple[str, Sequence[tuple[str, str]], bytes]]:
+    return [(part.into, part.columns, data.body) for part, data in received]
 
 
 def _is_cut(node: Tree) -> bool:

@@ -7,14 +7,14 @@ and both are said. Where types differ, that of most hosts holds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probe_agent.errors import NoAnswer
-from probe_agent.wire import TableInfo, TableList
+from probe_agent.wire import TableInfo, TableList, shape
 from probe_cli.cluster.conversation import Member
 
-__all__ = ["KnownTable", "columns_of", "known_tables", "understood"]
+__all__ = ["KnownTable", "columns_of", "known_tables", "same_tables", "understood"]
 
 #: What a value takes on its way, roughly; the rest are numbers of 8 bytes.
 _TEXT_BYTES, _NUMBER_BYTES = 20, 8
@@ -47,6 +47,11 @@ class KnownTable:
         ]
         schema, _, table = self.name.rpartition(".")
         return f"SELECT {', '.join(shown)} FROM {_quoted(schema)}.{_quoted(table)}"
+
+    @property
+    def shape(self) -> str:
+        """Its columns in one word, as host servers say it with their answers."""
+        return shape(self.columns.items())
 
     def estimated_bytes(self, columns: Iterable[str]) -> int:
         """About how much all rows are, of these columns. Live tables are not counted."""
@@ -91,6 +96,15 @@ def known_tables(answers: Iterable[tuple[Member, TableList]]) -> dict[str, Known
     for name, entry in known.items():
         entry.columns = _common(described[name])
     return dict(sorted(known.items()))
+
+
+def same_tables(listed: TableList, members: Sequence[Member]) -> dict[str, KnownTable]:
+    """The tables of all `members`, if each has what is listed."""
+    known = known_tables([(members[0], listed)])
+    for table in known.values():
+        table.had_by = dict.fromkeys(members, table.columns)
+        table.rows = dict.fromkeys(members, table.rows[members[0]])
+    return known
 
 
 def _common(described: list[TableInfo]) -> dict[str, str]:

@@ -9,7 +9,6 @@ import pytest
 
 from probe_agent.tokens import server_tokens
 from probe_cli.client.token_auth import TokenAuth
-from probe_cli.endpoint import TcpServer
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +21,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_token_that_is_made_while_we_ask_is_sent_once_more() -> None:
-    flow = TokenAuth(TcpServer("node17", 1)).auth_flow(httpx.Request("GET", "http://node17:1/"))
+    flow = TokenAuth().auth_flow(httpx.Request("GET", "http://node17:1/"))
 
     first = "authorization" in next(flow).headers
     token = server_tokens().control
@@ -39,7 +38,7 @@ def test_a_question_that_was_refused_with_all_we_have_is_not_put_again(
     token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROBE_TOKEN", token)
-    flow = TokenAuth(TcpServer("node17", 1)).auth_flow(httpx.Request("GET", "http://node17:1/"))
+    flow = TokenAuth().auth_flow(httpx.Request("GET", "http://node17:1/"))
 
     sent = next(flow).headers.get("authorization")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pynvml
 import pytest
@@ -12,6 +11,7 @@ import pytest
 from probe_agent.gpu import NUMBERS, Gpu, History, NvmlUnavailable, Reading, throttle_reasons
 from probe_agent.gpu.history import INTERVAL_S, KEPT, Track
 from probe_agent.gpu.nvml import Nvml
+from probe_agent.sql.databases import Database
 from probe_agent.sql.live.gpu_samples import GpuSamples, _parts, _variable, owners
 from probe_agent.sql.source import TableSource
 from probe_agent.target import Target
@@ -62,10 +62,10 @@ def test_rows_say_whose_they_are_and_what_is_not_known_is_null() -> None:
     )
     target = Target("/nowhere", {"host_pid": 42, "rank": 3, "world_size": 8, "host": "here"}, None)
     source = TableSource("gpu.samples", GpuSamples.columns, list(_parts(reading, [target], {42: ["GPU-a", "GPU-b"]})))
-    connection = duckdb.connect()
+    database = Database(512)
 
-    source.create(connection)
-    rows = connection.execute(
+    database.show({"gpu.samples": source.register(database.connection)})
+    rows = database.connection.execute(
         "SELECT host, pid, rank, ts, device, gpu, utilization, power, throttle, num_xids, ecc_corrected"
         " FROM gpu.samples"
     ).fetchall()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import duckdb
 import numpy as np
 import pytest
 
 from probe_agent.recorder.ring.table import NULL_FLOAT, Column
 from probe_agent.sql import as_one as module
+from probe_agent.sql.databases import Database
 from probe_agent.sql.part import Part
 from probe_agent.sql.source import TableSource
 
@@ -46,15 +46,15 @@ def part(rank: int | None, strings: list[str] | None, *lengths: int) -> Part:
 
 def rows(parts: list[Part]) -> tuple[list[object], int]:
     """What DuckDB reads, and how many arrays it was shown."""
-    connection = duckdb.connect()
+    database = Database(512)
     source = TableSource("test.rows", COLUMNS, parts)
-    source.create(connection)
+    database.show({"test.rows": source.register(database.connection)})
     num_shown = len(source._registered)
-    found = connection.execute(SQL)
+    found = database.connection.execute(SQL)
     described = [entry[:2] for entry in found.description or ()]
     # A NaN equals nothing: compared as text.
     answer = [described, *(tuple(map(repr, row)) for row in found.fetchall())]
-    source.drop(connection)
+    source.unregister(database.connection)
     return answer, num_shown
 
 

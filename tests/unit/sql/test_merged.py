@@ -54,17 +54,18 @@ def test_damaged_streams_are_refused_and_leave_no_row(database: MergedDatabase, 
     # A body of -1 bytes: with nanoarrow 0.9 this ends the process that decodes it.
     streams = [stream[:408] + b"\xff" * 8 + stream[416:], *(damaged(stream, draw) for _ in range(600)), stream]
 
-    deadly = database.undecodable(streams)
-    num_expected = num_refused = 0
+    refused = database.undecodable(streams)
+    num_expected, num_refused = 0, len(refused)
     for at, data in enumerate(streams):
-        if at in deadly:
+        if at in refused:
             continue
         try:
             num_expected += database.fill([("test.rows", list(COLUMNS.items()), data)])
         except MalformedAnswer:
             num_refused += 1
 
-    assert len(streams) - 1 not in deadly
+    assert refused[0] == "its rows cannot be decoded"
+    assert len(streams) - 1 not in refused
     assert num_refused > 100
     assert count(database) == num_expected
 
@@ -77,6 +78,17 @@ def test_of_two_streams_one_is_as_good_as_none(database: MergedDatabase, stream:
 
     assert count(database) == 0
     assert database.fill([part, part]) == 80
+
+
+def test_streams_of_other_columns_go_in_each_as_it_is(database: MergedDatabase, stream: bytes) -> None:
+    sql = "SELECT i::INTEGER AS number, 'other' AS word, i::FLOAT, [], NULL, i FROM range(3) r(i)"
+    other = arrow_stream(duckdb.connect().sql(sql), 1000)[0]
+    columns = list(COLUMNS.items())
+
+    num_rows = database.fill([("test.rows", columns, each) for each in (stream, other, stream, other)])
+
+    assert num_rows == count(database) == 86
+    assert database.value("SELECT string_agg(DISTINCT n, ',' ORDER BY n) FROM test.rows") == ["0,1,2"]
 
 
 def test_a_type_from_a_host_is_a_type_or_nothing(database: MergedDatabase) -> None:
