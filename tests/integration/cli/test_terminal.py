@@ -48,9 +48,11 @@ class Terminal:
 def terminal(*args: str, **more: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    more = {"TERM": "xterm-256color", **more}
+    env = environment(**{"TERM": "xterm-256color", **more})
+    for size in ("COLUMNS", "LINES"):  # they would count for more than the terminal's own
+        env.pop(size, None)
     with subprocess.Popen(
-        ["probe", *args], stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**more), start_new_session=True
+        ["probe", *args], stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
     ) as process:
         os.close(theirs)
         try:
