@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 
 from fastapi import APIRouter, Request, Response
 
@@ -35,8 +36,10 @@ async def query(
     deadline = Deadline(held.timeout_s)
     wants_arrow = ARROW in request.headers.get("accept", "")
     answer_as = engine.arrow if wants_arrow else engine.json
+    turn = request.app.state.readers if caller.allowance else nullcontext()
     try:
-        answer = await in_thread(request, lambda: answer_as(targets, held, deadline, left_out), deadline.cancel)
+        async with turn:
+            answer = await in_thread(request, lambda: answer_as(targets, held, deadline, left_out), deadline.cancel)
     except LimitReached as reached:
         raise (caller.allowance.explained(reached) if caller.allowance else reached) from None
     if wants_arrow:

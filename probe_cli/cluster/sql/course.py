@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from probe_agent.errors import NoAnswer, QueryFailed
+from probe_agent.errors import Forbidden, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, TableList
 from probe_cli.cluster.conversation import Conversation, Member
 
@@ -390,8 +390,9 @@ class _Course:
         return num_rows
 
     def _blame(self, answers: Sequence[object]) -> None:
-        """An error that all have in common is the statement's; that of some is theirs: they did not answer."""
-        failed = [member for member in self.conversation.members if isinstance(member.error, QueryFailed)]
+        """An error that all have in common is the question's (its SQL is wrong, it asks for more than it may); that of
+        some is theirs: they did not answer."""
+        failed = [member for member in self.conversation.members if isinstance(member.error, QueryFailed | Forbidden)]
         if failed and not answers:
             error = failed[0].error
             assert error is not None
