@@ -1,7 +1,7 @@
 """Which token goes to a host server on TCP, and whether it should.
 
-Runs in the CLI before the first question: a small file, and for a server on loopback the kernel's word about who listens
-there, before and after connecting.
+Runs in the CLI before the first question: a small file, and for a server on loopback the kernel's word about who
+listens there, before and after connecting.
 """
 
 from __future__ import annotations
