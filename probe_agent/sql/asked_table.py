@@ -12,8 +12,8 @@ from probe_agent.errors import NoAnswer
 from probe_agent.recorder.ring.table import Column
 from probe_agent.target import Target, ask
 
+from .last_step import newest_step
 from .live_table import LiveTable
-from .newest_step import newest_step
 
 __all__ = ["STEP", "AskedTable"]
 

@@ -6,69 +6,26 @@ of the target unless the statement names a live table.
 
 from __future__ import annotations
 
-import io
-import json
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import duckdb
 
-from probe_agent.errors import BadRequest, LimitReached, QueryFailed
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
 from .databases import Database, Databases
 from .deadline import Deadline
-from .errors import READ_ONLY, duckdb_error, failed
+from .errors import failed
 from .gather import Gathered
 from .open_rings import OpenRings
 from .source import TableSource
-from .values import json_rows
+from .statement import Answer, Rows, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
 
-__all__ = [
-    "Answer",
-    "QueryEngine",
-    "Rows",
-    "arrow_stream",
-    "check_limits",
-    "json_answer",
-    "only_statement",
-    "read_rows",
-    "with_cut",
-]
+__all__ = ["QueryEngine"]
 
 T = TypeVar("T")
-
-#: Rows are encoded in pieces of about this length, so that long ones are not in memory once more as Python's objects;
-#: in the first piece are these few.
-_PIECE_BYTES = 1 << 20
-_FIRST_ROWS = 64
-#: So many rows are all rows; who gathers the answers of many hosts asks for them.
-_ALL_ROWS = 2**31
-#: Functions that reach past the tables: they run SQL we have not seen, belong to DuckDB's Python module, or change
-#: settings (on DuckDB 1.5 a log file that may not be written ends the process).
-_REFUSED = re.compile(
-    r"\b((?:en|dis)able_logging|pandas_scan|arrow_scan\w*|python_arrow_scan|python_map_function|json_execute_serialized_sql"
-    r'|\w*external_resource\w*|(?:query|query_table)(?="?\s*\())\b',
-    re.IGNORECASE,
-)
-_COMMENTS = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-_PRAGMA = re.compile(_COMMENTS + r"pragma\b", re.I | re.S)  # DuckDB 1.5 shows some of them as SELECT
-_EXPLAIN = re.compile(_COMMENTS + r"explain(?:\s+analyze\b)?(?:\s*\([^)]*\)(?=\s*\w))?", re.I | re.S)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The body of an answer, and what has to be known about it."""
-
-    body: bytes
-    truncated: bool
-    notes: tuple[str, ...]
-    #: Of each table that was named the shape, as the wire calls it.
-    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 class QueryEngine:
@@ -161,143 +118,3 @@ def _attempt(
         connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
         for source in sources:
             source.unregister(connection)
-
-
-def check_limits(request: QueryRequest) -> None:
-    """Raise BadRequest for limits that allow nothing."""
-    if request.max_rows < 0 or not request.timeout_s > 0 or request.memory_mb < 1:
-        raise BadRequest(
-            "a query needs max_rows of at least 0, timeout_s above 0 and memory_mb of at least 1",
-            "leave them out for 100,000 rows, 10 s and 512 MB",
-        )
-
-
-def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """The one SELECT in `sql`. Raises QueryFailed when that is not what it holds, or may not be asked."""
-    statements = connection.extract_statements(sql)
-    if not statements:
-        raise QueryFailed(
-            "there is no SQL statement in the question", "for example: SELECT * FROM python.steps LIMIT 5"
-        )
-    if len(statements) > 1:
-        raise QueryFailed(f"one statement at a time, these are {len(statements)}", "ask them one after the other")
-    text: str = statements[0].query
-    text = text.rstrip().rstrip(";")
-    kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN and (explain := _EXPLAIN.match(text)):
-        # EXPLAIN ANALYZE runs what it explains.
-        kind = connection.extract_statements(text[explain.end() :])[0].type
-    if _PRAGMA.match(sql):
-        kind = duckdb.StatementType.PRAGMA
-    if kind != duckdb.StatementType.SELECT:
-        raise QueryFailed(f"{READ_ONLY}; {kind.name.replace('_', ' ')} is refused", "begin with SELECT, FROM or WITH")
-    if refused := _REFUSED.search(text):
-        raise QueryFailed(f"{READ_ONLY}; {refused[1]} is refused", "name the tables you want to read")
-    return text
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Columns with their types, rows as a JSON list, and whether there were more."""
-
-    columns: Sequence[tuple[str, str]]
-    json: bytes
-    truncated: bool
-
-
-def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest) -> Rows:
-    """The rows of `sql`, as many as may be. Raises LimitReached when they are longer than the query's memory."""
-    result = connection.execute(sql)
-    columns = _described(result)
-    if any("WITH TIME ZONE" in kind for _, kind in columns):
-        result = connection.execute(_without_zones(sql, columns))
-    kinds = [kind for _, kind in columns]
-    pieces: list[bytes] = []
-    num_bytes, left, at_once = 0, request.max_rows, _FIRST_ROWS
-    while rows := result.fetchmany(min(left + 1, at_once)):
-        if kept := rows[:left]:
-            pieces.append(json_rows(kept, kinds)[1:-1].encode("utf-8", "replace"))
-            num_bytes += len(pieces[-1])
-            _check_length(num_bytes, request)
-            at_once = 1 + _PIECE_BYTES * len(kept) // len(pieces[-1])
-        left -= len(rows)
-        if left < 0:
-            break
-    return Rows(columns, b"[" + b", ".join(pieces) + b"]", left < 0)
-
-
-def json_answer(rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float) -> Answer:
-    """A `wire.QueryResult` as JSON."""
-    notes = with_cut(notes, rows.truncated, request)
-    head = {
-        "columns": [{"name": name, "type": kind} for name, kind in rows.columns],
-        "truncated": rows.truncated,
-        "notes": notes,
-        "elapsed_s": round(elapsed_s, 6),
-    }
-    # The rows are JSON already: they are put in, not encoded once more.
-    text = json.dumps(head, ensure_ascii=False)[:-1].encode("utf-8", "replace")
-    return Answer(b"".join((text, b', "rows": ', rows.json, b"}")), rows.truncated, tuple(notes))
-
-
-def _described(result: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
-    return [(str(entry[0]), str(entry[1])) for entry in result.description or ()]
-
-
-def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
-    """`sql` with times of a zone as text in UTC: DuckDB would want the package pytz to hand them over."""
-    names = [f"c{at}" for at in range(len(columns))]
-    shown = [
-        f"timezone('UTC', {name})"
-        if kind == "TIMESTAMP WITH TIME ZONE"
-        else f"{name}::VARCHAR"
-        if "WITH TIME ZONE" in kind
-        else name
-        for name, (_, kind) in zip(names, columns, strict=True)
-    ]
-    return f"SELECT {', '.join(shown)} FROM ({sql}\n) AS t({', '.join(names)})"
-
-
-def arrow_stream(relation: Any, request: QueryRequest) -> tuple[bytes, bool]:  # Any: None for one without rows
-    """The rows of `relation`, as many as may be, and whether there are more. Raises LimitReached when they are longer
-    than the query's memory."""
-    from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
-    from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
-
-    out = io.BytesIO()
-    most = request.max_rows
-    if most < _ALL_ROWS and hasattr(relation, "limit"):  # a limit has the statement bound once more, 1 ms
-        relation = relation.limit(most + 1)
-    stream = c_array_stream(relation)
-    schema = stream.get_schema()
-    num_rows = 0
-    try:
-        with ipc.StreamWriter.from_writable(out) as writer:
-            for batch in stream:
-                kept = batch[: most - num_rows] if num_rows + len(batch) > most else batch
-                num_rows += len(batch)
-                if len(kept):
-                    writer.write_array(kept)
-                    _check_length(out.tell(), request)
-            if not out.tell():
-                writer.write_stream(CArrayStream.from_c_arrays([], schema))
-    except RuntimeError as failure:  # nanoarrow's own, in which DuckDB's is a text
-        raise duckdb_error(str(failure)) from None
-    finally:
-        stream.release()  # the connection takes no other statement before
-    return out.getvalue(), num_rows > most
-
-
-def _check_length(num_bytes: int, request: QueryRequest) -> None:
-    if num_bytes > request.memory_mb * 1_000_000:
-        raise LimitReached(
-            f"the answer is longer than the {request.memory_mb} MB of memory that the query may use",
-            "ask for fewer rows or columns, or allow it more: --memory MEGABYTES",
-        )
-
-
-def with_cut(notes: list[str], truncated: bool, request: QueryRequest) -> list[str]:
-    """`notes`, and that rows were cut, if they were."""
-    if not truncated:
-        return notes
-    return [*notes, f"cut after {request.max_rows:,} rows: there are more (--max-rows)"]

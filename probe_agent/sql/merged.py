@@ -21,8 +21,8 @@ from probe_agent.wire import QueryRequest
 
 from .databases import open_database, quoted
 from .deadline import Deadline
-from .engine import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
 from .errors import failed
+from .statement import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
 from .suspicion import decoded, undecodable
 
 __all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]
@@ -199,9 +199,9 @@ class MergedDatabase:
         """Name, kind and stability of all that DuckDB has; the same for every database, and 50 ms to list."""
         if not _functions:
             rows = self._connection.execute(
-                "SELECT DISTINCT function_name, function_type, stability FROM duckdb_functions()"
+                "SELECT function_name, function_type, stability FROM duckdb_functions()"
             ).fetchall()
-            _functions.extend((str(row[0]), str(row[1]), row[2]) for row in rows)
+            _functions.extend({(str(row[0]), str(row[1]), row[2]) for row in rows})
         return _functions
 
     def value(self, sql: str) -> list[str | None]:

@@ -8,7 +8,7 @@ from probe_agent.recorder.ring.table import Column
 from probe_agent.target import Target
 from probe_agent.wire import ThreadStack
 
-from .newest_step import newest_step
+from .last_step import newest_step
 
 __all__ = ["FRAME_COLUMNS", "Row", "frame_rows"]
 

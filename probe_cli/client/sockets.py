@@ -32,7 +32,7 @@ class SocketTransport(httpx.AsyncBaseTransport):
     `check`, if there is any, has let pass: it is called before connecting and again after it, and raises."""
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Opened]], check: Callable[[], Awaitable[None]] | None = None
+        self, connect: Callable[[], Awaitable[Opened]], check: Callable[[], None] | None = None
     ) -> None:
         self._connect = connect
         self._check = check
@@ -61,14 +61,14 @@ class SocketTransport(httpx.AsyncBaseTransport):
 
     async def _opened(self, is_private: bool, timeout_s: float | None) -> _Connection:
         if is_private and self._check is not None:
-            await self._check()
+            self._check()
         try:
             connection = await asyncio.wait_for(self._connected(), timeout_s)
         except (TimeoutError, asyncio.TimeoutError):  # two classes until Python 3.11
             raise httpx.ConnectTimeout("") from None
         if is_private and self._check is not None:
             try:
-                await self._check()
+                self._check()
             except BaseException:
                 connection.close()
                 raise

@@ -1,14 +1,14 @@
 """Which token goes to a host server on TCP, and whether it should.
 
-Runs in the CLI before the first question: a small file, and for a server on loopback the kernel's list of listeners,
-before and after connecting.
+Runs in the CLI before the first question: a small file, and for a server on loopback the kernel's word about who
+listens there, before and after connecting.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from probe_agent.errors import Forbidden
 from probe_agent.tokens import given_token, kept_token
@@ -25,7 +25,7 @@ def authorization() -> dict[str, str]:
     return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
-def check_of_listener(endpoint: TcpServer) -> Callable[[], Awaitable[None]] | None:
+def check_of_listener(endpoint: TcpServer) -> Callable[[], None] | None:
     """What raises Forbidden where our token must not be sent to `endpoint`; None where it may be in any case.
 
     The token in our own file is for servers of ours: another user of this host may listen on a loopback port, and
@@ -34,8 +34,8 @@ def check_of_listener(endpoint: TcpServer) -> Callable[[], Awaitable[None]] | No
     if given_token() is not None or not _is_loopback(endpoint.host):
         return None
 
-    async def check() -> None:
-        strangers = await users_listening(endpoint.port) - {0, os.getuid()}
+    def check() -> None:
+        strangers = users_listening(endpoint.port) - {0, os.getuid()}
         if strangers:
             raise Forbidden(
                 f"{endpoint}: uid {min(strangers)} listens there, so our token is not sent to it",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.asked_table import STEP
+from probe_agent.sql.last_step import newest_step
 from probe_agent.sql.live_table import LiveTable
-from probe_agent.sql.newest_step import newest_step
 from probe_agent.target import Target, workers_of
 
 __all__ = ["Workers"]
