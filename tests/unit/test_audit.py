@@ -210,5 +210,6 @@ def test_many_who_write_at_once_lose_nothing_when_files_are_set_aside(file: Path
     assert sorted((e.action.text, e.result) for e in newest()) == sorted((text, f"of {text}") for text in everything)
     files = list(file.parent.iterdir())
     assert len(files) > 50
-    assert all(json.loads(line) for found in files for line in found.read_text().splitlines())
+    # A line that was looked at while it was half there may be followed by an empty one.
+    assert all(json.loads(line) for found in files for line in found.read_text().splitlines() if line)
     assert len({found.suffix for found in files} - {".jsonl"}) == max(int(f.suffix[1:]) for f in files if f != file)
