@@ -9,6 +9,7 @@ job's hooks refer to. While Dynamo compiles, our hook must not be there.
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import partial
 from typing import Any, Callable
 
 __all__ = ["KEY", "OurHook"]
@@ -30,7 +31,7 @@ class OurHook:
         if table:
             table.items = lambda: (*OrderedDict.items(table), *ours)
         else:
-            table.items = lambda: tuple(OrderedDict.items(table))
+            table.items = partial(tuple, OrderedDict.items(table))
             table[KEY] = hook
 
     def take(self) -> None:

@@ -56,10 +56,11 @@ class Source(BaseSource):
             try:
                 return original(*args, **kwargs)
             finally:
-                step.backward_ended = perf_counter_ns()
-                step.backward = (step.backward or 0) + step.backward_ended - began
+                step.backward_ended = ended = perf_counter_ns()
+                step.backward = (step.backward or 0) + ended - began
                 step.in_backward = False
-                self._note_loss(args, kwargs)
+                if self._scaled is not None or device.has_gpu or ended - self._loss_read_at > LOSS_INTERVAL_NS:
+                    self._note_loss(args, kwargs)
 
         return backward
 
