@@ -2,7 +2,8 @@
 
 Runs in the attaching process. Two looks from outside, some time apart: when the same thread holds it at the same place,
 and has not once given up the processor to wait, it has let nobody else have it. A thread in Python code gives it to
-whoever asks, and waits until that one has it.
+whoever asks, and waits until that one has it. Our own thread that loads the recorder gives it up every 2 ms, however
+long it may have to wait for a processor.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from .process import Process
 
 __all__ = ["GilWatch"]
 
+#: A function of the payload that is on the stack of its thread.
+LOADING = "load_and_record"
 #: Most attaches are done by the first look, which costs a tenth of a second of a processor.
 FIRST_S, APART_S = 0.2, 0.3
 
@@ -37,7 +40,7 @@ class GilWatch:
         self.holder = outside.gil_holder(self._process.pid)
         self._num_waits = self._waits(self.holder)
         self.next_look = monotonic() + APART_S
-        return self.holder is not None and before == (self.holder, self._num_waits)
+        return self.holder is not None and not _is_ours(self.holder) and before == (self.holder, self._num_waits)
 
     def _waits(self, holder: ThreadStack | None) -> int | None:
         """How often the thread has given up the processor by itself; None where it cannot be told which one it is."""
@@ -46,3 +49,8 @@ class GilWatch:
             return None if tid is None else int(self._process.status(tid)["voluntary_ctxt_switches"])
         except (FileNotFoundError, ProcessLookupError):
             return None  # it has ended since
+
+
+def _is_ours(holder: ThreadStack) -> bool:
+    """Whether it is the thread that the payload has started."""
+    return any((frame.func, frame.file) == (LOADING, "<string>") for frame in holder.frames)

@@ -74,7 +74,7 @@ class Loader:
             self.held_since = time.perf_counter()
 
 def run():
-    for connection, answer in record():
+    for connection, answer in load_and_record():
         try:
             connection.send(answer, {no_signal})
         except OSError:
@@ -82,7 +82,7 @@ def run():
         connection.close()
     globals().clear()
 
-def record():
+def load_and_record():
     import sys
     # A forked child has its parent's modules, as they were at the fork: a lock in them may be held for ever.
     forget()

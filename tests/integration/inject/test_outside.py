@@ -13,6 +13,8 @@ import pytest
 
 from probe_agent.errors import NoAnswer
 from probe_agent.inject import read_stacks
+from probe_agent.inject.gil_watch import LOADING, GilWatch
+from probe_agent.inject.process import Process
 
 from .conftest import installed_pythons, until
 
@@ -70,3 +72,24 @@ def test_what_is_not_python_has_no_stacks_and_is_told_so() -> None:
             process.kill()
 
     assert f"probe doctor {process.pid}" in refused.value.hint
+
+
+@pytest.mark.parametrize(("function", "is_kept"), [("somebody", True), (LOADING, False)])
+@pytest.mark.parametrize("python", installed_pythons())
+def test_a_gil_that_our_own_loading_thread_has_is_not_kept(python: str, function: str, is_kept: bool) -> None:
+    """On a busy machine it may wait for a processor for long, with the GIL in its hands."""
+    code = f"def {function}(): print(flush=True); sum(range(10**12))\n{function}()"
+    with subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            watch = GilWatch(Process(process.pid))
+            found = set()
+            for _ in range(4):
+                watch.next_look = 0.0
+                found.add(watch.is_kept())
+        finally:
+            process.kill()
+
+    assert (True in found) == is_kept
+    assert watch.holder is not None
