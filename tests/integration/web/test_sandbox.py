@@ -89,7 +89,7 @@ def test_a_statement_that_duckdb_would_read_for_hours_is_refused(full_host: Host
     error = full_host.error(sql)
 
     assert error["kind"] == "QueryFailed"
-    assert "takes DuckDB more than 0.5 s to read" in error["message"]
+    assert "this statement takes DuckDB more than" in error["message"]
     assert full_host.rows("SELECT 7") == [[7]]
 
 
