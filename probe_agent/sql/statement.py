@@ -18,6 +18,7 @@ from probe_agent.errors import BadRequest, LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
 
 from .errors import READ_ONLY, duckdb_error
+from .readable import check_readable
 from .values import json_rows
 
 __all__ = [
@@ -44,9 +45,10 @@ _REFUSED = re.compile(
     r'|\w*external_resource\w*|(?:query|query_table)(?="?\s*\())\b',
     re.IGNORECASE,
 )
-_COMMENTS = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
-_PRAGMA = re.compile(_COMMENTS + r"pragma\b", re.I | re.S)  # DuckDB 1.5 shows some of them as SELECT
-_EXPLAIN = re.compile(_COMMENTS + r"explain(?:\s+analyze\b)?(?:\s*\([^)]*\)(?=\s*\w))?", re.I | re.S)
+_PRAGMA = re.compile(r"pragma\b", re.I)  # DuckDB 1.5 shows some of them as SELECT
+_EXPLAIN = re.compile(r"explain(?:\s+analyze\b)?(?:\s*\([^)]*\)(?=\s*\w))?", re.I)
+_SPACE = re.compile(r"(?:\s|--[^\r\n]*(?:[\r\n]|\Z))*")
+_COMMENT_ENDS = re.compile(r"/\*|\*/")
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ def check_limits(request: QueryRequest) -> None:
 
 def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """The one SELECT in `sql`. Raises QueryFailed when that is not what it holds, or may not be asked."""
+    check_readable(sql)
     statements = connection.extract_statements(sql)
     if not statements:
         raise QueryFailed(
@@ -81,16 +84,36 @@ def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     text: str = statements[0].query
     text = text.rstrip().rstrip(";")
     kind = statements[0].type
-    if kind == duckdb.StatementType.EXPLAIN and (explain := _EXPLAIN.match(text)):
+    begins = _past_comments(text)
+    if kind == duckdb.StatementType.EXPLAIN and (explain := _EXPLAIN.match(begins)):
         # EXPLAIN ANALYZE runs what it explains.
-        kind = connection.extract_statements(text[explain.end() :])[0].type
-    if _PRAGMA.match(sql):
+        kind = connection.extract_statements(begins[explain.end() :])[0].type
+    if _PRAGMA.match(_past_comments(sql)):
         kind = duckdb.StatementType.PRAGMA
     if kind != duckdb.StatementType.SELECT:
         raise QueryFailed(f"{READ_ONLY}; {kind.name.replace('_', ' ')} is refused", "begin with SELECT, FROM or WITH")
     if refused := _REFUSED.search(text):
         raise QueryFailed(f"{READ_ONLY}; {refused[1]} is refused", "name the tables you want to read")
     return text
+
+
+def _past_comments(sql: str) -> str:
+    """`sql` from its first word on. Comments are in each other, as DuckDB has them, so that there is one way only to
+    read them: a pattern that may try several takes for ever where there are some dozens."""
+    at = 0
+    while True:
+        space = _SPACE.match(sql, at)
+        at = space.end() if space else at
+        if not sql.startswith("/*", at):
+            return sql[at:]
+        depth = 0
+        for mark in _COMMENT_ENDS.finditer(sql, at):
+            depth += 1 if mark[0] == "/*" else -1
+            if not depth:
+                at = mark.end()
+                break
+        else:
+            return ""
 
 
 @dataclass(frozen=True)

@@ -103,17 +103,20 @@ sys.stdin.read()
     assert said == "no child 0\n"
 
 
-def test_the_server_heeds_the_token_that_the_job_was_started_with() -> None:
+def test_the_server_heeds_the_tokens_and_limits_that_the_job_was_started_with() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
 
-    with started(sys.executable, "-c", WAITS, PROBE_LISTEN=address, PROBE_TOKEN="t" * 32):
+    told = {"PROBE_TOKEN": "t" * 32, "PROBE_READ_TOKEN": "r" * 32, "PROBE_READ_MEMORY": "600"}
+    with started(sys.executable, "-c", WAITS, PROBE_LISTEN=address, **told):
         (server,) = wait_for_servers(address, 1)
         stranger = probe("-t", address, "list")
         known = probe("-t", address, "list", PROBE_TOKEN="t" * 32)
+        reader = probe("-t", address, "query", "SELECT 1", "--memory", "601", PROBE_TOKEN="r" * 32)
         os.kill(server, signal.SIGKILL)
 
+    assert "at most 600 MB of memory, not 601" in reader.stderr
     assert (stranger.returncode, known.returncode) == (1, 0), known.stderr
     assert "token" in stranger.stderr
 

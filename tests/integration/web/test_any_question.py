@@ -60,7 +60,12 @@ def test_no_question_with_the_token_for_reading_controls_anything(server: Served
     def check(case: Any) -> None:
         answer = case.call(headers=server.token("read"), timeout=30)
 
+        is_for_control = "is control, and this token is for reading only" in answer.text
         needed = case.operation.definition.raw["x-role"]
-        assert (answer.status_code == 403) is (needed == "control"), answer.text
+        assert is_for_control is (needed == "control"), answer.text
+        if answer.status_code == 403:  # or it asks for more memory or time than readers may have
+            assert is_for_control or "a query may take at most" in answer.text
+        else:
+            assert not is_for_control
 
     ask_each(operations, check)

@@ -75,6 +75,47 @@ def test_what_is_no_reading_of_tables_is_refused(full_host: Host, tmp_path: Path
     assert file.read_text() == "a,b\n1,2\n"
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH " + "a AS (WITH " * 20,
+        "SELECT " + "(" * 20_000,
+        "SELECT " + "- " * 20_000 + ")",
+        "SELECT " + "-\n\t" * 20_000 + ")",
+    ],
+    ids=["with", "brackets", "signs", "signs apart"],
+)
+def test_a_statement_that_duckdb_would_read_for_hours_is_refused(full_host: Host, sql: str) -> None:
+    error = full_host.error(sql)
+
+    assert error["kind"] == "QueryFailed"
+    assert "this statement takes DuckDB more than" in error["message"]
+    assert full_host.rows("SELECT 7") == [[7]]
+
+
+def test_a_long_or_deep_statement_is_answered_as_ever(full_host: Host) -> None:
+    numbers = ", ".join(map(str, range(10_000)))
+    long = f"SELECT count(*) FROM test.numbers WHERE seq IN ({numbers})"
+    deep = "SELECT " + "(" * 100 + "7" + ")" * 100
+    withs = "".join(f", a{at} AS (WITH b AS (SELECT {at} AS n) FROM b)" for at in range(1, 20))
+
+    assert full_host.rows(long) == [[1000]]
+    assert full_host.rows(deep) == [[7]]
+    assert full_host.rows(f"WITH a0 AS (SELECT 0 AS n){withs} SELECT n FROM a19") == [[19]]
+    assert full_host.error(long + " AND sek = 1")["message"].endswith('there is no column "sek"')
+
+
+@pytest.mark.parametrize("before", ["/**/" * 50_000, "/*/**/" * 30 + "*/" * 30, "--\n" * 50_000])
+def test_comments_are_read_in_no_time(full_host: Host, before: str) -> None:
+    """A pattern with two ways to read a comment took twice as long for each more of them."""
+    named = full_host.error(f"SELECT * FROM python{before}x")
+    pragma = full_host.error(f"{before} PRAGMA version")
+
+    assert full_host.rows(f"{before} SELECT 7") == [[7]]
+    assert named["kind"] == "QueryFailed"
+    assert "PRAGMA is refused" in pragma["message"]
+
+
 def test_a_refused_statement_leaves_nothing_for_the_next(full_host: Host) -> None:
     for sql in ("EXPLAIN ANALYZE CREATE TABLE t AS SELECT 1", "CREATE TABLE t AS SELECT 1", "SET VARIABLE x = 1"):
         full_host.error(sql)
