@@ -206,15 +206,21 @@ class _Course:
         ]
         for member in failed:
             member.error = None
-        asked = [member for member in (*failed, *doubtful) if member not in self.sure_of]
+        await self._learn_of([*failed, *doubtful])
+        for member, error in failed.items():
+            member.error = member.error or error
+
+    async def _learn_of(self, members: Sequence[Member]) -> None:
+        """Ask those of `members` who have not told yet. Raises _Otherwise."""
         names = list(self.tables)
+        asked = [member for member in members if member not in self.sure_of]
         for member, listed in await self.conversation.ask(partial(self._tables_of, names=names), asked):
             told = known_tables([(member, listed)])
             if any(name not in told or told[name].columns != self.tables[name].columns for name in names):
                 raise _Otherwise
             self.sure_of.add(member)
-        for member, error in failed.items():
-            member.error = member.error or error
+            for name in names:
+                self.tables[name].rows[member] = told[name].rows[member]
 
     async def _check(self, sql: str) -> None:
         """Raise QueryFailed for a statement that could not be answered by anybody, before anybody is asked."""
@@ -316,7 +322,10 @@ class _Course:
         named = set(tables_named(self.database.parsed(text)))
         columns = {name: table.columns for name, table in self.tables.items() if name in named}
         parts = []
-        for name, need in needs(self.database, splitter, text, columns).items():
+        needed = needs(self.database, splitter, text, columns)
+        if self.assumes and any(need.rows is None for need in needed.values()):
+            await self._learn_of(self.conversation.present)  # how many rows there are
+        for name, need in needed.items():
             table = self.tables[name]
             wanted = need.columns or tuple(table.columns)[:1]  # how many rows there are is asked of any column
             if need.rows is None:
