@@ -15,7 +15,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
@@ -75,8 +75,8 @@ def _fill(base: Path, num_hosts: int, num_rows: int) -> None:
 
 
 @contextmanager
-def _serving(base: Path, num_hosts: int) -> Iterator[list[str]]:
-    """Host servers for all of them; gives their addresses."""
+def _serving(base: Path, num_hosts: int) -> Iterator[tuple[list[str], Callable[[], float]]]:
+    """Host servers for all of them; gives their addresses, and what tells the CPU seconds that all have used so far."""
     port = free_port()
     addresses = [f"127.0.{1 + host // 250}.{1 + host % 250}:{port}" for host in range(num_hosts)]
     with ExitStack() as running:
@@ -94,7 +94,12 @@ def _serving(base: Path, num_hosts: int) -> Iterator[list[str]]:
         for server in servers:
             assert server.stdout is not None
             assert server.stdout.readline() == "ready\n"
-        yield addresses
+        yield addresses, lambda: sum(_cpu_s(server.pid) for server in servers)
+
+
+def _cpu_s(pid: int) -> float:
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -143,7 +148,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             _fill(Path(folder), num_hosts, args.rows)
             with (
-                _serving(Path(folder), num_hosts) as direct,
+                _serving(Path(folder), num_hosts) as (direct, servers_cpu_s),
                 _one_behind_a_slow_link(direct, args.delay) as addresses,
             ):
                 for name, sql in STATEMENTS.items():
@@ -151,18 +156,21 @@ def main() -> None:
                     # That was to warm up what was just started, too.
                     rounds = explained["rows"] if num_hosts > 1 else []  # a single host is not asked in rounds
                     moved = sum(step["bytes"] for step in rounds)
+                    before_s = servers_cpu_s()
                     seen = [_asked(addresses, sql) for _ in range(args.questions)]
+                    server_ms = 1e3 * (servers_cpu_s() - before_s) / args.questions / num_hosts
                     rows.append(
                         [
                             num_hosts, num_hosts * NUM_RANKS, name, figure([each[0] for each in seen]).show(1, 2),
-                            f"{median(each[1] for each in seen):.2f}", len(rounds) or 1,
+                            f"{median(each[1] for each in seen):.2f}", f"{server_ms:.1f}", len(rounds) or 1,
                             f"{moved / 1024:,.0f}" if rounds else "-",
                         ]
                     )  # fmt: skip
     print(f"{args.rows:,} steps a rank. Medians of {args.questions} commands with their 95 % interval.\n")
     if args.delay:
         print(f"The first host is {args.delay * 1e3:g} ms away, each way.\n")
-    print(table(["hosts", "ranks", "statement", "s", "CPU s of the command", "tables asked", "KiB moved"], rows))
+    headings = ["hosts", "ranks", "statement", "s", "CPU s of the command", "CPU ms of a server", "tables asked"]
+    print(table([*headings, "KiB moved"], rows))
     print()
     print(provenance())
 

@@ -258,7 +258,8 @@ class _Streams:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
-        return CArrayStream.from_c_arrays(self._arrays, self._schema).__arrow_c_stream__(requested_schema)
+        whole = CArrayStream.from_c_arrays(self._arrays, self._schema, validate=False)  # each has had it in its stream
+        return whole.__arrow_c_stream__(requested_schema)
 
 
 def _schema_message(stream: bytes) -> bytes:

@@ -119,14 +119,16 @@ class _Connection:
             with suppress(ConnectionError):  # it may have answered before it hung up: that comes next
                 await self._writer.drain()
         while not isinstance(event := await self.next_event(), h11.Response):
-            if isinstance(event, h11.ConnectionClosed):
-                raise httpx.RemoteProtocolError("Server disconnected without sending a response.")
+            pass  # 1xx, which says that an answer will come
         return event
 
     async def next_event(self) -> Any:  # one of h11's events, which have no class in common
         with _as_httpx(httpx.ReadError):
             while (event := self._http.next_event()) is h11.NEED_DATA:
-                self._http.receive_data(await self._reader.read(_READ_BYTES))
+                data = await self._reader.read(_READ_BYTES)
+                if not data and self._http.their_state is h11.SEND_RESPONSE:
+                    raise httpx.RemoteProtocolError("it hung up without an answer")
+                self._http.receive_data(data)
             return event
 
 
@@ -153,7 +155,7 @@ def _as_httpx(kind: type[httpx.NetworkError]) -> Iterator[None]:
     """What sockets and h11 raise, as httpx's own transports would say it."""
     try:
         yield
-    except (h11.RemoteProtocolError, EOFError) as failure:
+    except h11.RemoteProtocolError as failure:
         raise httpx.RemoteProtocolError(str(failure)) from failure
     except h11.LocalProtocolError as failure:
         raise httpx.LocalProtocolError(str(failure)) from failure

@@ -31,11 +31,13 @@ def check_of_listener(endpoint: TcpServer) -> Callable[[], None] | None:
     The token in our own file is for servers of ours: another user of this host may listen on a loopback port, and
     wait for it. The one in PROBE_TOKEN is for the server that is named.
     """
-    if given_token() is not None or not _is_loopback(endpoint.host):
+    addresses = _loopback(endpoint.host)
+    if given_token() is not None or not addresses:
         return None
 
     def check() -> None:
-        strangers = users_listening(endpoint.port) - {0, os.getuid()}
+        listening = (users_listening(address, endpoint.port) for address in addresses)
+        strangers = set[int]().union(*listening) - {0, os.getuid()}
         if strangers:
             raise Forbidden(
                 f"{endpoint}: uid {min(strangers)} listens there, so our token is not sent to it",
@@ -45,8 +47,11 @@ def check_of_listener(endpoint: TcpServer) -> Callable[[], None] | None:
     return check
 
 
-def _is_loopback(host: str) -> bool:
+def _loopback(host: str) -> tuple[str, ...]:
+    """The addresses that it means, if these are loopback."""
+    if host.lower() == "localhost":
+        return "127.0.0.1", "::1"
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return (host,) if ipaddress.ip_address(host).is_loopback else ()
     except ValueError:
-        return host.lower() == "localhost"
+        return ()

@@ -1,7 +1,6 @@
 """One statement over many hosts, in rounds: which tables there are, then whatever each host can compute or must send.
 
-Hosts of one version have the same tables, so of many hosts one is asked for them; with its first answer each says which
-it has. Where these differ, the course is run again, and every host is asked.
+Where the hosts have other tables than was thought (learned.py), the course is run again.
 
 Runs in the CLI on its event loop. First each SELECT inside the statement that can be split (split.py) is answered and
 takes the place of its tables, inner ones first; then, if the whole cannot be split itself, the columns and rows that
@@ -15,19 +14,21 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from probe_agent.errors import Forbidden, NoAnswer, QueryFailed
-from probe_agent.wire import QueryRequest, TableList
+from probe_agent.wire import QueryRequest
 from probe_cli.cluster.conversation import Conversation, Member
 
 from .database import malformed_answer, not_there, open_merged
 from .functions import CLOCKS
+from .learned import Learned, Otherwise
 from .scans import needs
 from .split import Split, Splitter, Unsplittable
-from .tables import KnownTable, columns_of, known_tables, same_tables, understood
+from .tables import KnownTable, columns_of
 from .transfer import Transfer
 from .tree import Tree, replaced, tables_named, walk
 
@@ -48,8 +49,6 @@ _WRITABLE = re.compile(
     r"(U?(TINY|SMALL|BIG|HUGE)?INT|INTEGER|UINTEGER|DOUBLE|VARCHAR|BOOLEAN|DATE|TIMESTAMP.*|DECIMAL.*)"
 )
 _MAX_RUNS = 4
-#: So many hosts at most are asked which tables there are where all are thought to have the same: the first answer does.
-_CANDIDATES = 3
 
 
 @dataclass(frozen=True)
@@ -82,10 +81,6 @@ class _Part:
     columns: Sequence[tuple[str, str]]
 
 
-class _Otherwise(Exception):
-    """Some host has other tables than was assumed."""
-
-
 #: What one member has sent of each part.
 _Received: TypeAlias = "Sequence[tuple[_Part, Data]]"
 
@@ -94,27 +89,26 @@ async def answer(
     conversation: Conversation, request: QueryRequest, *, max_bytes: int, host_timeout_s: float, arrow: bool
 ) -> Outcome | None:
     """The answer over the rows of all members that stay; None when nobody does. Raises QueryFailed."""
-    assumes = True
+    may_guess = True
     for _ in range(_MAX_RUNS):
         num_present = len(conversation.present)
-        database = open_merged(request)
-        course = _Course(database, conversation, request, Transfer(max_bytes), host_timeout_s, assumes)
-        try:
-            sql = await course.run()
+        with closing(open_merged(request)) as database:
+            learned = Learned(conversation, database)
+            course = _Course(database, conversation, request, Transfer(max_bytes), host_timeout_s, learned)
+            try:
+                sql = await course.run(may_guess)
+            except (Otherwise, QueryFailed) as failure:
+                if not learned.is_guessed or failure is course.transfer.refusal:
+                    raise
+                may_guess = False
+                for member in conversation.members:
+                    if isinstance(member.error, QueryFailed):
+                        member.error = None  # it may be right, and what was asked of it wrong
+                continue
             if not conversation.present:
                 return None
             if course.contributed <= set(conversation.present):
                 return Outcome(await course.read(sql, arrow), tuple(course.steps))
-        except (_Otherwise, QueryFailed) as failure:
-            if not course.assumes or failure is course.transfer.refusal:
-                raise
-            assumes = False
-            for member in conversation.members:
-                if isinstance(member.error, QueryFailed):
-                    member.error = None  # it may be right, and what was asked of it wrong
-            continue
-        finally:
-            database.close()
         if len(conversation.present) == num_present:
             break
     raise NoAnswer("hosts keep failing while they are asked", "try again; see above for who did and why")
@@ -127,24 +121,28 @@ class _Course:
     request: QueryRequest
     transfer: Transfer
     host_timeout_s: float
-    #: Whether all members have the tables of one of them, as far as they have not said so themselves.
-    assumes: bool
-    sure_of: set[Member] = field(default_factory=set)
+    learned: Learned
     contributed: set[Member] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     notes: dict[str, list[str]] = field(default_factory=dict)
-    tables: dict[str, KnownTable] = field(default_factory=dict)
     explains: bool = False
     _num_names: int = 0
 
-    async def run(self) -> str:
+    @property
+    def tables(self) -> dict[str, KnownTable]:
+        return self.learned.tables
+
+    async def run(self, may_guess: bool) -> str:
         """Ask the hosts; gives the SQL that answers the statement out of what they have sent."""
         sql = self.database.only_statement(self.request.sql)
         if found := _EXPLAIN.match(sql):
             self.explains, sql = True, sql[found.end() :]
         tree = self.database.parsed(sql)
-        named = [] if tree is None else tables_named(tree)
-        await self._learn_tables([] if _LISTS_TABLES.search(sql) else named)
+        named = [] if tree is None or _LISTS_TABLES.search(sql) else tables_named(tree)
+        await self.learned.learn(named, may_guess=may_guess)
+        for name, table in self.tables.items():
+            if not named or name in named:
+                self.database.create(name, table.columns)  # an empty one
         if not self.conversation.present:
             return ""
         await self._check(sql)
@@ -174,57 +172,12 @@ class _Course:
             self.database.deadline.cancel()
             raise
 
-    # -- the tables -------------------------------------------------------------------------------------------------
-
-    async def _learn_tables(self, names: Sequence[str]) -> None:
-        """Who has which of the tables `names`, of all of them without; and an empty one of each here."""
-        present = self.conversation.present
-        question = partial(self._tables_of, names=names)
-        self.assumes = self.assumes and bool(names) and len(present) > _CANDIDATES
-        first = await self.conversation.first(question, present[:_CANDIDATES]) if self.assumes else None
-        if first and set(names) <= {table.name.lower() for table in first[1].tables}:
-            self.sure_of = {first[0]}
-            self.tables = same_tables(first[1], self.conversation.present)
-        else:
-            self.assumes = False
-            self.tables = known_tables(await self.conversation.ask(question))
-        for name, table in self.tables.items():
-            if not names or name in names:
-                self.database.create(name, table.columns)
-
-    async def _tables_of(self, member: Member, names: Sequence[str] = ()) -> TableList:
-        listed = await member.client.get(TableList, "/v1/tables", names=",".join(names))
-        return understood(member, listed, self.database.is_type)
-
-    async def _make_sure(self, answers: Sequence[tuple[Member, _Received]]) -> None:
-        """Ask those who may have other tables than was assumed which they have. Raises _Otherwise."""
-        failed = {m: m.error for m in self.conversation.members if isinstance(m.error, QueryFailed)}
-        doubtful = [
-            member
-            for member, received in answers
-            if any(data.tables.get(part.table.name) != part.table.shape for part, data in received)
-        ]
-        for member in failed:
-            member.error = None
-        asked = [member for member in (*failed, *doubtful) if member not in self.sure_of]
-        names = list(self.tables)
-        for member, listed in await self.conversation.ask(partial(self._tables_of, names=names), asked):
-            told = known_tables([(member, listed)])
-            if any(name not in told or told[name].columns != self.tables[name].columns for name in names):
-                raise _Otherwise
-            self.sure_of.add(member)
-        for member, error in failed.items():
-            member.error = member.error or error
-
     async def _check(self, sql: str) -> None:
         """Raise QueryFailed for a statement that could not be answered by anybody, before anybody is asked."""
         try:
             self.database.check(sql, self._columns_by_table())
         except QueryFailed:
-            present = self.conversation.present[:1]
-            answers = await self.conversation.ask(self._tables_of, present)  # so that the hint can name the others
-            for name, table in known_tables(answers).items():
-                self.tables.setdefault(name, table)
+            await self.learned.learn_of_others()  # so that the hint can name them
             self.database.check(sql, self._columns_by_table())
 
     def _names(self, sql: str) -> list[str]:
@@ -316,7 +269,10 @@ class _Course:
         named = set(tables_named(self.database.parsed(text)))
         columns = {name: table.columns for name, table in self.tables.items() if name in named}
         parts = []
-        for name, need in needs(self.database, splitter, text, columns).items():
+        needed = needs(self.database, splitter, text, columns)
+        if self.learned.is_guessed and any(need.rows is None for need in needed.values()):
+            await self.learned.make_sure_of(self.conversation.present)  # how many rows there are
+        for name, need in needed.items():
             table = self.tables[name]
             wanted = need.columns or tuple(table.columns)[:1]  # how many rows there are is asked of any column
             if need.rows is None:
@@ -355,8 +311,8 @@ class _Course:
         answers = await self.conversation.ask(question)
         if self.transfer.refusal is not None:
             raise self.transfer.refusal
-        if self.assumes and answers:
-            await self._make_sure(answers)
+        if self.learned.is_guessed and answers:
+            await self.learned.make_sure([member for member, received in answers if _has_other_tables(received)])
             answers = [(member, received) for member, received in answers if member.error is None]
         self._blame(answers)
         for member, received in answers:
@@ -472,6 +428,11 @@ class _Course:
         if not rows:
             return f"SELECT * FROM (VALUES (0, '', 0, 0, 0, '')) AS t({columns}) WHERE false"
         return f"SELECT * FROM (VALUES {', '.join(rows)}) AS t({columns})"
+
+
+def _has_other_tables(received: _Received) -> bool:
+    """Whether a member may have other tables than was thought, as its answers say; an older one says nothing."""
+    return any(data.tables.get(part.table.name) != part.table.shape for part, data in received)
 
 
 def _to_fill(received: Iterable[tuple[_Part, Data]]) -> list[tuple[str, Sequence[tuple[str, str]], bytes]]:

@@ -84,6 +84,27 @@ def test_columns_and_tables_that_an_older_host_lacks_are_null_and_said(hosts: Ho
     assert f"{hosts.older}: there is no table test.late: no rows of it" in table.stderr
 
 
+def test_one_older_host_among_many_is_found_out_wherever_it_stands(hosts: Hosts) -> None:
+    servers = list(range(len(hosts.addresses)))
+    sql = "SELECT host, count(*) AS n, count(ok) AS oks, max(x) AS x FROM test.steps GROUP BY 1 ORDER BY 1"
+    late = "SELECT count(*) AS n FROM test.late"
+
+    found = []
+    for endpoints in ([hosts.older, *hosts.addresses], [*hosts.addresses, hosts.older]):
+        found.append(probe(endpoints, "query", sql, "--format", "json"))
+        found.append(probe(endpoints[::-1], "query", late, "--format", "json"))
+
+    assert [done.returncode for done in found] == [0] * 4, [done.stderr for done in found]
+    answers = [json.loads(done.stdout) for done in found]
+    for answer in answers[::2]:
+        assert [list(row.values()) for row in answer["rows"][:-1]] == rows(hosts, servers, sql)
+        assert answer["rows"][-1] == {"host": "older", "n": 2, "oks": 0, "x": 8.0}
+        assert answer["notes"] == [f"{hosts.older}: test.steps has no ok: NULL"]
+    for answer in answers[1::2]:
+        assert answer["rows"] == [{"n": 2}]
+        assert answer["notes"][0].endswith("and 3 more: there is no table test.late: no rows of it")
+
+
 def test_an_error_in_the_sql_is_the_statements_and_nobody_is_blamed(hosts: Hosts) -> None:
     column = probe(list(hosts.addresses[:2]), "query", "SELECT stepp FROM test.steps")
     table = probe(list(hosts.addresses[:2]), "query", "SELECT * FROM test.step")

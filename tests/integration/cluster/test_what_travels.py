@@ -11,6 +11,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from probe_cli.client import Client
+
 from .conftest import Hosts, environment
 from .test_hosts_that_fail import COUNT, probe, rows
 from .test_one_answer import asked, decoded
@@ -50,6 +52,21 @@ def test_hosts_compute_what_they_can_and_send_what_is_needed(
         assert "SELECT max(step)" not in str(found[1]["asked"])
     else:
         assert sorted(str(step["asked"]).replace(" LIMIT 3", " LIMIT (3)") for step in found) == sorted(asked_for)
+
+
+def test_of_many_hosts_not_all_are_asked_for_their_tables(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_for_tables = set()
+    get = Client.get
+
+    async def counted(self: Client, kind: type[object], path: str, **params: str) -> object:
+        asked_for_tables.add(self.endpoint)
+        return await get(self, kind, path, **params)
+
+    monkeypatch.setattr(Client, "get", counted)
+    (outcome,) = asyncio.run(asked(hosts.addresses, ["SELECT count(*) FROM test.steps"]))
+
+    assert decoded(outcome)[1] == rows(hosts, list(range(len(hosts.addresses))), "SELECT count(*) FROM test.steps")
+    assert 1 <= len(asked_for_tables) <= 3
 
 
 def test_max_rows_is_for_the_whole_and_not_for_its_parts(hosts: Hosts) -> None:
