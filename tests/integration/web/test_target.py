@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,12 +167,14 @@ def test_several_targets_have_to_be_told_apart(host: Host) -> None:
 
     unclear = host.http.get("/v1/backtrace")
     clear = host.http.get("/v1/backtrace", params={"pid": second.pid})
-    unknown = host.http.get("/v1/backtrace", params={"pid": 1})
+    with subprocess.Popen(["sleep", "60"]) as no_python:
+        unknown = host.http.get("/v1/backtrace", params={"pid": no_python.pid})
+        no_python.kill()
 
     assert unclear.status_code == 400
     assert f"pid {first.pid}" in unclear.json()["error"]["hint"]
     assert clear.status_code == 200
-    assert unknown.json()["error"]["message"] == "pid 1 has no recorder in it"
+    assert unknown.json()["error"]["message"] == f"pid {no_python.pid} has no recorder in it"
 
 
 def test_a_foreign_name_of_the_server_is_turned_away(full_host: Host) -> None:
