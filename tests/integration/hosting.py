@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ROOT", "Probe", "environment", "probe_in", "server_command"]
+__all__ = ["ROOT", "Probe", "environment", "probe_in", "server_command", "started_servers"]
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
@@ -50,3 +50,16 @@ def probe_in(state: Path) -> Probe:
         )
 
     return run
+
+
+def started_servers(address: str) -> list[int]:
+    """Host servers that a job has started for this address."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_text().split("\0")
+        except OSError:
+            continue  # gone
+        if "--linger" in words and address.removeprefix("unix:") in words:
+            found.append(int(folder.name))
+    return found

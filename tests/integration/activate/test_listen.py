@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hosting import started_servers
 
 from .conftest import PATH_ENTRY, WAITS, started, wait_for_target
 
@@ -25,22 +26,9 @@ def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([PROBE, *arguments], env=plain | environ, capture_output=True, text=True, timeout=60)
 
 
-def servers(address: str) -> list[int]:
-    """Host servers that a target has started for this address."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_text().split("\0")
-        except OSError:
-            continue  # gone
-        if "--linger" in words and address.removeprefix("unix:") in words:
-            found.append(int(folder.name))
-    return found
-
-
 def wait_for_servers(address: str, num: int) -> list[int]:
     deadline = time.monotonic() + 30
-    while len(found := servers(address)) != num:
+    while len(found := started_servers(address)) != num:
         assert time.monotonic() < deadline, f"{found} serve {address}, not {num}"
         time.sleep(0.02)
     return found
@@ -54,7 +42,7 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     address = f"127.0.0.1:{port}" if request.param == "tcp" else f"unix:{tmp_path}/host.sock"
     yield address
-    for pid in servers(address):
+    for pid in started_servers(address):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -80,7 +68,7 @@ def test_two_targets_at_once_have_one_server_that_survives_either(address: str) 
         assert int(status[3]) not in targets | {os.getsid(0)}  # session
         assert second_answers.returncode == 0
         assert (out, err, second.returncode) == ("", "", 0)
-        assert servers(address) == [server]
+        assert started_servers(address) == [server]
 
 
 def test_a_job_that_waits_for_all_its_children_never_sees_the_server(address: str) -> None:
