@@ -238,6 +238,7 @@ def test_the_jobs_own_global_hooks_come_and_go_as_without_us(recording):
     assert (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks) == tables == ({}, {})
     assert torch_module._global_forward_hooks is tables[0]
     assert not torch_module._global_forward_hooks_always_called
+    assert not any(vars(table) for table in tables)  # nothing of ours hides a method of theirs
 
 
 def test_a_forward_that_raises_on_another_thread_raises_what_it_raised(recording):
