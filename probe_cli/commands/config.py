@@ -12,10 +12,11 @@ __all__ = ["command"]
 
 @click.command("config", short_help="Show or change the recorder's settings.")
 @click.argument("items", nargs=-1, metavar="[NAME | NAME=VALUE]…")
+@click.option("--long", "is_long", is_flag=True, help="On a terminal, too: the environment variable of each setting.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
-def command(session: Session, items: tuple[str, ...], format_: str, timeout_s: float) -> int:
+def command(session: Session, items: tuple[str, ...], is_long: bool, format_: str, timeout_s: float) -> int:
     """Show all settings, those called NAME, or change them with NAME=VALUE; a change holds at once."""
     import difflib
 
@@ -23,7 +24,7 @@ def command(session: Session, items: tuple[str, ...], format_: str, timeout_s: f
     from probe_agent.wire import SettingChanges, SettingList
     from probe_cli.client import Client
     from probe_cli.render import Sheet
-    from probe_cli.render.show import show_each
+    from probe_cli.render.show import is_brief, show_each
 
     changes = dict(item.split("=", 1) for item in items if "=" in item)
     wanted = [item.partition("=")[0] for item in items]
@@ -50,6 +51,7 @@ def command(session: Session, items: tuple[str, ...], format_: str, timeout_s: f
             if not wanted or setting.name in wanted
         ]
         columns = ("name", "value", "default", "unit", "meaning", "env")
-        sheets.append((endpoint, Sheet(columns, ("VARCHAR",) * 6, rows)))
+        sheet = Sheet(columns, ("VARCHAR",) * 6, rows, prose="meaning")
+        sheets.append((endpoint, sheet.without("env") if is_brief(format_) and not is_long else sheet))
     show_each(sheets, format_, remark)
     return answers.exit_code

@@ -15,22 +15,26 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+#: Columns that a terminal has no room for beside whole names.
+_ON_REQUEST = ("kind", "lost", "first", "last")
+
 
 @click.command("tables", short_help="List the tables and their columns.")
 @click.argument("name", required=False)
 @click.option("--columns", is_flag=True, help="The columns of every table, with type, unit and meaning.")
+@click.option("--long", "is_long", is_flag=True, help="On a terminal too: kind, rows lost, oldest, newest, all text.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
-def command(session: Session, name: str | None, columns: bool, format_: str, timeout_s: float) -> int:
-    """List the tables that can be asked: how many rows, over how many seconds, how many were overwritten by newer ones,
-    and what a row is.
+def command(session: Session, name: str | None, columns: bool, is_long: bool, format_: str, timeout_s: float) -> int:
+    """List the tables that can be asked: how many rows, over how many seconds, and what a row is. With --long, in a
+    pipe and in other formats also how many rows newer ones have overwritten, and the times of the oldest and newest.
 
-    With NAME, or with --columns, show their columns.
+    With NAME, or with --columns, show their columns. Names are never cut.
     """
     from probe_agent.wire import TableList
     from probe_cli.client import Client
-    from probe_cli.render.show import show_each
+    from probe_cli.render.show import is_brief, show_each
 
     async def question(client: Client) -> TableList:
         return await client.get(TableList, "/v1/tables")
@@ -39,7 +43,13 @@ def command(session: Session, name: str | None, columns: bool, format_: str, tim
     sheets = []
     for endpoint, listed in answers.answered:
         tables = listed.tables if name is None else (_named(listed.tables, name),)
-        sheets.append((endpoint, _columns(tables) if columns or name is not None else _overview(tables)))
+        brief = is_brief(format_)
+        sheet = _columns(tables) if columns or name is not None else _overview(tables, brief and not is_long)
+        if brief:
+            sheet = sheet.without(*([] if is_long else _ON_REQUEST), *(["table"] if name is not None else []))
+            if name is not None:
+                remark(f"{tables[0].name}: {tables[0].doc}")
+        sheets.append((endpoint, sheet))
     show_each(sheets, format_, remark)
     for endpoint, listed in answers.answered:
         for note in listed.notes:
@@ -61,17 +71,22 @@ def _named(tables: tuple[TableInfo, ...], name: str) -> TableInfo:
     )
 
 
-def _overview(tables: tuple[TableInfo, ...]) -> Sheet:
+def _overview(tables: tuple[TableInfo, ...], is_short: bool) -> Sheet:
     from probe_cli.render import Sheet
 
+    def description(doc: str) -> str:
+        first, more, _ = doc.partition(". ")
+        return f"{first}." if is_short and more else doc
+
     rows = [
-        (table.name, table.kind, table.rows, table.covers, table.lost, table.first, table.last, table.doc)
+        (table.name, table.kind, table.rows, table.covers, table.lost, table.first, table.last, description(table.doc))
         for table in tables
     ]
     return Sheet(
-        ("table", "kind", "rows", "covers", "lost", "first", "last", "a row is"),
+        ("table", "kind", "rows", "covers", "lost", "first", "last", "description"),
         ("VARCHAR", "VARCHAR", "BIGINT", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "VARCHAR"),
         rows,
+        prose="description",
     )
 
 
@@ -83,4 +98,4 @@ def _columns(tables: tuple[TableInfo, ...]) -> Sheet:
         for table in tables
         for column in table.columns
     ]
-    return Sheet(("table", "column", "type", "unit", "meaning"), ("VARCHAR",) * 5, rows)
+    return Sheet(("table", "column", "type", "unit", "meaning"), ("VARCHAR",) * 5, rows, prose="meaning")

@@ -10,11 +10,20 @@ __all__ = ["Sheet"]
 
 @dataclass(frozen=True)
 class Sheet:
-    """`types` are SQL types; a value is what JSON can hold (None is NULL, non-finite floats are text)."""
+    """`types` are SQL types; a value is what JSON can hold (None is NULL, non-finite floats are text).
+
+    On a terminal the texts of the column `prose` are wrapped, and those of all others are shown whole."""
 
     columns: tuple[str, ...]
     types: tuple[str, ...]
     rows: Sequence[Sequence[object]]
+    prose: str | None = None
+
+    def without(self, *names: str) -> Sheet:
+        """The same without some columns."""
+        kept = [at for at, column in enumerate(self.columns) if column not in names]
+        rows = [[row[at] for at in kept] for row in self.rows]
+        return Sheet(tuple(self.columns[at] for at in kept), tuple(self.types[at] for at in kept), rows, self.prose)
 
     def records(self) -> Iterator[dict[str, object]]:
         """The rows by column name; a name that comes twice gets a number behind it."""

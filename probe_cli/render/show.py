@@ -11,15 +11,24 @@ from .formats import LINE_FORMATS
 from .sheet import Sheet
 from .table import table
 from .terminal import bold, columns_of, wants_colour
+from .wrapped import wrapped
 
-__all__ = ["heading", "show", "show_each"]
+__all__ = ["heading", "is_brief", "show", "show_each"]
+
+
+def is_brief(format_: str) -> bool:
+    """Whether people read this on a terminal: there a command may leave out what it shows on request."""
+    return format_ == "table" and columns_of(sys.stdout) is not None
 
 
 def show(sheet: Sheet, format_: str, remark: Callable[[str], None]) -> None:
     """Print `sheet`; `remark` is told what a narrow terminal has no room for."""
     missing: tuple[str, ...] = ()
-    if format_ == "table":
-        lines, missing = table(sheet, columns_of(sys.stdout), wants_colour(sys.stdout))
+    width, colour = columns_of(sys.stdout), wants_colour(sys.stdout)
+    if format_ == "table" and width is not None and sheet.prose is not None:
+        lines = wrapped(sheet, width, colour)
+    elif format_ == "table":
+        lines, missing = table(sheet, width, colour)
     else:
         lines = LINE_FORMATS[format_](sheet)
     sys.stdout.writelines(line + "\n" for line in lines)
@@ -45,7 +54,7 @@ def show_each(answers: Sequence[tuple[object, Sheet]], format_: str, remark: Cal
                 )
         rows = [(str(endpoint), *row) for endpoint, sheet in answers for row in sheet.rows]
         first = answers[0][1]
-        show(Sheet(("endpoint", *first.columns), ("VARCHAR", *first.types), rows), format_, remark)
+        show(Sheet(("endpoint", *first.columns), ("VARCHAR", *first.types), rows, first.prose), format_, remark)
 
 
 def heading(text: str, first: bool) -> None:

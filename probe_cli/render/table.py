@@ -9,7 +9,7 @@ from decimal import Decimal
 from .sheet import Sheet
 from .terminal import bold, cut, dim, visible, width_of
 
-__all__ = ["table"]
+__all__ = ["GAP", "cell_text", "is_numeric", "table"]
 
 GAP = "  "
 #: No text column is cut below this: less than that tells nothing.
@@ -37,7 +37,7 @@ def table(sheet: Sheet, width: int | None = None, colour: bool = False) -> tuple
 
     Without `width` nothing is cut and nothing is left out.
     """
-    cells = [[_text(value) for value in row] for row in sheet.rows]
+    cells = [[cell_text(value) for value in row] for row in sheet.rows]
     widths = _widths(sheet, cells)
     if width is not None:
         widths = _fitted(sheet, widths, width)
@@ -45,7 +45,7 @@ def table(sheet: Sheet, width: int | None = None, colour: bool = False) -> tuple
 
 
 def _lines(sheet: Sheet, cells: Sequence[Sequence[str]], widths: Sequence[int], colour: bool) -> Iterator[str]:
-    numeric = [_is_numeric(type_) for type_ in sheet.types]
+    numeric = [is_numeric(type_) for type_ in sheet.types]
 
     def line(texts: Sequence[str]) -> str:
         aligned = []
@@ -74,7 +74,7 @@ def _fitted(sheet: Sheet, widths: list[int], width: int) -> list[int]:
     """`widths` made to fit: the widest texts shrink first, then the last columns go. Numbers are never cut."""
     fitted = list(widths)
     floors = [
-        needed if _is_numeric(type_) else min(needed, max(NARROWEST, width_of(name)))
+        needed if is_numeric(type_) else min(needed, max(NARROWEST, width_of(name)))
         for needed, type_, name in zip(widths, sheet.types, sheet.columns, strict=True)
     ]
     while len(fitted) > 1 and sum(floors[: len(fitted)]) + len(GAP) * (len(fitted) - 1) > width:
@@ -91,11 +91,13 @@ def _fitted(sheet: Sheet, widths: list[int], width: int) -> list[int]:
     return fitted
 
 
-def _is_numeric(type_: str) -> bool:
+def is_numeric(type_: str) -> bool:
+    """Whether values of this SQL type stand on the right."""
     return type_.upper().startswith(_NUMERIC) and not type_.endswith("]")
 
 
-def _text(value: object) -> str:
+def cell_text(value: object) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "NULL"
     if isinstance(value, str):

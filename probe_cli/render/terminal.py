@@ -8,7 +8,7 @@ import shutil
 import unicodedata
 from typing import TextIO
 
-__all__ = ["bold", "columns_of", "cut", "dim", "red", "visible", "wants_colour", "width_of"]
+__all__ = ["bold", "columns_of", "cut", "dim", "red", "visible", "wants_colour", "width_of", "wrap"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -46,6 +46,22 @@ def cut(text: str, width: int) -> str:
             break
         kept.append(character)
     return "".join(kept) + "…"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken between words; within a word where that alone is wider."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and width_of(lines[-1]) + 1 + width_of(word) <= width:
+            lines[-1] += " " + word
+            continue
+        if lines[-1]:
+            lines.append("")
+        for character in word:
+            if lines[-1] and width_of(lines[-1]) + _cells(character) > width:
+                lines.append("")
+            lines[-1] += character
+    return lines
 
 
 def _cells(character: str) -> int:

@@ -19,7 +19,7 @@ from .conftest import environment
 
 
 class Terminal:
-    """A terminal of 60 columns with `probe` in it."""
+    """A terminal with `probe` in it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -27,6 +27,15 @@ class Terminal:
 
     def type(self, text: str) -> None:
         os.write(self.descriptor, text.encode())
+
+    def read_all(self) -> str:
+        """Everything until `probe` has ended."""
+        while True:
+            try:
+                data = os.read(self.descriptor, 65536)
+            except OSError:  # the other side has closed
+                return self.seen
+            self.seen += data.decode("utf-8", "replace")
 
     def read_until(self, pattern: str) -> str:
         deadline = time.monotonic() + 20
@@ -45,9 +54,9 @@ class Terminal:
 
 
 @contextmanager
-def terminal(*args: str, **more: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
+def terminal(*args: str, columns: int = 60, **more: str) -> Iterator[tuple[Terminal, subprocess.Popen[bytes]]]:
     ours, theirs = pty.openpty()
-    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     env = environment(**{"TERM": "xterm-256color", **more})
     for size in ("COLUMNS", "LINES"):  # they would count for more than the terminal's own
         env.pop(size, None)
