@@ -71,14 +71,14 @@ class CommandGroup(click.Group):
         except BadRequest as refusal:
             near = commands.near(first)
             if near:
-                raise click.UsageError(f"{first!r} is no command; did you mean {near}?", ctx) from None
+                raise click.UsageError(f"{first!r} is no command; did you mean {near}", ctx) from None
             raise click.UsageError(
                 f"{first!r} is no command, and as an endpoint: {refusal.message}\n{refusal.hint}", ctx
             ) from None
         _, follows, _ = self.make_parser(ctx).parse_args(list(others))
         if follows and follows[0] not in commands.names():
             near = commands.near(follows[0])
-            raise click.UsageError(f"{follows[0]!r} is no command" + (f"; did you mean {near}?" if near else ""), ctx)
+            raise click.UsageError(f"{follows[0]!r} is no command" + (f"; did you mean {near}" if near else ""), ctx)
         if not others:
             raise click.UsageError(f"what shall I ask {first}? For example: probe {first} backtrace", ctx)
         return [*options, "-t", first, *others]

@@ -5,7 +5,6 @@ Runs in the host server, on the query's thread, once a query has failed.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import duckdb
 
 from probe_agent.errors import LimitReached, QueryFailed
+from probe_agent.wire import suggest_column, suggest_table
 
 from .deadline import Deadline
 
@@ -82,40 +82,36 @@ def _missing(said: Mapping[str, str], sql: str, tables: Mapping[str, Sequence[st
     name = said.get("name", "")
     if said.get("error_subtype") == "COLUMN_NOT_FOUND":
         found = [candidate.strip() for candidate in said.get("candidates", "").split(",") if candidate.strip()]
-        return f'there is no column "{name}"', _did_you_mean(_near(name, _columns(sql, tables)) or found)
+        return f'there is no column "{name}"', _hint_for_column(name, sql, tables) or _did_you_mean(found)
     if match := re.match(r'(?:Values list|Table) "([^"]+)" does not have a column named "([^"]+)"', message):
-        return f'"{match[1]}" has no column "{match[2]}"', _did_you_mean(_near(match[2], _columns(sql, tables)))
+        return f'"{match[1]}" has no column "{match[2]}"', _hint_for_column(match[2], sql, tables)
     if said.get("type") in ("Table", "View") or re.match(r"Table with name .* does not exist because schema", message):
         position = said.get("position", "")
         text = sql.encode()[int(position) :].decode("utf-8", "replace") if position.isdigit() else name
         written = _TABLE_AT.match(text)
         asked = written[0].replace('"', "") if written else name
-        near = _near_tables(asked, tables)
-        hint = _did_you_mean(near) or "tables: " + ", ".join(sorted(tables))
+        near, having = suggest_table(asked, tables)
+        hint = _did_you_mean(near) or _column_of(asked, having) or "tables: " + ", ".join(sorted(tables))
         return f'there is no table "{asked}"', hint
     if said.get("type", "").endswith("Function"):
         return f'there is no function "{name}"', _did_you_mean([c for c in said.get("candidates", "").split(",") if c])
     return None
 
 
-def _columns(sql: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
+def _hint_for_column(name: str, sql: str, tables: Mapping[str, Sequence[str]]) -> str:
+    """The column of the tables in `sql` that was probably meant, or the table that has one of that name."""
     lowered = sql.lower()
-    mentioned = [columns for table, columns in tables.items() if table.rpartition(".")[2].lower() in lowered]
-    return sorted({column for columns in mentioned for column in columns})
+    mentioned = {t: columns for t, columns in tables.items() if t.rpartition(".")[2].lower() in lowered}
+    known = list(dict.fromkeys(column for columns in mentioned.values() for column in columns))
+    return (
+        _did_you_mean(suggest_column(name, known))
+        or _column_of(name, [table for table, columns in tables.items() if name.lower() in columns])
+        or "; ".join(f"columns of {table}: {', '.join(columns)}" for table, columns in mentioned.items())
+    )
 
 
-def _near_tables(asked: str, tables: Mapping[str, Sequence[str]]) -> list[str]:
-    last = asked.rpartition(".")[2].lower()
-    same = [table for table in tables if table.rpartition(".")[2].lower() == last]
-    if same:
-        return same
-    by_last = {table.rpartition(".")[2].lower(): table for table in tables}
-    near = [by_last[name] for name in difflib.get_close_matches(last, by_last, 3, 0.6)]
-    return near or difflib.get_close_matches(asked.lower(), tables, 3, 0.7)
-
-
-def _near(name: str, known: Sequence[str]) -> list[str]:
-    return difflib.get_close_matches(name.lower(), known, 3, 0.6)
+def _column_of(name: str, tables: Sequence[str]) -> str:
+    return f"{name} is a column of: {', '.join(tables)}" if tables else ""
 
 
 def _did_you_mean(names: Sequence[str]) -> str:

@@ -23,6 +23,7 @@ from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
 from .settings import SettingChanges, SettingInfo, SettingList
 from .stacks import Backtrace, Frame, ThreadStack
+from .suggestions import suggest, suggest_column, suggest_table
 from .tables import ColumnInfo, TableInfo, TableList, shape
 from .target import Candidate, Detached, Health, TargetInfo, TargetList
 from .watching import WatchLine, WatchRequest
@@ -68,4 +69,7 @@ __all__ = [
     "WatchRequest",
     "decode",
     "shape",
+    "suggest",
+    "suggest_column",
+    "suggest_table",
 ]

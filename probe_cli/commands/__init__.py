@@ -6,14 +6,39 @@ them all; whatever is heavy it imports when it runs.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from functools import cache
 
 import click
 
 __all__ = ["load", "names", "near"]
+
+#: What other tools call something of ours.
+_WORDS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("status", "state", "progress", "info", "summary", "health"), ("list", "backtrace", "query")),
+    **dict.fromkeys(("ps", "ls", "targets", "jobs", "processes", "pids", "who"), ("list",)),
+    **dict.fromkeys(("top", "monitor", "tail", "logs"), ("watch", "list")),
+    **dict.fromkeys(("step", "steps", "loss", "losses", "metrics", "stats", "timings"), ("query", "watch")),
+    **dict.fromkeys(("bt", "stack", "stacks", "where", "dump", "traceback", "pystack", "threads"), ("backtrace",)),
+    **dict.fromkeys(("hang", "hung", "stuck"), ("backtrace", "compare")),
+    **dict.fromkeys(("attach", "start", "load"), ("inject", "run")),
+    **dict.fromkeys(("stop", "quit", "exit", "unload", "uninject", "eject", "remove"), ("detach",)),
+    **dict.fromkeys(("exec", "python", "py", "code", "call", "print"), ("eval", "repl")),
+    **dict.fromkeys(("shell", "console", "ipython", "debug"), ("repl", "eval")),
+    **dict.fromkeys(("sql", "select", "ask", "db"), ("query",)),
+    **dict.fromkeys(("settings", "setting", "set", "get", "option", "options"), ("config",)),
+    **dict.fromkeys(("table", "columns", "schema", "describe"), ("tables",)),
+    **dict.fromkeys(("flame", "flamegraph", "record", "perf", "cpu", "trace", "profiler"), ("profile",)),
+    **dict.fromkeys(("diff", "slow", "straggler", "stragglers"), ("compare",)),
+    **dict.fromkeys(("rank", "world", "cluster", "nodes"), ("ranks", "list")),
+    **dict.fromkeys(("check", "diagnose", "verify"), ("doctor", "compare")),
+    **dict.fromkeys(("server", "listen", "daemon", "web", "dashboard", "ui", "http"), ("serve",)),
+    **dict.fromkeys(("prune", "rm", "gc", "purge"), ("clean",)),
+    **dict.fromkeys(("var", "vars", "variable", "variables"), ("watch-var", "eval")),
+    **dict.fromkeys(("memory", "mem", "gpu", "nvidia-smi", "modules", "env"), ("query", "tables")),
+}
 
 
 @cache
@@ -30,5 +55,12 @@ def load(name: str) -> click.Command:
 
 
 def near(name: str) -> str:
-    """Commands that `name` may be a misspelling of, as text; empty when nothing comes near."""
-    return " or ".join(difflib.get_close_matches(name, names(), n=2, cutoff=0.6))
+    """The commands that `name` may stand for, each with its line of help; empty when there are none."""
+    from probe_agent.wire import suggest
+
+    found = suggest(name.lower(), names(), _WORDS)
+    if not found:
+        return ""
+    listed = " or ".join(filter(None, [", ".join(found[:-1]), found[-1]]))
+    width = max(map(len, found))
+    return listed + "?\n" + "\n".join(f"  {one.ljust(width)}  {load(one).get_short_help_str(200)}" for one in found)

@@ -58,17 +58,19 @@ def command(session: Session, name: str | None, columns: bool, is_long: bool, fo
 
 
 def _named(tables: tuple[TableInfo, ...], name: str) -> TableInfo:
-    import difflib
-
     from probe_agent.errors import BadRequest
+    from probe_agent.wire import suggest_table
 
     for table in tables:
         if name in (table.name, table.name.rpartition(".")[2]):
             return table
-    near = difflib.get_close_matches(name, [table.name for table in tables], n=2, cutoff=0.4)
-    raise BadRequest(
-        f"there is no table {name!r}", f"did you mean {' or '.join(near)}?" if near else "see: probe … tables"
-    )
+    near, having = suggest_table(name, {table.name: [column.name for column in table.columns] for table in tables})
+    hint = "list them with: probe … tables"
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif having:
+        hint = f"{name} is a column of: {', '.join(having)}"
+    raise BadRequest(f"there is no table {name!r}", hint)
 
 
 def _overview(tables: tuple[TableInfo, ...], is_short: bool) -> Sheet:

@@ -136,6 +136,16 @@ def test_a_refused_statement_leaves_nothing_for_the_next(full_host: Host) -> Non
             "did you mean: duration",
         ),
         (
+            "SELECT time FROM python.steps",
+            'SQL error at line 1, column 8: there is no column "time"',
+            "did you mean: ts, duration",
+        ),
+        (
+            "SELECT * FROM loss",
+            'SQL error at line 1, column 15: there is no table "loss"',
+            "loss is a column of: python.steps",
+        ),
+        (
             "SELECT *\n  FROM python.stepz",
             'SQL error at line 2, column 8: there is no table "python.stepz"',
             "did you mean: python.steps",

@@ -53,6 +53,9 @@ def test_options_may_stand_on_both_sides_of_the_endpoint(monkeypatch: pytest.Mon
     [
         ("4121 qurey", "did you mean query"),
         ("qurey", "did you mean query"),
+        ("status", "'status' is no command; did you mean list, backtrace or query?\n  list       List targets"),
+        ("4121 STATUS", "did you mean list, backtrace or query?"),
+        ("4121 stack", "did you mean backtrace?\n  backtrace  Show where"),
         ("4121", "probe 4121 backtrace"),
         ("localhost query x", "no port"),
         ("4121 4122 query x", "'4122' is no command"),
@@ -65,6 +68,13 @@ def test_wrong_usage_is_explained_and_exits_with_2(line: str, said: str, capsys:
 
     assert code == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_words_of_other_tools_lead_to_commands_that_exist() -> None:
+    known = set(commands.names())
+
+    assert not known & set(commands._WORDS)
+    assert {name for meant in commands._WORDS.values() for name in meant} <= known
 
 
 def test_every_command_has_one_line_of_help() -> None:
