@@ -31,6 +31,8 @@ __all__ = ["Across", "ask"]
 
 #: The server ends a query at its limit; this much later we stop waiting for a server that does not.
 GRACE_S = 3.0
+#: The exit code when there are no rows because nothing is recorded, and not because none fits.
+NO_DATA = 1
 ARROW = "application/vnd.apache.arrow.stream"
 
 
@@ -66,7 +68,8 @@ def _ask_rows(session: Session, request: QueryRequest, format_: str, output: str
             show(_sheet(result), format_, remark)
         for note in result.notes:
             remark(note)
-    return answers.exit_code
+    nothing = any(result.missing and not result.rows for _, result in answers.answered)
+    return answers.exit_code or (NO_DATA if nothing else 0)
 
 
 def _sheet(result: QueryResult) -> Sheet:

@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from . import ending, forks, hooks, operations, own_threads, samplers, stacks, turns
+from .awaited import AwaitedFile, reasons
 from .config import SettingError, Settings
 from .control import ControlServer, Operation, Reply
 from .errors import Errors, Failures
@@ -56,9 +57,11 @@ class Runtime:
         self._recorder.folder = folder
         self._recorder.buffers[Errors.name] = errors
         self._running: list[Source] = []
+        self._taken_off: list[type[Source]] = []
         self._num_left = 0  # threads that could not be ended
         #: Those that need least come first: our frames are marked for Dynamo before a hook of ours can run.
         self._to_start: list[type[Source]] = sorted(_source_classes(), key=lambda kind: len(kind.needs))
+        self._awaited = AwaitedFile(folder)
         self._faults = FaultDump(os.path.join(folder, STACKS))
         self._steps = self._recorder.at_step
         self._steps.last_step = self._last_step
@@ -103,6 +106,7 @@ class Runtime:
             turns.hurry()
             if ending.is_ending():
                 self._flush_all()
+                self._guarded("awaited", self._write_awaited)
                 self._server.close()
             else:
                 self.stop()
@@ -154,8 +158,10 @@ class Runtime:
             self._guarded(source.name, source.tick)
             if source.name in self._failures.given_up:
                 self._running.remove(source)
+                self._taken_off.append(type(source))
                 self._guarded(source.name, source.stop)
         self._flush_all()
+        self._guarded("awaited", self._write_awaited)
         with suppress(PermissionError):  # the process has become another user's
             os.utime(self._held)  # alive: see `prune`
 
@@ -163,6 +169,9 @@ class Runtime:
         source = kind(self._recorder)
         self._running.append(source)  # first: one that fails half way has something to undo as well
         source.start()
+
+    def _write_awaited(self) -> None:
+        self._awaited.write(reasons(self._running, self._to_start, self._taken_off))
 
     def _flush_all(self) -> None:
         for buffer in list(self._recorder.buffers.values()):
@@ -203,7 +212,9 @@ class Runtime:
     def _last_step(self) -> str:
         step = self._recorder.step
         if step.thread is None:
-            return "not seen since the recorder started"
+            awaited = reasons(self._running, self._to_start, self._taken_off).get("python.steps")
+            told = f": {awaited.why}; {awaited.remedy}" if awaited else ""
+            return f"not seen since the recorder started{told}"
         return f"step {step.number - 1}, {(perf_counter_ns() - step.started) * 1e-9:.1f} s ago"
 
     def _training_ident(self) -> int | None:

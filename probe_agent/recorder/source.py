@@ -7,8 +7,9 @@ Every module in `hooks/` and `samplers/` has one class `Source`. The runtime mak
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from types import ModuleType
-from typing import Callable
+from typing import Callable, NamedTuple
 
 from .config import Settings
 from .device import Device
@@ -17,10 +18,18 @@ from .governor import Governor
 from .peers import Peers
 from .ring.buffer import RowBuffer
 from .ring.table import Table
+from .sightings import Sightings
 from .step import Step
 from .steps import StepEnds, Steps
 
-__all__ = ["Cost", "Recorder", "Source", "loaded"]
+__all__ = ["Awaited", "Cost", "Recorder", "Source", "loaded"]
+
+
+class Awaited(NamedTuple):
+    """Why a table has no rows, as the end of a sentence, and what to do about it."""
+
+    why: str
+    remedy: str
 
 
 class Cost:
@@ -42,6 +51,7 @@ class Recorder:
         #: What is to run on the training thread between two steps.
         self.at_step = StepQueue()
         self.governor = Governor(settings)
+        self.sightings = Sightings()
         self.buffers: dict[str, RowBuffer] = {}
         self.costs: dict[str, Cost] = {}
         #: Where the target keeps its files.
@@ -76,6 +86,11 @@ class Recorder:
             self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps))
         return self._ends
 
+    def has_rows(self, table: type[Table]) -> bool:
+        """Whether a row of `table` has been recorded."""
+        buffer = self.buffers.get(table.name)
+        return buffer is not None and (buffer.writer is not None or bool(buffer.rows))
+
     def buffer(self, table: type[Table]) -> RowBuffer:
         """The way into `table`; its ring is made when the first row has come."""
         return self.buffers.setdefault(table.name, RowBuffer(table))
@@ -98,6 +113,10 @@ class Source:
     name = ""
     #: Modules that must be imported by the target first.
     needs: tuple[str, ...] = ()
+    #: The tables it records.
+    tables: tuple[type[Table], ...] = ()
+    #: What these wait for as long as they have no rows; where that depends, `awaited` says it.
+    waits_for: Awaited | None = None
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -107,6 +126,11 @@ class Source:
 
     def tick(self) -> None:
         """Called every `flush.interval`."""
+
+    def awaited(self) -> Mapping[str, Awaited]:
+        """Which of its tables have no rows now, and why. Called on our own thread, every `flush.interval`."""
+        why = self.waits_for
+        return {} if why is None else {t.name: why for t in self.tables if not self.recorder.has_rows(t)}
 
     def stop(self) -> None:
         """Leave nothing behind."""

@@ -13,6 +13,7 @@ from probe_agent.target import Ring, RingError, Target
 from probe_agent.wire import ColumnInfo, TableInfo, TableList
 
 from .declarations import recorded_tables
+from .empty_tables import why_empty, why_old
 from .gather import known_tables
 from .live_table import live_tables
 from .open_rings import OpenRings
@@ -28,10 +29,11 @@ def list_tables(
     notes = list(remarks)
     declared = {**recorded_tables(), **live_tables()}
     tables = []
+    empty: list[tuple[Target, str]] = []
     for name, columns in known_tables(targets).items():
         if only and name not in only:
             continue
-        found = _rings_of(name, rings, targets, notes)
+        found = _rings_of(name, rings, targets, notes, empty)
         doc = declared[name].doc if name in declared else found[0].doc if found else ""
         columns = columns or (found[0].columns if found else ())
         rows, lost, covers, first, last = _extent(found)
@@ -48,16 +50,19 @@ def list_tables(
                 last=last,
             )
         )
+    notes += why_empty(empty, num_targets=len(targets), on_request=False)[0] + why_old(targets)
     return TableList(tuple(tables), tuple(notes))
 
 
-def _rings_of(name: str, rings: OpenRings, targets: Sequence[Target], notes: list[str]) -> list[Ring]:
+def _rings_of(
+    name: str, rings: OpenRings, targets: Sequence[Target], notes: list[str], empty: list[tuple[Target, str]]
+) -> list[Ring]:
     found = []
     for target in targets:
         try:
             found.append(rings.get(target.ring_path(name)))
         except FileNotFoundError:
-            continue  # no rows of this table yet
+            empty.append((target, name))
         except (RingError, OSError) as error:
             notes.append(f"{target}: {name} cannot be read: {error}")
     return found

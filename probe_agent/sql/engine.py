@@ -50,7 +50,8 @@ class QueryEngine:
             return read_rows(connection, sql, request)
 
         rows, gathered = self._run(targets, request, deadline, read)
-        return json_answer(rows, [*remarks, *gathered.notes], request, perf_counter() - began)
+        notes = [*remarks, *gathered.notes]
+        return json_answer(rows, notes, request, perf_counter() - began, gathered.missing)
 
     def arrow(
         self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()

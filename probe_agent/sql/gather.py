@@ -18,6 +18,7 @@ from probe_agent.target import RingError, Target
 from probe_agent.wire import shape
 
 from .declarations import recorded_tables
+from .empty_tables import why_empty, why_old
 from .host_table import HostTable
 from .live_table import LiveTable, live_tables
 from .open_rings import OpenRings
@@ -31,6 +32,7 @@ __all__ = ["Gathered", "known_tables"]
 _LISTS_TABLES = re.compile(r"\b(show|information_schema|duckdb_\w+|pg_\w+|sqlite_\w+)\b", re.IGNORECASE)
 #: In one way only: see _past_comments in engine.py.
 _GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
+STEPS = "python.steps"
 _LIVE_DTYPES = {"time": "datetime64[us]"}
 
 
@@ -48,6 +50,8 @@ class Gathered:
         self._wanted = named
         self._live = {n: self._take(live_tables()[n]) for n in self._wanted if n in live_tables()}
         self._snapshots: list[Snapshot] = []
+        #: The recorded tables that the query names of which no target has a row, for a reason that `notes` tells.
+        self.missing: tuple[str, ...] = ()
         #: Columns of tables that none of our declarations has, by their first ring.
         self._found: dict[str, Sequence[Column]] = {}
 
@@ -65,15 +69,26 @@ class Gathered:
     def sources(self, *, copied: bool) -> Iterator[TableSource]:
         """The tables; rings are looked at when this is called, live tables have been taken already."""
         self._snapshots.clear()
+        empty: list[tuple[Target, str]] = []
         for name, columns in self._wanted.items():
-            parts = self._live[name] if name in self._live else self._read_rings(name, copied)
+            parts = self._live[name] if name in self._live else self._read_rings(name, copied, empty)
             yield TableSource(name, columns, parts)
+        self._explain(empty)
 
     def overtaken(self) -> bool:
         """Whether a writer has begun to overwrite what the last `sources` showed."""
         return any(snapshot.overtaken() for snapshot in self._snapshots)
 
-    def _read_rings(self, name: str, copied: bool) -> list[Part]:
+    def _explain(self, empty: Sequence[tuple[Target, str]]) -> None:
+        """Say why tables have no rows, or no new ones."""
+        notes, explained = why_empty(empty, num_targets=len(self._targets))
+        of_none = {name for name in explained if sum(table == name for _, table in empty) == len(self._targets)}
+        self.missing = tuple(sorted(of_none))
+        if STEPS in self._wanted:
+            notes += why_old([target for target in self._targets if target.has_recorder])
+        self.notes += [note for note in notes if note not in self.notes]
+
+    def _read_rings(self, name: str, copied: bool, empty: list[tuple[Target, str]]) -> list[Part]:
         parts: list[Part] = []
         failures: list[str] = []
         for target in self._targets:
@@ -86,7 +101,9 @@ class Gathered:
             except FileNotFoundError:
                 if not os.path.isdir(target.folder):
                     failures.append(f"{target} has been detached meanwhile")
-                continue  # otherwise it has no rows of this table yet
+                else:
+                    empty.append((target, name))
+                continue
             except (RingError, OSError) as error:
                 failures.append(f"{target}: {name} cannot be read: {error}")
                 continue
@@ -94,9 +111,6 @@ class Gathered:
             self._found.setdefault(name, ring.columns)
             parts.append(Part.of_ring(snapshot))
         self._note(failures, answered=len(parts))
-        remark = recorded_tables()[name].without_rows if name in recorded_tables() else ""
-        if remark and not parts:
-            self._note([remark], answered=1)
         return parts
 
     def _take(self, table: type[LiveTable]) -> Sequence[Part]:

@@ -146,13 +146,16 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryReq
     return Rows(columns, b"[" + b", ".join(pieces) + b"]", left < 0)
 
 
-def json_answer(rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float) -> Answer:
+def json_answer(
+    rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float, missing: Sequence[str] = ()
+) -> Answer:
     """A `wire.QueryResult` as JSON."""
     notes = with_cut(notes, rows.truncated, request)
     head = {
         "columns": [{"name": name, "type": kind} for name, kind in rows.columns],
         "truncated": rows.truncated,
         "notes": notes,
+        "missing": list(missing),
         "elapsed_s": round(elapsed_s, 6),
     }
     # The rows are JSON already: they are put in, not encoded once more.

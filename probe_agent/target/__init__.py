@@ -4,6 +4,7 @@ Runs in the host server and in the CLI, never in the target.
 """
 
 from .archive import ArchiveDirectory
+from .awaited import WhyEmpty, read_awaited
 from .control import ask, stream
 from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
@@ -24,8 +25,10 @@ __all__ = [
     "RingError",
     "Target",
     "TargetDirectory",
+    "WhyEmpty",
     "ask",
     "peers_of",
+    "read_awaited",
     "read_source",
     "settings",
     "stream",

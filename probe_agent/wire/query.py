@@ -53,6 +53,8 @@ class QueryResult:
     truncated: bool
     """whether there were more rows than `max_rows`"""
     notes: tuple[str, ...]
-    """what limits the answer: targets that did not answer, rows that were cut"""
+    """what limits the answer: targets that did not answer, rows that were cut, why a table has no rows"""
     elapsed_s: float
     """how long the query took on the server, in seconds"""
+    missing: tuple[str, ...] = ()
+    """recorded tables of the statement of which no target has a row yet; `notes` says why, and what to do"""

@@ -52,6 +52,9 @@ def command(
 
     Times are in seconds, memory in MiB, timestamps in UTC. Without SQL it is read from stdin.
 
+    When no row comes because a table that is named has none yet, a remark says why and what to do, and the exit code is
+    1; when no row fits, it is 0.
+
     Several endpoints answer as one database that holds all their rows; the columns host, pid and rank tell these apart.
     Each host computes what it can, so that little travels: EXPLAIN before the statement shows what each is asked. With
     --format json the answer is then an object: rows, columns, notes, and who answered and who did not.

@@ -16,7 +16,7 @@ from weakref import ref
 
 from ..collective_rows import Call, CollectiveRows
 from ..ring.table import Column, Table
-from ..source import Recorder
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 
@@ -94,6 +94,10 @@ class Source(BaseSource):
         "torch",
         "torch.distributed.distributed_c10d",
         "torch._C._distributed_c10d",
+    )
+    tables = (Collectives,)
+    waits_for = Awaited(
+        "no collective has been called since the recorder started", "see torch.process_groups for the groups of the job"
     )
 
     def __init__(self, recorder: Recorder) -> None:

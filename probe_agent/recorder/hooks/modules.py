@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter_ns
 from typing import Any
 
 from ..aside import Aside, has_compiled
 from ..module_hooks import KEY, OurHook
+from ..no_steps import why_no_steps
 from ..ring.table import NULL_FLOAT, Column, Table
-from ..source import Recorder
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 from ..windows import Backward, Windows
@@ -60,6 +61,7 @@ class TorchTrace(Table):
 class Source(BaseSource):
     name = "torch_trace"
     needs = ("torch", "torch.nn.modules.module", "torch.optim.optimizer")
+    tables = (TorchTrace,)
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
@@ -92,6 +94,25 @@ class Source(BaseSource):
         """Show what a long step has done so far."""
         if self._windows.events and perf_counter_ns() - self._step.started > LONG_STEP_NS:
             self._windows.replay()
+
+    def awaited(self) -> Mapping[str, Awaited]:
+        return {} if self.recorder.has_rows(TorchTrace) else {TorchTrace.name: self._why_empty()}
+
+    def _why_empty(self) -> Awaited:
+        every, step = self.recorder.governor.every, self._step
+        if not every:
+            return Awaited("trace.every is 0, so no step is sampled", "probe … config trace.every=20")
+        if step.thread is None:
+            return why_no_steps(self.recorder)
+        if self._is_aside:
+            return Awaited("the job has hooks on all modules and compiles", "SELECT * FROM probe.errors has the reason")
+        if not self.recorder.governor.num_sampled:
+            told = f"one step in {every} is sampled and none of these has ended; step {step.number} is being taken"
+            return Awaited(told, "wait for one, or sample every step: probe … config trace.every=1")
+        told = "no module was called on the thread that steps while a step was sampled"
+        if has_compiled():
+            told += "; modules inside a compiled region are invisible"
+        return Awaited(told, "probe … backtrace --all shows what the threads do")
 
     def stop(self) -> None:
         self._thread = None

@@ -14,13 +14,16 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from collections.abc import Mapping
 from time import perf_counter_ns
 from typing import Any, Callable
 from weakref import ref
 
-from ..source import Recorder
+from ..no_steps import why_no_steps
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
+from ..steps import Steps
 
 __all__ = ["Source"]
 
@@ -61,6 +64,7 @@ class HookTable(OrderedDict):  # type: ignore[type-arg]
 class Source(BaseSource):
     name = "steps"
     needs = ("torch", "torch.optim.optimizer", "torch.nn.modules.module", "torch.amp.grad_scaler")
+    tables = (Steps,)
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
@@ -107,6 +111,9 @@ class Source(BaseSource):
             return ours
 
         self._stand_ins.wrap(owner, name, make)
+
+    def awaited(self) -> Mapping[str, Awaited]:
+        return {} if self.recorder.has_rows(Steps) else {Steps.name: why_no_steps(self.recorder)}
 
     def stop(self) -> None:
         self._stand_ins.take_back()

@@ -36,6 +36,7 @@ class ProfileOps(Table):
     name = "python.profile_ops"
     doc = "What `probe … profile` has seen: one row an operator (or kernel) and profile, summed up over its steps."
     capacity = 16_384
+    filled_by = "probe … profile --steps 3"
     columns = (
         Column("step", "int", "", "the first step that was profiled"),
         Column("ts", "time", "UTC", "when the profile ended"),

@@ -35,6 +35,7 @@ class Variables(Table):
     name = "python.variables"
     doc = "What the expressions of `probe … watch-var` were, one row an expression and look."
     capacity = 65_536
+    filled_by = "probe … watch-var EXPRESSION"
     columns = (
         Column("step", "int", "", "the step that had just ended"),
         Column("ts", "time", "UTC", "when it was evaluated"),

@@ -4,6 +4,7 @@
         target.json     who it is (written last, so a folder with it is complete)
         control.sock    the recorder listens here
         <table>.ring    recorded rows
+        awaited.json    why tables have no rows
         stacks.txt      written by faulthandler when nobody can take the GIL
 
 The start time (clock ticks since boot, field 22 of /proc/PID/stat) keeps a reused PID apart. The target holds a lock
@@ -20,6 +21,7 @@ import stat
 import time
 
 __all__ = [
+    "AWAITED",
     "BASES",
     "CONTROL",
     "STACKS",
@@ -42,6 +44,7 @@ BASES = ("/dev/shm", "/tmp")
 TARGET = "target.json"
 CONTROL = "control.sock"
 STACKS = "stacks.txt"
+AWAITED = "awaited.json"
 #: Dead targets whose rings are kept for whoever wants to know what happened.
 KEEP_DEAD = 4
 #: And for how long after they were last seen alive, in seconds: a week.

@@ -59,7 +59,7 @@ class Table:
     doc: ClassVar[str]  #: one sentence
     columns: ClassVar[tuple[Column, ...]]
     capacity: ClassVar[int] = 65_536  #: rows kept
-    without_rows: ClassVar[str] = ""  #: remark for who asks while no target has a row
+    filled_by: ClassVar[str] = ""  #: the command that fills it, where that is not the recorder by itself
 
     @classmethod
     def row_struct(cls) -> struct.Struct:

@@ -12,7 +12,7 @@ from time import time
 from typing import Any
 
 from ..ring.table import NULL_FLOAT, Column, Table
-from ..source import Recorder
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
 __all__ = ["Compilations", "Source"]
@@ -44,6 +44,8 @@ class Compilations(Table):
 class Source(BaseSource):
     name = "compilations"
     needs = ("torch", "torch._dynamo.utils")
+    tables = (Compilations,)
+    waits_for = Awaited("Dynamo has compiled nothing in this process", "rows come when the job compiles something")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)

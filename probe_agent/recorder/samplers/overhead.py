@@ -9,7 +9,7 @@ from __future__ import annotations
 from time import monotonic, thread_time, time_ns
 
 from ..ring.table import NULL_FLOAT, Column, Table
-from ..source import Recorder
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
 __all__ = ["Overhead", "Source"]
@@ -45,6 +45,8 @@ class Overhead(Table):
 
 class Source(BaseSource):
     name = "overhead"
+    tables = (Overhead,)
+    waits_for = Awaited(f"its first row comes {FIRST_S:g} s after the recorder has started", "ask again")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)

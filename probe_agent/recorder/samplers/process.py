@@ -16,7 +16,7 @@ from typing import Any
 
 from ..main_thread import main_ident
 from ..ring.table import NULL_FLOAT, Column, Table
-from ..source import Recorder
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
 __all__ = ["Samples", "Source"]
@@ -82,6 +82,8 @@ class Samples(Table):
 
 class Source(BaseSource):
     name = "process.samples"
+    tables = (Samples,)
+    waits_for = Awaited(f"its first row comes {INTERVAL_S:g} s after the recorder has started", "ask again")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)

@@ -13,7 +13,7 @@ from time import monotonic, perf_counter, time_ns
 from typing import Any
 
 from ..ring.table import NULL_FLOAT, Column, Table
-from ..source import Recorder
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
 __all__ = ["Memory", "Source", "largest_free", "statistics"]
@@ -28,10 +28,6 @@ class Memory(Table):
     name = "torch.memory"
     doc = "What torch's CUDA allocator held, once a second, one row a device in use. Not run on a GPU yet."
     capacity = 65_536  # two hours of eight devices
-    without_rows = (
-        "torch.memory has no rows: no target has used a CUDA device through torch yet; the memory of a process on a CPU"
-        " is in process.samples"
-    )
     columns = (
         Column("step", "int", "", "the step being taken; -1 before the first"),
         Column("ts", "time", "UTC", "when it was looked at"),
@@ -52,6 +48,10 @@ class Memory(Table):
 class Source(BaseSource):
     name = "torch.memory"
     needs = ("torch", "torch.cuda")
+    tables = (Memory,)
+    waits_for = Awaited(
+        "no CUDA device has been used through torch yet", "see process.samples for the memory of a process on a CPU"
+    )
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)

@@ -20,7 +20,7 @@ def test_allocator_statistics_of_a_cpu_target_are_empty_with_a_remark(host: Host
     answer = host.query("SELECT * FROM torch.memory")
 
     assert answer["rows"] == []
-    assert "no target has used a CUDA device" in str(answer["notes"])
+    assert "no CUDA device has been used" in str(answer["notes"])
 
 
 def test_blocks_of_a_cpu_target_are_an_error_that_says_so(host: Host) -> None:

@@ -33,7 +33,7 @@ def test_what_users_type_today_works_unchanged(full_host: Host, sql: str) -> Non
     answer = full_host.query(sql)
 
     assert "rows" in answer, answer
-    assert answer["notes"] == []
+    assert [note for note in answer["notes"] if ": no rows: " not in note] == []
 
 
 def test_every_column_comes_out_as_it_went_in(full_host: Host) -> None:
