@@ -25,7 +25,8 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 def plain(probe: Probe) -> Iterator[str]:
     """The PID of a Python process without torch, attached to."""
     with subprocess.Popen([sys.executable, "-c", PLAIN], stdout=subprocess.PIPE, env=environment()) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
         try:
             assert probe(str(process.pid), "inject").returncode == 0
             yield str(process.pid)
@@ -40,7 +41,8 @@ def test_a_process_without_torch_has_no_steps_and_says_so(probe: Probe, plain: s
 
     for answer in (table, aggregate):
         assert "python.steps: no rows: torch is not imported in this process" in answer.stderr
-        assert "the recorder started" in answer.stderr and "; try: " in answer.stderr
+        assert "the recorder started" in answer.stderr
+        assert "; try: " in answer.stderr
     assert (table.returncode, aggregate.returncode) == (1, 0)
     assert aggregate.stdout.split()[-1] == "0"
 
@@ -74,7 +76,8 @@ def test_watching_a_variable_of_a_process_without_steps_says_why(plain: str) -> 
         said = it.stderr.readline()
         it.send_signal(signal.SIGINT)
 
-    assert "no step ends" in said and "torch is not imported" in said
+    assert "no step ends" in said
+    assert "torch is not imported" in said
 
 
 def test_a_target_that_cannot_answer_still_has_its_reason(probe: Probe, plain: str) -> None:
@@ -89,11 +92,13 @@ def test_a_target_that_cannot_answer_still_has_its_reason(probe: Probe, plain: s
 
 def test_detach_takes_the_reasons_with_it(probe: Probe) -> None:
     with subprocess.Popen([sys.executable, "-c", PLAIN], stdout=subprocess.PIPE, env=environment()) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
         probe(str(process.pid), "inject")
         (folder,) = Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{process.pid}-*")
         there = (folder / "awaited.json").exists()
         probe(str(process.pid), "detach")
         process.kill()
 
-    assert there and not folder.exists()
+    assert there
+    assert not folder.exists()
