@@ -55,18 +55,19 @@ class Attached:
     already: bool
 
 
-def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None) -> Attached:
+def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None, risk_seccomp: bool = False) -> Attached:
     """Put the recorder into process `pid` and wait until it answers. One that is there already is left alone.
 
-    Raises AttachRefused, with cause and remedy, when it cannot be done; then the target is as it was, unless the
-    message says that the agent will start later.
+    With `risk_seccomp` a seccomp filter that may kill the process is not looked at. Raises AttachRefused, with cause
+    and remedy, when it cannot be done; then the target is as it was, unless the message says that the agent will start
+    later.
     """
     deadline = monotonic() + timeout_s
     process = Process(pid)
     preflight.require(process)
     try:
         with lock(process, timeout_s):
-            return _attach(process, deadline, recorder)
+            return _attach(process, deadline, recorder, risk_seccomp)
     except (AttachRefused, OSError) as error:
         if process.has_ended():
             raise AttachRefused(f"pid {pid} has ended while we attached", "probe list shows what runs") from None
@@ -78,14 +79,16 @@ def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None) -
         ) from error
 
 
-def _attach(process: Process, deadline: float, recorder: Path | None) -> Attached:
+def _attach(process: Process, deadline: float, recorder: Path | None, risk_seccomp: bool) -> Attached:
     there = handshake.running(process) or _starting(process, deadline)
     if there is not None:
         return Attached(process.pid, str(there[1]["how"]), there[0], there[1], 0.0, already=True)
+    if not risk_seccomp:
+        preflight.require_calls(process)
     try:
         folder = _waiting(process) or payload.place(process, recorder)
     except payload.Begun:
-        return _attach(process, deadline, recorder)
+        return _attach(process, deadline, recorder, risk_seccomp)
     sent: list[Sent] = []
     try:
         _send_all(process, folder, sent, monotonic() + TAKEN_S)

@@ -105,6 +105,8 @@ def load_and_record():
         farewells = sys.modules[PACKAGE + ".boot"].start(FOLDER, how, {host_pid!r})
     except BaseException:
         import traceback
+        if not os.path.isdir(FOLDER):  # taken away when what had begun was undone
+            os.mkdir(FOLDER, 0o700)
         os.symlink(traceback.format_exc()[-3000:], FOLDER + "/boot.error")
         sys.setswitchinterval(usual)
     if PACKAGE + ".forks" in sys.modules:

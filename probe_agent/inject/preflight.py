@@ -1,20 +1,20 @@
 """Looks before anything is touched: what would stop an attach, and the remedy.
 
-Runs in the attaching process and reads /proc only. `probe doctor PID` shows every row; `attach` refuses on the first
-that fails.
+Runs in the attaching process and reads /proc only; a thread with seccomp filters is stopped for a moment to have them
+read. `probe doctor PID` shows every row; `attach` refuses on the first that fails.
 """
 
 from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from time import monotonic, sleep
 
 from probe_agent.errors import AttachRefused
 
-from . import handshake, places, surroundings, symbols
+from . import handshake, places, seccomp, surroundings, symbols
 from .check import Check
 from .folder import FREE_MIB, folders, require_own, require_space
 from .machine import ARCHITECTURES, machine
@@ -22,7 +22,7 @@ from .process import Process
 from .versions import python_version
 from .words import FREE
 
-__all__ = ["Check", "examine", "require"]
+__all__ = ["Check", "examine", "require", "require_calls"]
 
 OLDEST, NEWEST_TRIED = (3, 9), (3, 13)
 #: Every process is in these states now and then, for a moment.
@@ -48,8 +48,17 @@ def examine(pid: int) -> list[Check]:
 
 def require(process: Process) -> None:
     """Raise AttachRefused for the first check that fails."""
+    _refuse(process, _checks(process))
+
+
+def require_calls(process: Process) -> None:
+    """Raise AttachRefused when a filter may kill the process at a system call of the recorder."""
+    _refuse(process, map(seccomp.check, [process]))
+
+
+def _refuse(process: Process, checks: Iterable[Check]) -> None:
     try:
-        failed = next((check for check in _checks(process) if not check.ok), None)
+        failed = next((check for check in checks if not check.ok), None)
     except (FileNotFoundError, ProcessLookupError):
         if not process.has_ended():
             raise
@@ -85,8 +94,8 @@ def _remarks(process: Process, *, can_be_read: bool) -> Iterator[Check]:
     if process.has_ended():
         return
     yield surroundings.namespaces(process)
-    yield surroundings.seccomp(process)
     if can_be_read:
+        yield seccomp.check(process)
         yield _threads(process)
         yield _agent(process)
 

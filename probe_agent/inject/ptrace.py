@@ -27,9 +27,11 @@ Result = TypeVar("Result")
 
 _CONT, _DETACH = 7, 17
 _GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT, _GET_RSEQ = 0x4204, 0x4205, 0x4206, 0x4207, 0x420F
+_GET_SECCOMP_FILTER = 0x420C
 NT_PRSTATUS = 1
 _EVENT_STOP = 128
 _WALL = 0x40000000
+_INSTRUCTION_BYTES = 8
 _NAP_S = 0.00001
 _PR_SET_TIMERSLACK = 29
 _STOPS = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
@@ -46,10 +48,12 @@ class _IoVec(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-def _ptrace(request: int, tid: int, address: int = 0, data: object = None) -> None:
-    if _libc.ptrace(request, tid, address, data) < 0:
+def _ptrace(request: int, tid: int, address: int = 0, data: object = None) -> int:
+    done: int = _libc.ptrace(request, tid, address, data)
+    if done < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+    return done
 
 
 def why_forbidden() -> str:
@@ -141,6 +145,20 @@ class Seized:
         except OSError:
             return 0  # a kernel older than 5.13 does not tell
         return int(buffer[0])
+
+    def seccomp_filters(self) -> list[bytes]:
+        """The programs of its seccomp filters, the newest first. Raises OSError without CAP_SYS_ADMIN."""
+        found: list[bytes] = []
+        while True:
+            try:
+                length = _ptrace(_GET_SECCOMP_FILTER, self.tid, len(found))
+            except OSError as error:
+                if error.errno == errno.ENOENT:
+                    return found
+                raise
+            buffer = ctypes.create_string_buffer(length * _INSTRUCTION_BYTES)
+            _ptrace(_GET_SECCOMP_FILTER, self.tid, len(found), buffer)
+            found.append(buffer.raw)
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from .process import Process
 from .ptrace import why_forbidden
 from .remedies import CAPABILITY, PTRACE_CALL
 
-__all__ = ["auxiliary", "namespaces", "own_seccomp", "permission", "readable", "seccomp", "yama"]
+__all__ = ["auxiliary", "namespaces", "own_seccomp", "permission", "readable", "yama"]
 
 _CAP_SYS_PTRACE = 19
-_SECCOMP = {"0": "no seccomp filter", "1": "strict seccomp", "2": "a seccomp filter"}
 
 
 def auxiliary(kind: int) -> int:
@@ -89,13 +88,6 @@ def namespaces(process: Process) -> Check:
     saw += f"; its root is {root}" if root != "/" else ""
     saw += f"; it calls itself {process.inner_pid}" if process.inner_pid != process.pid else ""
     return Check("namespaces", True, saw)
-
-
-def seccomp(process: Process) -> Check:
-    """What limits its system calls: the agent makes only such as every Python makes."""
-    status = process.status()
-    saw = _SECCOMP.get(status.get("Seccomp", "0"), "seccomp")
-    return Check("limits", True, saw + (", NoNewPrivs" if status.get("NoNewPrivs") == "1" else ""))
 
 
 def _capable() -> bool:

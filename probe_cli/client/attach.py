@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 __all__ = ["attach", "examine"]
 
 
-async def attach(pid: int, *, timeout_s: float = 10.0) -> Attached:
-    """Put the recorder into process `pid`; a second time is a no-op. Raises AttachRefused."""
+async def attach(pid: int, *, timeout_s: float = 10.0, risk_seccomp: bool = False) -> Attached:
+    """Put the recorder into process `pid`; a second time is a no-op. Raises AttachRefused, also where
+    a seccomp filter may kill the process, unless that is risked."""
     from probe_agent import inject
 
     # One worker thread does all of it: ptrace answers only the thread that began.
-    return await asyncio.to_thread(inject.attach, pid, timeout_s=timeout_s)
+    return await asyncio.to_thread(inject.attach, pid, timeout_s=timeout_s, risk_seccomp=risk_seccomp)
 
 
 def examine(pid: int) -> list[Check]:

@@ -20,8 +20,11 @@ __all__ = ["command"]
     metavar="SECONDS",
     help="How long to wait until the recorder answers.",
 )
+@click.option(
+    "--risk-seccomp", is_flag=True, help="Attach even where a seccomp filter of the process may kill it for that."
+)
 @click.pass_obj
-def command(session: Session, pid: int | None, timeout_s: float) -> int:
+def command(session: Session, pid: int | None, timeout_s: float, risk_seccomp: bool) -> int:
     """Put the recorder into a running Python process. A second time is a no-op.
 
     Other commands do this by themselves for a bare PID; `probe doctor PID` says what would stop it. When the agent has
@@ -42,7 +45,7 @@ def command(session: Session, pid: int | None, timeout_s: float) -> int:
     for process in processes:
         started = time.perf_counter()
         try:
-            attached = run(attach(process, timeout_s=timeout_s))
+            attached = run(attach(process, timeout_s=timeout_s, risk_seccomp=risk_seccomp))
         except AttachRefused as refusal:
             failures.append(refusal)
             remark(f"probe: {refusal.message}" + (f"\ntry: {refusal.hint}" if refusal.hint else ""))
