@@ -27,12 +27,12 @@ def evaluate_together(session: Session, code: str, at: int | None, timeout_s: fl
     from .client.loop import run
     from .cluster.together import run_together
 
-    found = session.members()
+    found = session.ranks_of_job()
     if found.failed:
         remark("so the code ran nowhere")
         return found.exit_code
     _check_ranks(found.answered, session.everyone and not session.ranks)
-    ranks = [(member.info.rank, endpoint) for endpoint, member in found.answered]
+    ranks = [(member.rank, endpoint) for endpoint, member in found.answered]
     parts = run(run_together(ranks, code, at=at, timeout_s=timeout_s, remark=remark), ctrl_c=False)
     _show(parts)
     broken = [(part.rank, part.error) for part in parts if part.error is not None]
@@ -48,10 +48,10 @@ def _check_ranks(members: Sequence[tuple[Endpoint, Member]], whole_job: bool) ->
     from .cluster.together import NothingRan
     from .ranklist import num_ranks
 
-    ranks = Counter(member.info.rank for _, member in members)
-    twice = [(endpoint, member) for endpoint, member in members if ranks[member.info.rank] > 1]
+    ranks = Counter(member.rank for _, member in members)
+    twice = [(endpoint, member) for endpoint, member in members if ranks[member.rank] > 1]
     if twice:
-        named = "\n".join(f"  {at}  rank {one.info.rank}  {' '.join(one.info.command)}" for at, one in twice[:16])
+        named = "\n".join(f"  {at}  rank {one.rank}  {' '.join(one.info.command)}" for at, one in twice[:16])
         raise BadRequest(f"these are ranks of several jobs, which have no step in common:\n{named}", "name one's")
     missing = set(range(max(member.info.world_size for _, member in members))) - set(ranks)
     if whole_job and missing:

@@ -31,14 +31,15 @@ def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, 
     from .cluster.compare.gather import question
 
     way = load(by)
-    members = session.members()
-    whose = {endpoint: member.info for endpoint, member in members.answered}
+    members = session.ranks_of_job()
+    whose = dict(members.answered)
     answers = session.ask_members(
         question(way.NEEDS, num_steps, timeout_s), timeout_s=timeout_s + GRACE_S, members=members
     )
     facts = [
-        replace(told, who=Who(whose[endpoint].rank, whose[endpoint].host, whose[endpoint].pid))
+        replace(told, who=Who(member.rank, member.info.host, member.info.pid))
         for endpoint, told in answers.answered
+        for member in (whose[endpoint],)
     ]
     comparison = way.compare(facts, num_steps)
     notes = [*comparison.notes, *_notes(facts)]

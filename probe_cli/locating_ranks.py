@@ -70,8 +70,8 @@ def _ask(session: Session, all_threads: bool, timeout_s: float) -> tuple[dict[En
     if are_processes and not session.everyone and not session.ranks:
         # Asked as they are: their stacks can be read without an agent, too.
         return {}, session.ask(question, timeout_s=timeout_s, needs_agent=False)
-    members = session.members()
-    ranks = {endpoint: member.info.rank for endpoint, member in members.answered}
+    members = session.ranks_of_job()
+    ranks = {endpoint: member.rank for endpoint, member in members.answered}
     return ranks, session.ask_members(question, timeout_s=timeout_s, members=members)
 
 

@@ -107,6 +107,18 @@ class Session:
 
         return self._told(run(choose_and_list()))
 
+    def ranks_of_job(self) -> Answers[Member]:
+        """`members` that have a rank; those without one are said on stderr."""
+        from .cluster.members import in_a_job
+
+        found = self.members()
+        ranked = in_a_job(found)
+        others = [endpoint for endpoint in found.answered if endpoint not in ranked.answered]
+        if others:
+            names = ", ".join(f"pid {member.info.pid}" for _, member in others[:16]) + (", …" if others[16:] else "")
+            remark(f"without {names}: no rank, or torch.distributed has not told it yet")
+        return ranked
+
     async def _members(self, timeout_s: float) -> Answers[Member]:
         from .cluster.ask import Answers
         from .cluster.members import each, members

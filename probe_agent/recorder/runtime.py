@@ -26,6 +26,7 @@ from .control import ControlServer, Operation, Reply
 from .errors import Errors, Failures
 from .evaluate import Evaluator
 from .faults import FaultDump
+from .job import meeting_place, number_in, rank_and_size
 from .redaction import redacted_command
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, prune, remove, ring_name
@@ -160,10 +161,25 @@ class Runtime:
                 self._running.remove(source)
                 self._taken_off.append(type(source))
                 self._guarded(source.name, source.stop)
+        self._guarded("rank", self._learn_rank)
         self._flush_all()
         self._guarded("awaited", self._write_awaited)
         with suppress(PermissionError):  # the process has become another user's
             os.utime(self._held)  # alive: see `prune`
+
+    @property
+    def _world_size(self) -> int:
+        return int(str(self._identity["world_size"]))
+
+    def _learn_rank(self) -> None:
+        """Rank and world size as soon as the job knows them. What they were last holds when the job has ended."""
+        rank, world_size = rank_and_size()
+        known = {"rank": rank, "world_size": world_size, "job": meeting_place()}
+        if known.items() <= self._identity.items() or (world_size == 1 and self._world_size > 1):
+            return
+        self._identity.update(known)
+        if os.path.exists(os.path.join(self._folder, TARGET)):
+            self._write_identity()
 
     def _start(self, kind: type[Source]) -> None:
         source = kind(self._recorder)
@@ -255,7 +271,7 @@ class Runtime:
 def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[str, object]:
     """Who this process is, as `target.json` has it."""
     torch = loaded("torch")
-    rank, world_size = _rank()
+    rank, world_size = rank_and_size()
     return {
         "pid": os.getpid(),
         "host_pid": host_pid,
@@ -263,8 +279,9 @@ def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[st
         "uid": os.getuid(),
         "host": os.uname().nodename,
         "rank": rank,
-        "local_rank": _number_in("LOCAL_RANK", 0),
+        "local_rank": number_in("LOCAL_RANK", 0),
         "world_size": world_size,
+        "job": meeting_place(),
         "version": version,
         "protocol": PROTOCOL,
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -273,20 +290,6 @@ def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[st
         "attached_at": time(),
         "torch": getattr(torch, "__version__", None) and str(torch.__version__),  # type: ignore[union-attr]
     }
-
-
-def _rank() -> tuple[int, int]:
-    distributed: Any = loaded("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    rank, world_size = _number_in("RANK", -1), _number_in("WORLD_SIZE", -1)
-    return (0, 1) if -1 in (rank, world_size) else (rank, world_size)
-
-
-def _number_in(variable: str, default: int) -> int:
-    """What a launcher has said in the environment, or the default where it has said nothing of use."""
-    text = os.environ.get(variable, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
 
 def _command() -> list[str]:

@@ -109,7 +109,7 @@ class Gathered:
                 continue
             self._snapshots.append(snapshot)
             self._found.setdefault(name, ring.columns)
-            parts.append(Part.of_ring(snapshot))
+            parts.append(Part.of_ring(snapshot, target.rank_and_size))
         self._note(failures, answered=len(parts))
         return parts
 
@@ -165,12 +165,7 @@ def known_tables(targets: Sequence[Target]) -> dict[str, Sequence[Column]]:
 
 def _coordinates(target: Target) -> dict[str, object]:
     identity = target.identity
-    return {
-        "host": identity.get("host"),
-        "pid": target.pid,
-        "rank": target.rank,
-        "world_size": identity["world_size"],
-    }
+    return {"host": identity.get("host"), "pid": target.pid, **target.rank_and_size}
 
 
 def _columns(table: type[LiveTable], rows: Sequence[tuple[object, ...]]) -> Columns:

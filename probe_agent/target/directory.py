@@ -56,7 +56,7 @@ class TargetDirectory:
         scan = Scan(self._bases)
         if monotonic() > self._views_until:
             self._views, self._views_until = scan.other_views, monotonic() + _VIEWS_S
-        return sorted(scan.targets(self._views), key=lambda target: (target.rank, target.pid))
+        return sorted(scan.targets(self._views), key=_by_rank)
 
     @staticmethod
     def left_out(targets: Sequence[Target], pid: int | None = None, rank: int | None = None) -> str:
@@ -201,6 +201,11 @@ class Scan:
             except OSError:
                 continue  # ended meanwhile
         return None
+
+
+def _by_rank(target: Target) -> tuple[bool, int, int]:
+    """Those whose rank is not known come last."""
+    return target.rank is None, target.rank or 0, target.pid
 
 
 def _the_one(chosen: list[Target]) -> Target:

@@ -15,6 +15,8 @@ from .processes import Process
 __all__ = ["Target", "read_identity", "without_recorder"]
 
 _MAX_IDENTITY_BYTES = 1 << 20
+#: What no identity is without; and a rank, which is null until it is known.
+_NUMBERS = ("pid", "host_pid", "start_ticks", "world_size")
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,19 @@ class Target:
         return bool(self.folder)
 
     @property
-    def rank(self) -> int:
-        return int(self.identity["rank"])
+    def rank(self) -> int | None:
+        """Its rank in its job: 0 where it has none, None where it is not known yet."""
+        rank = self.identity["rank"]
+        return None if rank is None else int(rank)
+
+    @property
+    def world_size(self) -> int:
+        return int(self.identity["world_size"])
+
+    @property
+    def rank_and_size(self) -> dict[str, object]:
+        """As columns of its rows; NULL where they are not known yet."""
+        return {"rank": self.rank, "world_size": None if self.rank is None else self.world_size}
 
     @property
     def is_alive(self) -> bool:
@@ -73,7 +86,7 @@ class Target:
             return []
 
     def __str__(self) -> str:
-        if int(self.identity.get("world_size", 1)) > 1:
+        if self.world_size > 1:
             return f"pid {self.pid} (rank {self.rank})"
         return f"pid {self.pid}"
 
@@ -99,7 +112,6 @@ def read_identity(folder: str, uid: int) -> dict[str, Any] | None:
             identity = json.loads(os.read(descriptor, _MAX_IDENTITY_BYTES))
     except (OSError, ValueError):
         return None  # not complete yet, gone meanwhile, not ours to read, or not JSON
-    needed = {"pid": int, "host_pid": int, "start_ticks": int, "rank": int, "world_size": int}
-    if not isinstance(identity, dict) or any(not isinstance(identity.get(k), kind) for k, kind in needed.items()):
+    if not isinstance(identity, dict) or any(not isinstance(identity.get(name), int) for name in _NUMBERS):
         return None
-    return identity
+    return identity if isinstance(identity.get("rank", ""), int | None) else None

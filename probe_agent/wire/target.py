@@ -17,8 +17,8 @@ class TargetInfo:
 
     pid: int
     """process id, as the host sees it"""
-    rank: int
-    """rank in its job; 0 where it has none"""
+    rank: int | None
+    """rank in its job; 0 where it has none, null until it is known"""
     local_rank: int
     """rank among the job's processes of this host"""
     world_size: int
@@ -51,6 +51,8 @@ class TargetInfo:
     """when it came in, in seconds since 1970"""
     folder: str
     """where its rings and its socket lie"""
+    job: str = ""
+    """where the ranks of its job meet; the same for all its ranks on a host, empty until it is known"""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ from probe_agent.wire import TargetList
 from probe_cli.client import open_host
 from probe_cli.endpoint import Endpoint, LocalProcess
 
+from .members import rank_text
+
 __all__ = ["all_targets", "the_only_target"]
 
 
@@ -38,7 +40,7 @@ async def the_only_target() -> Endpoint:
             "no target is named, and no process on this host has our agent",
             "name a process: probe PID COMMAND; `probe list` shows the candidates",
         )
-    found = "\n".join(f"  {target.pid}  rank {target.rank}  {' '.join(target.command)}" for target in targets)
+    found = "\n".join(f"  {target.pid}  {rank_text(target)}  {' '.join(target.command)}" for target in targets)
     raise BadRequest(
         f"no target is named, and {len(targets)} run on this host:\n{found}",
         f"name one, as in: probe {targets[0].pid} COMMAND; or set PROBE_ENDPOINT",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
@@ -78,13 +78,27 @@ _ASK_DEAD = "name its server and rank, or its PID there, for what it has left"
 
 async def _question(client: Client) -> _Told:
     targets = (await client.get(TargetList, "/v1/targets")).targets
-    if not any(target.alive and target.world_size > 1 for target in targets):
-        return _Told(targets, (), ())
-    try:
-        told = await client.get(PeerList, "/v1/peers")
-    except BadRequest as older:
-        return _Told(targets, (), (f"its host server cannot tell, it is of an older version ({older.message})",))
-    return _Told(targets, told.peers, told.notes)
+    peers: tuple[Peer, ...] = ()
+    notes: tuple[str, ...] = ()
+    if any(target.alive and target.world_size > 1 for target in targets):
+        try:
+            told = await client.get(PeerList, "/v1/peers")
+            peers, notes = told.peers, told.notes
+        except BadRequest as older:
+            notes = (f"its host server cannot tell, it is of an older version ({older.message})",)
+    if isinstance(client.endpoint, LocalProcess):
+        targets = _of_its_job(client.endpoint.pid, targets, {_key(peer) for peer in peers})
+    return _Told(targets, peers, notes)
+
+
+def _of_its_job(pid: int, targets: Sequence[TargetInfo], peers: Collection[Key]) -> tuple[TargetInfo, ...]:
+    """Of the targets of this host, the one with that PID and the other ranks of its job."""
+    jobs = {target.job for target in targets if target.pid == pid and target.alive} - {""}
+    return tuple(
+        target
+        for target in targets
+        if target.pid == pid or (target.alive and (target.job in jobs or _key(target) in peers))
+    )
 
 
 def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
@@ -93,9 +107,7 @@ def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
         return [replace(endpoint, rank=None, pid=None)]
     if isinstance(endpoint, Archive):
         return [endpoint]
-    of_job = {_key(peer) for peer in told.peers}
-    pids = [target.pid for target in told.targets if target.alive and _key(target) in of_job]
-    return dict.fromkeys([endpoint, *map(LocalProcess, pids)])
+    return dict.fromkeys([endpoint, *(LocalProcess(target.pid) for target in told.targets if target.alive)])
 
 
 def _add(peer: Peer, others: dict[Endpoint, None]) -> ProbeError | None:
@@ -122,7 +134,8 @@ def _silent(told: Sequence[_Told]) -> list[tuple[Ranks, ProbeError]]:
     missing: list[tuple[Ranks, ProbeError]] = []
     for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
         known = {peer.rank for each in told for peer in each.peers}
-        known |= {target.rank for each in told for target in each.targets if target.world_size == world_size}
+        targets = [target for each in told for target in each.targets if target.world_size == world_size]
+        known |= {target.rank for target in targets if target.rank is not None}
         ranks = tuple(rank for rank in range(world_size) if rank not in known)
         if world_size > 1 and ranks:
             notes = dict.fromkeys(note for each in told for note in each.notes)

@@ -16,7 +16,7 @@ from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer
 
 from .ask import Answers, ask
 
-__all__ = ["LIST_S", "Member", "each", "members", "of_ranks"]
+__all__ = ["LIST_S", "Member", "each", "in_a_job", "members", "of_ranks", "rank_text"]
 
 #: How long a host server may take to say whom it serves.
 LIST_S = 5.0
@@ -29,6 +29,12 @@ class Member:
     endpoint: Endpoint
     server: Endpoint
     info: TargetInfo
+
+    @property
+    def rank(self) -> int:
+        """Its rank, where that is known: see `in_a_job`."""
+        assert self.info.rank is not None
+        return self.info.rank
 
 
 async def members(
@@ -55,8 +61,13 @@ def each(found: Answers[tuple[Member, ...]]) -> Answers[Member]:
     for _, behind in found.answered:
         for member in behind:
             unique.setdefault((member.info.host, member.info.pid, member.info.attached_at), member)
-    ordered = sorted(unique.values(), key=lambda member: (member.info.rank, member.info.host, member.info.pid))
+    ordered = sorted(unique.values(), key=lambda member: _place(member.info))
     return Answers(tuple((member.endpoint, member) for member in ordered), found.failed)
+
+
+def in_a_job(found: Answers[Member]) -> Answers[Member]:
+    """Those that have a rank. Others are children of the job that never get one, or have not joined it yet."""
+    return Answers(tuple(one for one in found.answered if one[1].info.rank is not None), found.failed)
 
 
 def of_ranks(found: Answers[Member], ranks: Collection[int]) -> Answers[Member]:
@@ -82,9 +93,14 @@ def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ..
         meant = _living([target for target in targets if target.rank == server.rank])
     else:
         meant = [target for target in targets if target.alive]
-    ordered = sorted(meant, key=lambda target: (target.rank, target.pid))
+    ordered = sorted(meant, key=_place)
     whole = replace(server, rank=None, pid=None)
     return tuple(Member(_only(whole, target, targets), whole, target) for target in ordered) or _nobody(server, targets)
+
+
+def _place(target: TargetInfo) -> tuple[bool, int, str, int]:
+    """Where it stands in a list: by rank, those without one last."""
+    return target.rank is None, target.rank or 0, target.host, target.pid
 
 
 def _living(targets: Iterable[TargetInfo]) -> list[TargetInfo]:
@@ -96,12 +112,18 @@ def _living(targets: Iterable[TargetInfo]) -> list[TargetInfo]:
 def _only(server: TcpServer | UnixServer, target: TargetInfo, targets: Sequence[TargetInfo]) -> Endpoint:
     """By its rank where the server knows only one of that rank, otherwise by its PID."""
     same_rank = _living(other for other in targets if other.rank == target.rank)
-    return replace(server, rank=target.rank) if same_rank == [target] else replace(server, pid=target.pid)
+    by_rank = target.rank is not None and same_rank == [target]
+    return replace(server, rank=target.rank) if by_rank else replace(server, pid=target.pid)
+
+
+def rank_text(target: TargetInfo) -> str:
+    """Its rank as messages say it."""
+    return "rank not known" if target.rank is None else f"rank {target.rank}"
 
 
 def _nobody(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ...]:
     known = ", ".join(
-        f"pid {target.pid} (rank {target.rank}{'' if target.alive else ', ended'})" for target in targets[:16]
+        f"pid {target.pid} ({rank_text(target)}{'' if target.alive else ', ended'})" for target in targets[:16]
     )
     more = ", …" if len(targets) > 16 else ""
     raise NoAnswer(

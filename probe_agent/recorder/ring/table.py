@@ -43,8 +43,8 @@ class Column(NamedTuple):
 COORDINATES: tuple[Column, ...] = (
     Column("host", "text", "", "name of the host the target runs on"),
     Column("pid", "int", "", "process id of the target, as the host sees it"),
-    Column("rank", "int", "", "rank of the target in its job; 0 where it has none"),
-    Column("world_size", "int", "", "number of ranks in the job; 1 where it is not distributed"),
+    Column("rank", "int", "", "rank of the target in its job; 0 where it has none, NULL until it is known"),
+    Column("world_size", "int", "", "number of ranks in the job; 1 where it is not distributed, NULL until known"),
 )
 
 

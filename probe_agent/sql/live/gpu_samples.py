@@ -86,8 +86,7 @@ def _parts(reading: Reading, targets: Sequence[Target], visible: dict[int, list[
             coordinates = {
                 "host": target.identity.get("host", host),
                 "pid": target.pid,
-                "rank": target.rank,
-                "world_size": target.identity["world_size"],
+                **target.rank_and_size,
             }
             yield Part(coordinates, GpuSamples.columns, [_columns(reading, device)])
 

@@ -55,6 +55,7 @@ def _info(target: Target) -> TargetInfo:
         how=str(said.get("how", "")),
         attached_at=float(said.get("attached_at", 0.0)),
         folder=target.folder,
+        job=str(said.get("job", "")),
     )
 
 

@@ -1,0 +1,99 @@
+"""A job that `mp.spawn` has started: its ranks are known as soon as torch knows them, and also on rows written before."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from hosting import ROOT, Probe, environment
+
+from .conftest import until
+
+NUM_RANKS = 2
+BY_RANK = "SELECT rank, world_size, pid, min(step) < 3 AS from_start FROM python.steps GROUP BY ALL ORDER BY rank"
+
+
+class Spawned:
+    """The parent, its ranks, and the folder by which they are told what to do."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.process = process
+
+    @property
+    def pids(self) -> list[int]:
+        return [int((self.folder / f"pid-{rank}").read_text()) for rank in range(NUM_RANKS)]
+
+    @property
+    def targets(self) -> list[str]:
+        """As arguments of `probe`."""
+        return [word for pid in self.pids for word in ("-t", str(pid))]
+
+    def trains(self) -> bool:
+        assert self.process.poll() is None
+        return all((self.folder / f"step-{rank}").exists() for rank in range(NUM_RANKS))
+
+
+@pytest.fixture(scope="module")
+def spawned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawned]:
+    """Both ranks train alone until there is a file `join`."""
+    folder = tmp_path_factory.mktemp("spawned")
+    command = [sys.executable, str(ROOT / "tests" / "targets" / "spawned_ranks.py"), str(folder)]
+    process = subprocess.Popen(command, env=environment(OMP_NUM_THREADS="1"))
+    job = Spawned(folder, process)
+    try:
+        until(job.trains, "both ranks train", 90)
+        yield job
+    finally:
+        (folder / "stop").touch()
+        (folder / "join").touch()
+        assert process.wait(60) == 0
+
+
+@pytest.fixture
+def joined(spawned: Spawned, probe: Probe) -> Spawned:
+    """The same once torch has a process group in both, attached to before."""
+    probe(*spawned.targets, "query", "SELECT 1")
+    (spawned.folder / "join").touch()
+
+    def all_know() -> bool:
+        return [row["rank"] for row in rows(probe(*spawned.targets, "query", BY_RANK, "--format", "jsonl"))] == [0, 1]
+
+    until(all_know, "the ranks are known", 60)
+    return spawned
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_before_torch_knows_the_ranks_they_are_null_and_not_0(spawned: Spawned, probe: Probe) -> None:
+    sql = "SELECT rank, world_size, pid FROM python.backtrace GROUP BY ALL ORDER BY pid"
+
+    done = probe(*spawned.targets, "query", sql, "--format", "jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert rows(done) == [{"rank": None, "world_size": None, "pid": pid} for pid in sorted(spawned.pids)]
+
+
+def test_rows_written_before_the_ranks_were_known_have_them_too(joined: Spawned, probe: Probe) -> None:
+    done = probe(*joined.targets, "query", BY_RANK, "--format", "jsonl")
+
+    assert rows(done) == [
+        {"rank": rank, "world_size": 2, "pid": pid, "from_start": True} for rank, pid in enumerate(joined.pids)
+    ]
+
+
+def test_one_rank_leads_to_the_others_of_its_host_though_they_meet_in_a_file(joined: Spawned, probe: Probe) -> None:
+    done = probe("-t", str(joined.pids[1]), "--all", "ranks", "--format", "jsonl")
+
+    assert done.returncode == 0, done.stderr
+    assert [(row["rank"], row["pid"]) for row in rows(done)] == [*enumerate(joined.pids)]
