@@ -23,7 +23,9 @@ SETTINGS_HEAD = """\
 # Settings
 
 Show them with `probe ENDPOINT config`; change a live one with `probe ENDPOINT config NAME=VALUE`. The
-environment variable is read when the recorder starts in the target.
+environment variable is read when the recorder starts in the target. One that is misspelt, or has a value that the
+setting cannot have, is ignored and said so: in a line on stderr when the job starts with `PROBE=1`, by `probe ENDPOINT
+config`, and in `probe.errors`; `probe` names misspelt ones in its own environment.
 
 Variables that are read before the recorder starts, and decide whether it does. A value they cannot have is said in one
 line on stderr, and the job runs unrecorded.

@@ -18,7 +18,7 @@ from probe_agent.errors import BadRequest, ProbeError
 from . import commands
 from .failure import report_bug
 from .options import rank_set
-from .session import Session
+from .session import Session, remark
 
 __all__ = ["cli", "main"]
 
@@ -108,9 +108,19 @@ def cli(
     from .cluster.discover import endpoints_of
     from .cluster.discover.brackets import split
 
+    _name_unknown_variables()
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
     ctx.obj = Session(named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all)
+
+
+def _name_unknown_variables() -> None:
+    """A misspelt variable must not look like one that was heeded."""
+    if any(name.startswith("PROBE_") for name in os.environ):
+        from probe_agent.recorder.config import unknown_variables  # a door: the one list of all variables
+
+        for problem in unknown_variables(os.environ):
+            remark(f"probe: {problem.message}\ntry: {problem.hint}")
 
 
 def main() -> NoReturn:

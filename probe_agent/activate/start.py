@@ -114,6 +114,9 @@ def _run(ending: ModuleType, folder: str, forks: ModuleType | None) -> None:
     try:
         _wait_for_path(ending)
         if folder or _settles(ending):
+            if folder and os.environ.get("LOCAL_RANK", "0") == "0":  # once a host, and not for forked children
+                for problem in import_module(_PACKAGE + ".config").Settings().problems:
+                    _write_line(f"{problem.message}; {problem.hint}")
             import_module(_PACKAGE + ".boot").start_planned(folder)
     except Exception as error:
         if not ending.is_ending():
@@ -143,9 +146,13 @@ def _settles(ending: ModuleType) -> bool:
 
 
 def _say(error: Exception) -> None:
-    """One line on stderr, which is all there is this early; it may be closed or full."""
+    """One line on stderr, which is all there is this early."""
     what = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-    line = "probe: the recorder is not started: " + " ".join(what.split()) + "\n"
+    _write_line(f"the recorder is not started: {what}")
+
+
+def _write_line(text: str) -> None:
+    line = f"probe: {' '.join(text.split())}"[:1000] + "\n"
     try:
         # Past Python's buffer: what stayed in there for want of room would make the job exit with 120.
         os.write(sys.stderr.fileno(), line.encode("utf-8", "backslashreplace"))

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple, Union
 
-__all__ = ["SETTINGS", "Setting", "SettingError", "Settings"]
+__all__ = ["SETTINGS", "Setting", "SettingError", "Settings", "unknown_variables"]
 
 Value = Union[int, float, bool]
 
@@ -106,21 +107,60 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("flush.interval", 0.25, "s", "how often our thread looks after unwritten rows and memory", 0.01),
 )
 _BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
+#: Variables that are no settings of the recorder: who starts, serves and asks reads them.
+_OTHER_VARIABLES = (
+    "PROBE",
+    "PROBE_CA",
+    "PROBE_CLIENT_CERT",
+    "PROBE_CLIENT_KEY",
+    "PROBE_ENDPOINT",
+    "PROBE_INSECURE",
+    "PROBE_LISTEN",
+    "PROBE_RANKS",
+    "PROBE_READ_MEMORY",
+    "PROBE_READ_TIMEOUT",
+    "PROBE_READ_TOKEN",
+    "PROBE_SCRIPT",
+    "PROBE_TLS_CERT",
+    "PROBE_TLS_CLIENT_CA",
+    "PROBE_TLS_KEY",
+    "PROBE_TOKEN",
+    "PROBE_TOKEN_FILE",
+)
+#: What Kubernetes sets in every pod for a service called `probe` or `probe-…`.
+_OF_KUBERNETES = re.compile(r"PROBE_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[SettingError]:
+    """One problem for each variable in `environ` that looks like one of ours and is none."""
+    known = [*_OTHER_VARIABLES, *(setting.env for setting in SETTINGS)]
+    return [
+        SettingError(f"{name} is ignored: there is no such variable", _meant(name, known))
+        for name in sorted(environ)
+        if name.startswith("PROBE_") and name not in known and not _OF_KUBERNETES.fullmatch(name)
+    ]
+
+
+def _meant(name: str, known: list[str]) -> str:
+    # Without the prefix, which makes any two alike.
+    near = difflib.get_close_matches(name[6:], [other[6:] for other in known], 1, 0.6)
+    return f"set PROBE_{near[0]}" if near else "see docs/reference/settings.md for those there are"
 
 
 class Settings(dict[str, Value]):
     """The values in force in this target: `settings["trace.every"]`, one dictionary lookup."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Defaults, overridden by the environment. A bad variable is kept in `problems`, not raised."""
+        """Defaults, overridden by the environment. A variable that is ignored is in `problems`, nothing is raised."""
         super().__init__((setting.name, setting.default) for setting in SETTINGS)
-        self.problems: list[SettingError] = []
+        self.problems = unknown_variables(environ)
         for setting in SETTINGS:
             if setting.env in environ:
                 try:
                     self[setting.name] = setting.parse(environ[setting.env])
                 except SettingError as error:
-                    self.problems.append(error)
+                    text = f"{setting.env}={environ[setting.env]} is ignored: {error.message}"
+                    self.problems.append(SettingError(text, error.hint))
                     if setting.if_unclear is not None:
                         self[setting.name] = setting.if_unclear
 

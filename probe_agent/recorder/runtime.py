@@ -256,7 +256,8 @@ class Runtime:
             self._settings.change(request.get("changes") or {})
         except SettingError as error:
             return {"error": {"message": error.message, "hint": error.hint}}
-        return {"settings": self._settings.describe()}
+        notes = [f"{problem.message}; {problem.hint}" for problem in self._settings.problems]
+        return {"settings": self._settings.describe(), "notes": notes}
 
     def _flush(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         self._flush_all()

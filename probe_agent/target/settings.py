@@ -15,4 +15,5 @@ __all__ = ["settings"]
 def settings(target: Target, changes: Mapping[str, str] | None = None) -> SettingList:
     """All of them, once `changes` are made. Raises NoAnswer, or BadRequest with what was wrong with a change."""
     answer = ask(target, "config", changes=dict(changes or {}))
-    return SettingList(tuple(decode(SettingInfo, setting) for setting in answer.get("settings", ())))
+    found = tuple(decode(SettingInfo, setting) for setting in answer.get("settings", ()))
+    return SettingList(found, tuple(map(str, answer.get("notes", ()))))

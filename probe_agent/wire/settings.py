@@ -37,6 +37,8 @@ class SettingList:
 
     settings: tuple[SettingInfo, ...]
     """in the order of the documentation"""
+    notes: tuple[str, ...] = ()
+    """variables of its environment that look like settings and were ignored, and why"""
 
 
 @dataclass(frozen=True)

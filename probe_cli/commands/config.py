@@ -54,4 +54,7 @@ def command(session: Session, items: tuple[str, ...], is_long: bool, format_: st
         sheet = Sheet(columns, ("VARCHAR",) * 6, rows, prose="meaning")
         sheets.append((endpoint, sheet.without("env") if is_brief(format_) and not is_long else sheet))
     show_each(sheets, format_, remark)
+    for endpoint, listed in answers.answered:
+        for note in listed.notes:
+            remark(note if answers.num_asked == 1 else f"{endpoint}: {note}")
     return answers.exit_code

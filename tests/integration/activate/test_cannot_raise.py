@@ -73,6 +73,14 @@ def test_no_value_of_a_variable_stops_the_job(python: Path, name: str, value: st
     assert has_one_line_at_most(done.stderr)
 
 
+@pytest.mark.situation("PROBE=1, a variable that is ignored", "one line on stderr says so; the job is recorded")
+def test_a_setting_that_is_ignored_is_said_in_one_line(python: Path) -> None:
+    done = run(python, "-c", "import time; time.sleep(2); print('trained')", PROBE="1", PROBE_STEPS_ROWS="500")
+
+    said = "probe: PROBE_STEPS_ROWS=500 is ignored: steps.rows cannot be 500; the least it takes is 1000\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", said)
+
+
 @pytest.mark.situation("PROBE=1, Probe broken, missing or zipped", "one line on stderr; the job runs")
 @pytest.mark.parametrize("probe", [None, "1"])
 @pytest.mark.parametrize("damage", ["missing", "no syntax", "foreign", "no recorder", "no boot", "zipped"])

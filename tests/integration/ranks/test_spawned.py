@@ -1,4 +1,4 @@
-"""A job that `mp.spawn` has started: its ranks are known as soon as torch knows them, and also on rows written before."""
+"""A job started by `mp.spawn`: its ranks are known as soon as torch knows them, and also on rows written before."""
 
 from __future__ import annotations
 

@@ -82,3 +82,11 @@ def test_every_command_has_one_line_of_help() -> None:
         command = commands.load(name)
         assert command.name == name
         assert 10 < len(command.get_short_help_str(200)) < 60
+
+
+def test_a_variable_that_nobody_reads_is_named_with_the_right_one(monkeypatch, capsys) -> None:
+    monkeypatch.setenv("PROBE_ENDPONT", "1")
+
+    run(["tables", "--no-such-option"])
+
+    assert "PROBE_ENDPONT is ignored: there is no such variable\ntry: set PROBE_ENDPOINT\n" in capsys.readouterr().err

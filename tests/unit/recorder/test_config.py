@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from probe_agent.recorder.config import SETTINGS, SettingError, Settings
+from probe_agent.recorder import config
+from probe_agent.recorder.config import SETTINGS, SettingError, Settings, unknown_variables
 
 
 def test_every_setting_shows_as_text_that_it_takes_back():
@@ -59,3 +63,34 @@ def test_a_target_that_was_to_be_read_only_is_so_however_that_was_spelt() -> Non
     assert Settings({"PROBE_READONLY": "sure"})["readonly"]
     with pytest.raises(SettingError, match="cannot change while"):
         Settings({"PROBE_READONLY": "1"}).change({"readonly": "off"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("PROBE_STEPS_ROWS=500", "PROBE_STEPS_ROWS=500 is ignored: steps.rows cannot be 500; the least it takes is 10"),
+        ("PROBE_STEP_ROWS=5000", "PROBE_STEP_ROWS is ignored: there is no such variable; set PROBE_STEPS_ROWS"),
+        ("PROBE_LISTN=:80", "PROBE_LISTN is ignored: there is no such variable; set PROBE_LISTEN"),
+    ],
+)
+def test_a_variable_that_is_ignored_is_said_with_the_right_one(variable: str, said: str) -> None:
+    name, _, value = variable.partition("=")
+
+    (problem,) = Settings({name: value}).problems
+
+    assert f"{problem.message}; {problem.hint}".startswith(said)
+
+
+def test_what_kubernetes_sets_for_a_service_called_probe_is_nobodys_mistake() -> None:
+    names = ["PROBE_SERVICE_HOST", "PROBE_PORT", "PROBE_PORT_80_TCP_ADDR", "PROBE_UI_SERVICE_PORT_HTTP"]
+
+    assert Settings(dict.fromkeys(names, "x")).problems == []
+
+
+def test_every_variable_that_is_read_anywhere_is_known() -> None:
+    package = Path(config.__file__).parents[2]
+    files = [file for name in ("probe_agent", "probe_cli") for file in (package / name).rglob("*.py")]
+    read = {name for file in files for name in re.findall(r"[\"'](PROBE_[A-Z_]*[A-Z])[\"']", file.read_text())}
+
+    assert "PROBE_ENDPOINT" in read
+    assert unknown_variables(dict.fromkeys(read, "")) == []
