@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from time import time
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 from .session import Session, remark
 
 if TYPE_CHECKING:
+    from probe_agent.wire import TargetInfo
+
     from .cluster.ask import Answers
     from .cluster.compare.comparison import Comparison
     from .cluster.compare.facts import Facts
@@ -41,11 +44,34 @@ def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, 
         for endpoint, told in answers.answered
         for member in (whose[endpoint],)
     ]
-    comparison = way.compare(facts, num_steps)
+    are_enough = len(facts) > 1
+    comparison = way.compare(facts, num_steps) if are_enough else _too_few(tuple(whose.values()), answers)
     notes = [*comparison.notes, *_notes(facts)]
     _show(comparison, facts, notes, answers, format_)
     not_enough = comparison.verdict.state == "not enough data"
     return answers.exit_code or int(not_enough)
+
+
+def _too_few(asked: Sequence[TargetInfo], answers: Answers[Facts]) -> Comparison:
+    """One rank or none has answered: what it takes to compare, instead of a table of nothing."""
+    from .cluster.compare.comparison import Comparison, Verdict
+
+    told = "not enough data: it takes two ranks to compare, and "
+    notes: list[str] = []
+    if answers.num_asked == 1 and asked:
+        target = asked[0]
+        told += f"pid {target.pid} was asked alone"
+        its_steps = f"probe {target.pid} query 'SELECT * FROM python.steps ORDER BY duration DESC'"
+        notes += [f"try: {_others_of(target)}", f"try: its own steps: {its_steps}"]
+    else:
+        told += f"{len(answers.answered)} of {answers.num_asked} answered"
+    return Comparison(Verdict("not enough data", told), (), (), (), tuple(notes))
+
+
+def _others_of(target: TargetInfo) -> str:
+    if target.world_size > 1:
+        return f"all {target.world_size} ranks of its job: probe -t {target.pid} --all compare"
+    return f"it is a job of its own (world size 1); name another target beside it: probe -t {target.pid} -t … compare"
 
 
 def _notes(facts: list[Facts]) -> list[str]:
@@ -68,7 +94,7 @@ def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers:
     from .render import Sheet
     from .render.show import show
 
-    clocks = {fact.who.host: fact.clock for fact in one_clock_a_host(facts) if fact.clock is not None}
+    clocks = {fact.who.host: fact.clock for fact in one_clock_a_host(facts) if fact.clock is not None and facts[1:]}
     sheet = Sheet(comparison.columns, comparison.types, comparison.rows)
     if format_ == "json":
         whole = {
@@ -85,10 +111,10 @@ def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers:
         print(flush=True)
         return
     if format_ == "table":
-        print(comparison.verdict.sentence + "\n", flush=True)
+        print(comparison.verdict.sentence + "\n" * bool(sheet.rows), flush=True)
     else:
         remark(comparison.verdict.sentence)
-    if sheet.rows or format_ != "table":
+    if sheet.rows or (format_ != "table" and sheet.columns):
         show(sheet, format_, remark)
     for note in notes:
         remark(note)

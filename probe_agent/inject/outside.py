@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,8 @@ __all__ = ["complaint", "gil_holder", "installed", "read_stacks", "told"]
 READ_S, HOLDER_S = 3.0, 1.0
 #: What it reads may change under its hands; then it says so, and a second look is right.
 TRIES = 3
+#: Where threads of ours begin, whether the recorder was carried in or imported; the job's call other code of ours.
+_OUR_BEGINNING = re.compile(r"(<probe>/\S*\.|/probe_agent/recorder/)(boot(\.py)?:start|own_threads(\.py)?:_run)")
 
 
 def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ...]:
@@ -110,21 +113,17 @@ def _threads(pid: int, said: list[dict[str, Any]]) -> tuple[ThreadStack, ...]:
             Frame(str(frame["name"]), str(frame["filename"]), int(frame["line"]), depth, "python", None)
             for depth, frame in enumerate(thread["frames"])
         )
+        is_ours = not is_main and any(_OUR_BEGINNING.search(f"{frame.file}:{frame.func}") for frame in frames)
         found.append(
             ThreadStack(
-                thread=thread["thread_name"] or ("MainThread" if is_main else None),
+                thread="probe" if is_ours else thread["thread_name"] or ("MainThread" if is_main else None),
                 ident=int(thread["thread_id"]),
                 tid=main_tid if is_main else thread["os_thread_id"],
                 is_main=is_main,
                 is_training=False,
-                is_probe=bool(frames) and _is_ours(frames[-1].file),
+                is_probe=is_ours,
                 frames=frames,
                 holds_gil=bool(thread["owns_gil"]),
             )
         )
     return tuple(sorted(found, key=lambda thread: (not thread.is_main, not thread.holds_gil, thread.is_probe)))
-
-
-def _is_ours(file: str) -> bool:
-    """Whether it is a file of the recorder, carried in or imported."""
-    return file.startswith("<probe>/") or "/probe_agent/recorder/" in file

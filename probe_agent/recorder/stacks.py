@@ -16,6 +16,8 @@ from .main_thread import main_ident
 
 __all__ = ["take"]
 
+#: What our threads are called in every answer; Python has no name for them.
+OUR_NAME = "probe"
 _OURS = __name__.rpartition(".")[0] + "."
 
 
@@ -34,10 +36,10 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
             continue
         thread = known.get(ident)
         tid = os.getpid() if ident == main else getattr(thread, "native_id", None)
-        name = getattr(thread, "name", None)
+        name = getattr(thread, "name", None) or ("MainThread" if ident == main else None)
         threads.append(
             {
-                "thread": name if name is not None or ident != main else "MainThread",
+                "thread": OUR_NAME if ident in probe_idents and ident != main else name,
                 "ident": ident,
                 "tid": tid,
                 "is_main": ident == main,

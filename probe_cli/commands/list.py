@@ -10,7 +10,7 @@ from probe_cli.options import format_option, timeout_option
 from probe_cli.session import Session, remark
 
 if TYPE_CHECKING:
-    from probe_agent.wire import Candidate, TargetList
+    from probe_agent.wire import Candidate, TargetInfo, TargetList
     from probe_cli.client import Client
     from probe_cli.render import Sheet
 
@@ -18,13 +18,16 @@ __all__ = ["command"]
 
 
 @click.command("list", short_help="List targets: PID, rank, step, state, age, command line.")
+@click.option("--dead", is_flag=True, help="Targets that have ended, too: their rings can still be asked.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
-def command(session: Session, format_: str, timeout_s: float) -> int:
-    """List the targets of this host (or of the named host servers), then Python processes without an agent.
+def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int:
+    """List the targets of this host (or of the named host servers) with how long ago their last step was, then Python
+    processes without an agent.
 
-    Processes that look like a training come first among those.
+    Processes that look like a training come first among those. Targets that have ended are shown with --dead, and where
+    no living one is left.
     """
     from probe_cli.client import open_host
     from probe_cli.client.loop import run
@@ -38,10 +41,14 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     # A PID, perhaps from $PROBE_ENDPOINT, is on this host; a host server may be anywhere.
     session.named = tuple(endpoint for endpoint in session.named if not isinstance(endpoint, LocalProcess))
     if not session.named:
-        show(_sheet(run(of_this_host()), format_), format_, remark)
+        listed = run(of_this_host())
+        show(_sheet(listed, dead, format_), format_, remark)
+        _remark_on_dead(listed, dead, "")
         return 0
     answers = session.ask(_question, timeout_s=timeout_s, of_many=True)
-    show_each([(endpoint, _sheet(listed, format_)) for endpoint, listed in answers.answered], format_, remark)
+    show_each([(endpoint, _sheet(listed, dead, format_)) for endpoint, listed in answers.answered], format_, remark)
+    for endpoint, listed in answers.answered:
+        _remark_on_dead(listed, dead, "" if answers.num_asked == 1 else f"{endpoint}: ")
     return answers.exit_code
 
 
@@ -51,22 +58,51 @@ async def _question(client: Client) -> TargetList:
     return await client.get(TargetList, "/v1/targets", candidates="true")
 
 
-def _sheet(listed: TargetList, format_: str) -> Sheet:
+def _shown(listed: TargetList, dead: bool) -> list[TargetInfo]:
+    """The living, and those that have ended where they are asked for or nobody else is left."""
+    living = [target for target in listed.targets if target.alive]
+    ended = [target for target in listed.targets if not target.alive]
+    return living + (ended if dead or not living else [])
+
+
+def _remark_on_dead(listed: TargetList, dead: bool, of: str) -> None:
+    left_out = len(listed.targets) - len(_shown(listed, dead))
+    if left_out:
+        remark(f"{of}{left_out} more {'has' if left_out == 1 else 'have'} ended; list them with: probe list --dead")
+
+
+def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
     from probe_cli.render import Sheet
     from probe_cli.render.units import age
 
     def shown(age_s: float | None) -> object:
         return age(age_s) if format_ == "table" else age_s
 
+    def last_step(target: TargetInfo) -> object:
+        if format_ != "table":
+            return target.step_age_s
+        return "none yet" if target.step_age_s is None else f"{age(target.step_age_s)} ago"
+
     rows: list[tuple[object, ...]] = [
-        (target.pid, target.rank, target.step, target.state, shown(target.age_s), " ".join(target.command))
-        for target in sorted(listed.targets, key=lambda target: not target.alive)  # otherwise as they come
+        (
+            target.pid,
+            target.rank,
+            target.step,
+            last_step(target),
+            target.state,
+            shown(target.age_s),
+            " ".join(target.command),
+        )
+        for target in _shown(listed, dead)
     ]
     for candidate in sorted(listed.candidates, key=_unlike_training):
-        rows.append((candidate.pid, None, None, "no agent", shown(candidate.age_s), " ".join(candidate.command)))
+        rows.append((candidate.pid, None, None, None, "no agent", shown(candidate.age_s), " ".join(candidate.command)))
+    names, ages = ("last_step", "age"), "VARCHAR"
+    if format_ != "table":
+        names, ages = ("step_age_s", "age_s"), "DOUBLE"
     return Sheet(
-        ("pid", "rank", "step", "state", "age" if format_ == "table" else "age_s", "command"),
-        ("BIGINT", "BIGINT", "BIGINT", "VARCHAR", "VARCHAR", "VARCHAR"),
+        ("pid", "rank", "step", names[0], "state", names[1], "command"),
+        ("BIGINT", "BIGINT", "BIGINT", ages, "VARCHAR", ages, "VARCHAR"),
         rows,
     )
 

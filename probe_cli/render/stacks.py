@@ -37,7 +37,7 @@ def _heading(thread: ThreadStack) -> str:
         for role, is_so in (
             ("main", thread.is_main),
             ("training", thread.is_training),
-            ("probe", thread.is_probe),
+            ("Probe's own", thread.is_probe),
             ("holds the GIL", thread.holds_gil),
         )
         if is_so

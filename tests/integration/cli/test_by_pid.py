@@ -7,8 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+
+from probe_agent.inject import read_stacks
 
 from .conftest import Probe, environment
 
@@ -125,3 +128,50 @@ def test_exit_codes_say_what_went_wrong(pid: str, probe: Probe, question: tuple[
 
     assert done.returncode == code, done.stderr
     assert "probe_cli" not in done.stderr  # no traceback of ours
+
+
+def test_list_shows_the_living_and_the_dead_on_request(probe: Probe) -> None:
+    with process("lives") as living:
+        with process("dies") as dead:
+            for number in (living, dead):
+                probe(str(number), "inject")
+            (folder,) = Path("/dev/shm").glob(f"probe-*/{dead}-*")
+        plain, all_ = probe("list"), probe("list", "--dead", "--format", "jsonl")
+        of_folder = probe(str(folder), "list", "--format", "json")
+
+    def numbers(lines: str) -> list[str]:
+        return [line.split()[0] for line in lines.splitlines()]
+
+    assert str(living) in numbers(plain.stdout)
+    assert str(dead) not in numbers(plain.stdout)
+    assert "list them with: probe list --dead" in plain.stderr
+    assert {living: "alive", dead: "gone"} == {
+        row["pid"]: "gone" if row["state"] == "gone" else "alive"
+        for row in map(json.loads, all_.stdout.splitlines())
+        if row["pid"] in (living, dead)
+    }
+    assert [row["pid"] for row in json.loads(of_folder.stdout)] == [dead], "nobody else is there"
+    row = next(line for line in plain.stdout.splitlines() if line.split()[0] == str(living))
+    assert "none yet" in row
+
+
+def test_compare_with_nobody_says_what_it_takes(pid: str, probe: Probe) -> None:
+    done = probe(pid, "compare")
+
+    assert done.returncode == 1
+    assert done.stdout == f"not enough data: it takes two ranks to compare, and pid {pid} was asked alone\n"
+    assert f"name another target beside it: probe -t {pid} -t … compare" in done.stderr
+    assert f"probe {pid} query" in done.stderr
+
+
+def test_our_threads_are_marked_whoever_reads_the_stacks(pid: str, probe: Probe) -> None:
+    shown = probe(pid, "backtrace", "--all").stdout
+    rows = json.loads(probe(pid, "query", "SELECT DISTINCT thread FROM python.stacks", "--format", "json").stdout)
+    outside = {thread.thread: thread.is_probe for thread in read_stacks(int(pid))}
+
+    headings = [line for line in shown.splitlines() if line.startswith("thread ")]
+    assert headings[0] == f"thread MainThread (main, tid {pid})"
+    assert len(headings) > 1
+    assert all(line.startswith("thread probe (Probe's own, ident ") for line in headings[1:]), headings
+    assert {row["thread"] for row in rows} == {"MainThread", "probe"}
+    assert outside == {"MainThread": False, "probe": True}

@@ -107,10 +107,11 @@ def test_one_rank_is_not_enough(job: Job) -> None:
     alone = Job.__new__(Job)
     alone.pids = job.pids[:1]
 
-    code, out, _ = alone.probe("compare")
+    code, out, err = alone.probe("compare")
 
     assert code == 1
-    assert out.splitlines()[0] == "not enough data: it takes two ranks to compare, and 1 answered"
+    assert out == f"not enough data: it takes two ranks to compare, and pid {alone.pids[0]} was asked alone\n"
+    assert f"try: all {NUM_RANKS} ranks of its job: probe -t {alone.pids[0]} --all compare" in err
 
 
 def test_nothing_of_ours_failed(job: Job) -> None:
