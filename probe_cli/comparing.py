@@ -44,8 +44,8 @@ def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, 
         for endpoint, told in answers.answered
         for member in (whose[endpoint],)
     ]
-    are_enough = len(facts) > 1
-    comparison = way.compare(facts, num_steps) if are_enough else _too_few(tuple(whose.values()), answers)
+    asked = [member.info for member in whose.values()]
+    comparison = way.compare(facts, num_steps) if len(facts) > 1 else _too_few(asked, answers)
     notes = [*comparison.notes, *_notes(facts)]
     _show(comparison, facts, notes, answers, format_)
     not_enough = comparison.verdict.state == "not enough data"
