@@ -89,7 +89,15 @@ class TargetDirectory:
             chosen = targets
             if not chosen:
                 raise NoAnswer("there is no target on this host", "attach to a training first: probe PID inject")
-        return [target for target in chosen if target.is_alive] or chosen
+        living = [target for target in chosen if target.is_alive]
+        if not living and pid is None and len(chosen) > 1:
+            # They may be of several jobs, whose rows must not be summed.
+            raise NoAnswer(
+                f"no living target{'' if rank is None else f' has rank {rank}'}, and {len(chosen)} ended: "
+                + ", ".join(map(str, chosen[:16])),
+                "ask for what one left by its PID; several that are named so count as one database",
+            )
+        return living or chosen
 
     def choose_any(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
         """The same, or the Python process `pid` without a recorder: it has no tables, but stacks."""

@@ -10,7 +10,7 @@ from probe_agent.wire import TargetList
 from probe_cli.client import open_host
 from probe_cli.endpoint import Endpoint, LocalProcess
 
-from .members import rank_text
+from .ended import none_lives, rank_text
 
 __all__ = ["all_targets", "the_only_target"]
 
@@ -20,6 +20,8 @@ async def all_targets() -> tuple[Endpoint, ...]:
     async with open_host() as client:
         targets = (await client.get(TargetList, "/v1/targets")).targets
     found = tuple(LocalProcess(target.pid) for target in targets if target.alive)
+    if not found and targets:
+        raise none_lives(targets)
     if not found:
         raise NoAnswer(
             "no target is named, and no living process on this host has our agent", "name a host server: -t HOST:PORT"
@@ -32,7 +34,10 @@ async def the_only_target() -> Endpoint:
     async with open_host() as client:
         targets = (await client.get(TargetList, "/v1/targets")).targets
     # A dead target can still be asked, but nobody means it when a living one is there.
-    targets = tuple(target for target in targets if target.alive) or targets
+    living = tuple(target for target in targets if target.alive)
+    if len(targets) > 1 and not living:
+        raise none_lives(targets)
+    targets = living or targets
     if len(targets) == 1:
         return LocalProcess(targets[0].pid)
     if not targets:

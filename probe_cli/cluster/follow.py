@@ -17,6 +17,7 @@ from probe_cli.client import Client
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer, parse_endpoint
 
 from .ask import ask
+from .ended import none_lives
 from .members import LIST_S
 
 __all__ = ["Job", "follow"]
@@ -47,6 +48,8 @@ async def follow(
     """The host servers of all ranks of the jobs that `endpoints` take part in. These stay, as whole servers, and come
     first."""
     answers = await ask(endpoints, _question, timeout_s=timeout_s, inject=inject, remark=remark)
+    if ended := _all_ended(answers.answered):
+        return Job((), (*answers.failed, *ended))
     here: dict[Key, TargetInfo] = {}
     found: dict[Endpoint, None] = {}
     peers: dict[Key, Peer] = {}
@@ -71,6 +74,13 @@ async def follow(
             missing.append((Ranks((peer.rank,), peer.host), refusal))
     missing += _silent([told for _, told in answers.answered])
     return Job((*found, *others), tuple(missing))
+
+
+def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoint, ProbeError]]:
+    """Why there is nobody to ask, where none of the targets lives; a folder may be of a dead one."""
+    if any(isinstance(at, Archive) or any(target.alive for target in told.targets) for at, told in answered):
+        return []
+    return [(at, none_lives(told.targets, at)) for at, told in answered if told.targets]
 
 
 _ASK_DEAD = "name its server and rank, or its PID there, for what it has left"

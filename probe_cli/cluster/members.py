@@ -15,8 +15,9 @@ from probe_cli.client import Client
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
 
 from .ask import Answers, ask
+from .ended import none_lives, rank_text
 
-__all__ = ["LIST_S", "Member", "each", "in_a_job", "members", "of_ranks", "rank_text"]
+__all__ = ["LIST_S", "Member", "each", "in_a_job", "members", "of_ranks"]
 
 #: How long a host server may take to say whom it serves.
 LIST_S = 5.0
@@ -116,12 +117,9 @@ def _only(server: TcpServer | UnixServer, target: TargetInfo, targets: Sequence[
     return replace(server, rank=target.rank) if by_rank else replace(server, pid=target.pid)
 
 
-def rank_text(target: TargetInfo) -> str:
-    """Its rank as messages say it."""
-    return "rank not known" if target.rank is None else f"rank {target.rank}"
-
-
 def _nobody(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ...]:
+    if targets and not server.selector and not any(target.alive for target in targets):
+        raise none_lives(targets, server)
     known = ", ".join(
         f"pid {target.pid} ({rank_text(target)}{'' if target.alive else ', ended'})" for target in targets[:16]
     )
