@@ -12,7 +12,6 @@ import argparse
 import os
 import random
 import tempfile
-from _thread import get_ident
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from statistics import quantiles
@@ -187,7 +186,7 @@ def called(which: int) -> Made:
     def made(recorder: Recording | None) -> Callable[[], object]:
         links, x = [Link(), Link()], torch.ones(1)
         if recorder is not None:
-            recorder.sources["inference"].follow(links[0], get_ident())  # type: ignore[attr-defined]
+            recorder.sources["inference"].follow(links[0])  # type: ignore[attr-defined]
         return lambda: links[0] and links[which](x)
 
     return made

@@ -21,6 +21,7 @@ from .ring.table import Table
 from .sightings import Sightings
 from .step import Step
 from .steps import StepEnds, Steps
+from .updates import Updates
 
 __all__ = ["Awaited", "Cost", "Recorder", "Source", "loaded"]
 
@@ -64,6 +65,7 @@ class Recorder:
         self._device: Device | None = None
         self._peers: Peers | None = None
         self._ends: StepEnds | None = None
+        self._updates: Updates | None = None
 
     @property
     def device(self) -> Device:
@@ -85,6 +87,13 @@ class Recorder:
         if self._ends is None:
             self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps))
         return self._ends
+
+    @property
+    def updates(self) -> Updates:
+        """What ends steps where there is no optimizer; torch must be loaded."""
+        if self._updates is None:
+            self._updates = Updates(self.ends, self.device)
+        return self._updates
 
     def has_rows(self, table: type[Table]) -> bool:
         """Whether a row of `table` has been recorded."""

@@ -5,7 +5,8 @@ Called on the training thread by the hooks that see the end of a step; a few µs
 
 from __future__ import annotations
 
-from _thread import get_ident
+import itertools
+from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable
 from time import time_ns
@@ -20,7 +21,12 @@ from .step import Step
 __all__ = ["StepEnds", "Steps"]
 
 #: Who ends steps; whoever is further to the right does so instead of those before.
-NOBODY, CALLS, OPTIMIZER, HAND = range(4)
+NOBODY, CALLS, UPDATES, OPTIMIZER, HAND = range(5)
+#: The thread whose calls may be sampled steps is another one, when it has called nothing for so long, and for so many
+#: times as long as a call takes.
+MOVE_NS, MOVE_CALLS = 5_000_000_000, 4
+#: Threads whose calls are remembered; of those that have ended the memory goes first.
+MAX_THREADS = 1_000
 #: Rows that may wait for numbers of theirs that are still on the device.
 MAX_ROWS_WAITING = 100
 #: Rows packed at once; our own thread packs what waits longer than flush.interval.
@@ -30,14 +36,17 @@ ROWS_A_BATCH = 64
 class Steps(Table):
     name = "python.steps"
     doc = (
-        "One row for each optimizer step, sampled or not; where there is no optimizer, for each call of the outermost"
-        " module. The phases data_wait to other add up to duration."
+        "One row for each optimizer step, sampled or not; where there is no optimizer, for each update of parameters"
+        " after a backward; where there is neither, for each call of the outermost module, on any thread. The phases"
+        " data_wait to other add up to duration."
     )
     capacity = 65_536
     columns = (
         Column("step", "int", "", "number of the step, counted from 0"),
         Column("ts", "time", "UTC", "when the step ended"),
-        Column("duration", "float", "s", "from the end of the step before to the end of this one"),
+        Column(
+            "duration", "float", "s", "from the end of the step before to the end of this one; of calls, on its thread"
+        ),
         Column("data_wait", "float", "s", "waiting for the DataLoader's next batch"),
         Column("forward", "float", "s", "inside the outermost modules; NULL if not seen, in training unless sampled"),
         Column("backward", "float", "s", "inside torch.autograd.backward; NULL where it was not called"),
@@ -79,6 +88,13 @@ class StepEnds:
         self._partial = True
         self._ended_by = NOBODY
         self._waiting: deque[tuple[object, ...]] = deque()
+        #: Calls are steps on every thread: numbers are drawn where each ends. Those on one thread, the home, may be
+        #: sampled; the others have a step of their own, by thread.
+        self._numbers = itertools.count(1)
+        self._home: int | None = None
+        self._num_at_home = 0
+        self._beside: dict[int, Step] = {}
+        self._moving = allocate_lock()
         #: How many steps have ended since the recorder was started.
         self.num_ended = 0
 
@@ -95,16 +111,75 @@ class StepEnds:
         """The job says so itself; then nothing else ends steps any more."""
         self._end(HAND, now, NULL_FLOAT, lambda: 1, False)
 
-    def end_call(self, now: int, forward: int) -> bool:
-        """The outermost module's call ended at `now` after `forward` ns. False where something else ends steps."""
-        if self.takes_calls and not self._step.sampled:  # else the hooks have it
-            self._step.forward = (self._step.forward or 0) + forward
-        return self._end(CALLS, now, NULL_FLOAT, lambda: 1, False)
+    @property
+    def takes_updates(self) -> bool:
+        """Whether a step may end where parameters have changed: no optimizer has ended one."""
+        return self._ended_by <= UPDATES
+
+    def end_call(self, began: int, ended: int) -> bool:
+        """A call of the outermost module was over, on any thread. False where something else ends steps."""
+        step, ident = self._step, get_ident()
+        if not self.takes_calls:
+            return False
+        if self._home != ident and not self._is_home_now(ident, began, ended):
+            self._end_beside(ident, began, ended)
+            return True
+        if not step.sampled:  # else the hooks have it
+            step.forward = (step.forward or 0) + ended - began
+        return self._end(CALLS, ended, NULL_FLOAT, lambda: 1, False)
+
+    def end_update(self, now: int) -> None:
+        """The parameters have changed since the last backward, and the job goes on at `now`."""
+        self._end(UPDATES, now, NULL_FLOAT, lambda: 1, False)
+
+    def _is_home_now(self, ident: int, began: int, ended: int) -> bool:
+        """Whether this call ends the home's step: true for the first of all. A home that calls nothing any more gives
+        its step, unfinished, to who calls now."""
+        home, step = self._home, self._step
+        is_idle = ended - step.started > max(MOVE_NS, MOVE_CALLS * (ended - began))
+        if (home is not None and not is_idle) or not self._moving.acquire(False):
+            return False
+        try:
+            if self._home != home:
+                return False  # another thread was faster
+            self._home = ident
+            if home is None:
+                return True
+            self._beside.pop(ident, None)
+            step.is_one = step.sampled = step.deep = False
+            for end in step.ending:
+                end()
+            step.thread = ident
+            for begin in step.beginning:
+                begin()
+            step.reset()
+            return False
+        finally:
+            self._moving.release()
+
+    def _end_beside(self, ident: int, began: int, ended: int) -> None:
+        """A row for a call on another thread than the home: it shares nothing with it but the numbers."""
+        step = self._beside.get(ident)
+        if step is None:
+            if len(self._beside) >= MAX_THREADS:
+                self._beside.clear()
+            step = self._beside[ident] = Step()
+            step.started = began
+        step.number = next(self._numbers)
+        step.forward = ended - began
+        step.duration = (ended - step.started) * 1e-9
+        step.rss, step.peak = self._step.rss, self._step.peak
+        self.num_ended += 1
+        self._buffer.rows.append(self._row_of(step, NULL_FLOAT, False))
+        if len(self._buffer.rows) >= ROWS_A_BATCH:
+            self._buffer.flush()
+        step.reset()
+        step.started = ended
 
     def no_more_calls(self) -> None:
-        """What was called is being trained: wait for an optimizer."""
+        """What was called is being trained: wait for an update of the parameters, or an optimizer."""
         if self.takes_calls:
-            self._take_over(OPTIMIZER)
+            self._take_over(UPDATES)
             self._step.sampled = self._step.deep = False
             for begin in self._step.beginning:
                 begin()
@@ -131,8 +206,8 @@ class StepEnds:
         return True
 
     def _take_over(self, by: int) -> None:
-        """Calls that came before a training were none of its steps: it is counted anew."""
-        if self._ended_by == CALLS:
+        """What was taken for steps before were none of these: they are counted anew."""
+        if self._ended_by in (CALLS, UPDATES):
             self._step.is_one = False
             for end in self._step.ending:
                 end()
@@ -147,12 +222,22 @@ class StepEnds:
         self._buffer.flush()
 
     def _row(self, lr: object, skipped: bool) -> None:
-        step = self._step
+        row = self._row_of(self._step, lr, skipped)
+        rows = self._buffer.rows
+        if self._device.has_gpu:
+            self._waiting.append(row)
+            self._arrived()
+        else:
+            rows.append(row)
+        if len(rows) >= ROWS_A_BATCH:
+            self._buffer.flush()
+
+    def _row_of(self, step: Step, lr: object, skipped: bool) -> tuple[object, ...]:
         has_gpu = self._device.has_gpu
         allocated, reserved = self._device.memory if has_gpu else (step.rss, NULL_FLOAT)
         duration, data_wait, forward, backward = step.duration, step.data_wait, step.forward, step.backward
         phases = data_wait + step.optimizer + (forward or 0) + (backward or 0)
-        row = (
+        return (
             step.number,
             time_ns() // 1000,
             duration,
@@ -173,14 +258,6 @@ class StepEnds:
             step.peak,
             step.rss,
         )
-        rows = self._buffer.rows
-        if has_gpu:
-            self._waiting.append(row)
-            self._arrived()
-        else:
-            rows.append(row)
-        if len(rows) >= ROWS_A_BATCH:
-            self._buffer.flush()
 
     def _arrived(self) -> None:
         """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device.
@@ -202,11 +279,15 @@ class StepEnds:
         step = self._step
         settings = self._settings
         step.thread = get_ident()
-        step.number += 1
+        if self._ended_by == CALLS:
+            step.number = next(self._numbers)
+            number = self._num_at_home = self._num_at_home + 1
+        else:
+            number = step.number = step.number + 1
         every = settings["trace.every"] * self._governor.factor
         step.sampled = step.deep = False
-        if every > 0 and step.number % every == 0:
+        if every > 0 and number % every == 0:
             deep_every = settings["trace.deep_every"]
-            step.sampled, step.deep = True, deep_every > 0 and step.number % (every * deep_every) == 0
+            step.sampled, step.deep = True, deep_every > 0 and number % (every * deep_every) == 0
         for begin in step.beginning:
             begin()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Any
 from weakref import ref
@@ -41,15 +42,25 @@ class Source(BaseSource):
         self._scaled = None
 
     def _timed_backward(self, original: Any) -> Any:
-        step, device = self.recorder.step, self.recorder.device
+        step, device, updates, ends = (
+            self.recorder.step,
+            self.recorder.device,
+            self.recorder.updates,
+            self.recorder.ends,
+        )
 
         def backward(*args: Any, **kwargs: Any) -> Any:
             if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
                 return original(*args, **kwargs)
+            if ends.takes_updates:
+                self._guarded(updates.before_backward, perf_counter_ns(), args[0] if args else kwargs.get("tensors"))
             if step.thread != get_ident():
                 if step.thread is None:
                     step.micro_batches += 1  # no step has ended yet: whoever ends the first has to know of this one
-                return original(*args, **kwargs)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    self._guarded(updates.after_backward)
             step.in_backward = True
             step.micro_batches += 1
             began = perf_counter_ns()
@@ -59,10 +70,20 @@ class Source(BaseSource):
                 step.backward_ended = ended = perf_counter_ns()
                 step.backward = (step.backward or 0) + ended - began
                 step.in_backward = False
+                if ends.takes_updates:
+                    self._guarded(updates.after_backward)
                 if self._scaled is not None or device.has_gpu or ended - self._loss_read_at > LOSS_INTERVAL_NS:
                     self._note_loss(args, kwargs)
 
         return backward
+
+    def _guarded(self, call: Callable[..., None], *args: object) -> None:
+        """What looks for updates is a source of its own, and its failures are not this one's."""
+        try:
+            call(*args)
+        except Exception as error:
+            if self.recorder.fail("updates", error):
+                raise
 
     def _noted_scale(self, original: Any) -> Any:
         def scale(scaler: Any, outputs: Any) -> Any:

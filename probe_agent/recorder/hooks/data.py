@@ -36,11 +36,21 @@ class Source(BaseSource):
     def stop(self) -> None:
         self._stand_ins.take_back()
 
+    def _look(self, now: int) -> None:
+        """The next batch is where a step of a loop without optimizer may begin."""
+        try:
+            self.recorder.updates.look(now)
+        except Exception as error:
+            if self.recorder.fail("updates", error):
+                raise
+
     def _timed(self, original: Any) -> Any:
         recorder, step, tensor = self.recorder, self.recorder.step, sys.modules["torch"].Tensor
 
         def timed_next(iterator: Any) -> Any:
             began = perf_counter_ns()
+            if recorder.updates.is_awaited:
+                self._look(began)
             batch = None
             try:
                 batch = original(iterator)

@@ -1,14 +1,15 @@
 """Where the steps of a loop without an optimizer end: where the call of its outermost module returns.
 
-Our own thread looks at the stacks, a few times a second, which module the job is in; that takes nothing from the job.
-When one has been seen twice, and the job has no optimizer, the `__call__` of that module's class is replaced by a
-descriptor. The module itself is never touched, and held by a weak reference. Other modules of its class get torch's
-own method from the descriptor, 0.4 µs later; those of other classes are called as ever. So is whatever torch itself
-calls, since `torch.compile` keeps the method that it gets. A counted call costs clock reads and a row of
-`python.steps`, 7 µs (benchmarks.hooks).
+Our own thread looks at the stacks, some times a second, which module the job's threads are in; that takes nothing from
+the job. When one has been seen twice, and the job has no optimizer, the `__call__` of that module's class is replaced
+by a descriptor: each call is a step, on whatever thread, and calls on several threads may overlap. The module itself is
+never touched, and held by a weak reference. Other modules of its class get torch's own method from the descriptor,
+0.4 µs later; those of other classes are called as ever. So is whatever torch itself calls, since `torch.compile` keeps
+the method that it gets. A counted call costs clock reads and a row of `python.steps`, 7 µs (benchmarks.hooks).
 
-It is over for good when an optimizer steps, a backward runs, or the job says itself where its steps end: then it was an
-evaluation before a training, whose steps are counted anew.
+Calls are no steps any more when an optimizer steps, a backward runs, or the job says itself where its steps end: then
+it was an evaluation before a training, whose steps are counted anew. Where that has no optimizer, the call begins a
+step after the parameters have changed (updates.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 from _thread import get_ident
 from abc import ABCMeta
 from collections.abc import Callable, Iterator
-from time import perf_counter_ns
+from time import perf_counter_ns, sleep
 from types import FrameType, MethodType
 from typing import Any
 from weakref import ref
@@ -36,27 +37,43 @@ QUIET_NS = 5_000_000_000
 #: And for so long, before another module counts than the one that does, as long as that is there.
 FORGOTTEN_NS = 60_000_000_000
 #: How much of the time may go into that.
-LOOK_SHARE = 0.0005
+LOOK_SHARE = 0.001
+#: As long as nothing is followed we look so often in one go, so far apart: a model may take a tenth of the time.
+LOOKS_A_TICK, LOOK_INTERVAL_S = 5, 0.01
 #: So often must a module have been seen as the outermost one.
 TIMES_SEEN = 2
+#: Modules and threads that we remember.
+MAX_SEEN = 200
+#: The module of torch's that calls the job's modules with other parameters, for functional optimizers.
+FUNCTIONAL_CALL = "torch.nn.utils.stateless"
 #: Until the job's frames are searched for an optimizer again, where there was one.
 SEARCH_INTERVAL_NS = 30_000_000_000
 
 
 class CallWatch:
-    """Stands for `__call__` in the class of one module, whose calls on one thread it times."""
+    """Stands for `__call__` in the class of one module, whose calls it times; and those of its replicas."""
 
-    def __init__(self, module: Any, thread: int, skips: Callable[[], bool], ended: Callable[[int, int], None]) -> None:
+    def __init__(
+        self,
+        module: Any,
+        skips: Callable[[], bool],
+        begins: Callable[[int], None],
+        ended: Callable[[int, int], None],
+    ) -> None:
         self._kind: Any = type(module)
         self._own = self._kind.__dict__.get("__call__")
         self._module = ref(module)
-        self.thread = thread
+        #: By its id each module that is watched.
+        self._watched = {id(module): self._module}
         self._skips = skips
+        self._begins = begins
         self._ended: Callable[[int, int], None] | None = ended
+        #: The threads that are in a call: of calls inside each other the outermost is timed.
+        self._inside: set[int] = set()
         self._call = self._timed()
 
     def __get__(self, module: Any, kind: Any = None) -> Any:
-        if module is None or module is not self._module() or _is_torchs(sys._getframe().f_back):
+        if not self.watches(module) or _is_torchs(sys._getframe().f_back):
             return self._original(module)
         return MethodType(self._call, module)
 
@@ -64,6 +81,15 @@ class CallWatch:
         # Whoever pickles a class with all that is in it (one of `__main__`, say) gets what is there without us.
         owner = next(kind for kind in self._kind.__mro__ if kind.__dict__.get("__call__", self) is not self)
         return getattr, (owner if self._own is None else self._kind, "__call__")
+
+    def watches(self, module: Any) -> bool:
+        """Whether the calls of `module` are timed."""
+        found = self._watched.get(id(module))
+        return found is not None and found() is module and module is not None
+
+    def add(self, module: Any) -> None:
+        """Watch a replica, which another thread calls."""
+        self._watched[id(module)] = ref(module)
 
     def put(self) -> None:
         """Stand there from now on."""
@@ -86,7 +112,7 @@ class CallWatch:
 
     @property
     def module(self) -> Any:
-        """The module, None when it is gone."""
+        """The first of its modules, None when that is gone."""
         return self._module()
 
     def _original(self, module: Any) -> Any:
@@ -97,22 +123,22 @@ class CallWatch:
         return above.__call__
 
     def _timed(self) -> Any:
-        """The method that the module is called by; of calls inside each other the outermost is timed."""
-        is_inside = False
+        """The method that the module is called by, on whatever thread."""
+        inside = self._inside
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            nonlocal is_inside
-            ended = self._ended
-            is_other = self.thread != get_ident() or module is not self._module()
-            if ended is None or is_other or is_inside or self._skips():
+            thread = get_ident()
+            if thread in inside or self._ended is None or not self.watches(module) or self._skips():
                 return self._original(module)(*args, **kwargs)
-            is_inside = True
+            inside.add(thread)
             began = perf_counter_ns()
+            self._begins(began)
             try:
                 output = self._original(module)(*args, **kwargs)
             finally:
-                is_inside = False
-            if self._ended is not None:  # detached meanwhile
+                inside.discard(thread)
+            ended = self._ended
+            if ended is not None:  # else detached meanwhile
                 ended(began, perf_counter_ns())
             return output
 
@@ -132,23 +158,33 @@ class Source(BaseSource):
         self._aside = Aside(self._take, self._put)
         #: The code of `Module.__call__`, whose frames we look for.
         self._code = sys.modules["torch"].nn.Module.__call__.__code__
-        self._seen: tuple[Any, int, int] = (None, 0, 0)  # a weak reference to a module, its thread, how often
+        #: By id each module that was seen as the outermost one: a weak reference, on which threads, how often.
+        self._seen: dict[int, tuple[Callable[[], Any], set[int], int]] = {}
         self._last_end = perf_counter_ns()
         self._look_at = self._searched_at = 0
         self._has_grad = sys.modules["torch"].is_grad_enabled
-        #: Calls without gradients have been seen; one with them begins a training then.
-        self._is_without_grad = False
+        #: Threads that have called without gradients, and those whose first call with them has been seen since: that
+        #: may begin a training.
+        self._without_grad: set[int] = set()
+        self._with_grad: set[int] = set()
 
     def tick(self) -> None:
-        if not self._ends.takes_calls or self._step.micro_batches:
+        if not self._ends.takes_updates:
             self.stop()
             return
         if self._watch is not None:
             self._aside.watch()
         now = perf_counter_ns()
-        if now - self._last_end > QUIET_NS and now > self._look_at:
+        if now - self._last_end <= QUIET_NS or now <= self._look_at:
+            return
+        for is_first in (True, *(False,) * (LOOKS_A_TICK - 1)):
+            if self._watch is not None and not is_first:
+                break
+            if not is_first:
+                sleep(LOOK_INTERVAL_S)
+            began = perf_counter_ns()
             self._look()
-            self._look_at = now + round((perf_counter_ns() - now) / LOOK_SHARE)
+            self._look_at = perf_counter_ns() + round((perf_counter_ns() - began) / LOOK_SHARE)
 
     def stop(self) -> None:
         self._aside.forget()
@@ -158,27 +194,52 @@ class Source(BaseSource):
 
     # On our own thread.
 
-    def follow(self, module: Any, thread: int) -> None:
-        """A step ends where a call of this module on this thread does."""
+    def follow(self, module: Any) -> None:
+        """A step ends where a call of this module does, on any thread."""
         self.stop()
-        self._watch = CallWatch(module, thread, self._skips, self._ended)
+        self._watch = CallWatch(module, self._skips, self._begins, self._ended)
         self._put()
         self._aside.watch()
 
     def _look(self) -> None:
-        """See which module the job is in; the one that is seen again is the one whose calls are steps."""
+        """See which modules the job's threads are in; the one that is seen again is the one whose calls are steps."""
         for thread, module in self._outermost():
-            seen, seen_on, num_times = self._seen
-            if seen is None or seen() is not module or seen_on != thread:
-                num_times = 0
-            self._seen = (ref(module), thread, num_times + 1)
-            if num_times + 1 >= TIMES_SEEN and self._may_follow(module, thread) and not self._trains():
-                self.follow(module, thread)
-            return
+            seen, threads, num_times = self._seen.get(id(module), (None, set(), 0))
+            if seen is None or seen() is not module:
+                threads, num_times = set(), 0
+            threads.add(thread)
+            if len(self._seen) > MAX_SEEN:
+                self._seen.clear()
+            self._seen[id(module)] = (ref(module), threads, num_times + 1)
+            self._note(module, thread)
+            if num_times + 1 < TIMES_SEEN:
+                continue
+            if self._is_replica(module, thread):
+                self._watch.add(module)  # type: ignore[union-attr]  # there is one: it is a replica of
+            elif self._may_follow(module) and not self._trains():
+                self.follow(module)
+
+    def _note(self, module: Any, thread: int) -> None:
+        """For whoever asks why there are no steps."""
+        threading: Any = sys.modules.get("threading")
+        name = getattr(getattr(threading, "_active", {}).get(thread), "name", thread)
+        label = f"{type(module).__name__} on thread {name}"
+        seen = self.recorder.sightings.modules
+        if label in seen or len(seen) < MAX_SEEN:
+            seen[label] = seen.get(label, 0) + 1
+
+    def _is_replica(self, module: Any, thread: int) -> bool:
+        """Whether it is of the class that is followed, and called on a thread that does not call what is followed."""
+        watch = self._watch
+        if watch is None or type(watch.module) is not type(module) or watch.watches(module):
+            return False
+        _, threads, _ = self._seen.get(id(watch.module), (None, {thread}, 0))
+        return thread not in threads
 
     def _outermost(self) -> Iterator[tuple[int, Any]]:
         """The outermost module that each of the job's threads is in."""
         innermost = sys._current_frames()
+        found: FrameType | None
         for thread in own_threads.idents():
             innermost.pop(thread, None)
         for thread in list(innermost):
@@ -194,12 +255,12 @@ class Source(BaseSource):
                 if module is not None and _can_be_watched(type(module)):
                     yield thread, module
 
-    def _may_follow(self, module: Any, thread: int) -> bool:
+    def _may_follow(self, module: Any) -> bool:
         """Not what is followed already, nor what is called between two calls of that."""
         if self._watch is None or self._watch.module is None:
             return True
-        if self._watch.module is module:
-            return self._watch.thread != thread
+        if self._watch.watches(module):
+            return False
         return perf_counter_ns() - self._last_end > FORGOTTEN_NS
 
     def _trains(self) -> bool:
@@ -208,10 +269,11 @@ class Source(BaseSource):
         if self._searched_at and now - self._searched_at < SEARCH_INTERVAL_NS:
             return True
         self._searched_at = now
-        if inventory.find(inventory.OPTIMIZER, self.recorder):
-            return True
-        self._searched_at = 0
-        return False
+        found = inventory.find(inventory.OPTIMIZER, self.recorder)
+        self.recorder.sightings.optimizers = tuple(type(optimizer).__name__ for optimizer, _ in found)
+        if not found:
+            self._searched_at = 0
+        return bool(found)
 
     def _put(self) -> None:
         if self._watch is not None:
@@ -226,15 +288,25 @@ class Source(BaseSource):
     def _skips(self) -> bool:
         return bool(self.recorder.device.is_compiling() or sys.modules["torch"]._C._is_tracing())
 
+    def _begins(self, now: int) -> None:
+        """A call of the module begins."""
+        try:
+            if self.recorder.updates.is_awaited:
+                self.recorder.updates.look(now)
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+
     def _ended(self, began: int, ended: int) -> None:
         """A call of the module is over."""
         try:
-            if self._step.micro_batches:
-                self._ends.no_more_calls()
-                return
-            has_grad = self._has_grad()
-            self._is_without_grad |= not has_grad
-            if not (has_grad and self._is_without_grad) and self._ends.end_call(ended, ended - began):
+            step, ends = self._step, self._ends
+            if not ends.takes_calls:
+                if step.thread == get_ident() and not step.sampled and self._has_grad():
+                    step.forward = (step.forward or 0) + ended - began
+            elif step.micro_batches:
+                ends.no_more_calls()
+            elif self._is_step() and ends.end_call(began, ended):
                 self._last_end = ended
                 self._cost.calls += 1
                 self._cost.ns += perf_counter_ns() - ended
@@ -242,10 +314,23 @@ class Source(BaseSource):
             if self.recorder.fail(self.name, error):
                 raise
 
+    def _is_step(self) -> bool:
+        """Not the first call with gradients on a thread that has called without: a backward may follow."""
+        thread = get_ident()
+        if not self._has_grad():
+            self._without_grad.add(thread)
+            return True
+        if thread not in self._without_grad or thread in self._with_grad:
+            return True
+        self._with_grad.add(thread)
+        return False
+
 
 def _is_torchs(frame: FrameType | None) -> bool:
-    """Whether the code that asks is torch's own; None where that is not Python's."""
-    return frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    """Whether the code that asks is torch's own; None where that is not Python's. What `functional_call` calls is the
+    job's call."""
+    name = "" if frame is None else str(frame.f_globals.get("__name__"))
+    return name.partition(".")[0] == "torch" and name != FUNCTIONAL_CALL
 
 
 def _can_be_watched(kind: Any) -> bool:

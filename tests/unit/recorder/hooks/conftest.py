@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.device import Device  # noqa: E402
 from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
-from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, our_frames  # noqa: E402
+from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, our_frames, updates  # noqa: E402
 from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
 from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
 from probe_agent.recorder.samplers import memory  # noqa: E402
@@ -31,7 +31,8 @@ class Recording:
         self.recorder._device = Device(like)
         kinds = (our_frames.Source, optimizer.Source, modules.Source, backward.Source, data.Source, memory.Source)
         self.inference = inference.Source(self.recorder)
-        self.sources = [*(kind(self.recorder) for kind in kinds), self.inference]
+        self.updates = updates.Source(self.recorder)
+        self.sources = [*(kind(self.recorder) for kind in kinds), self.updates, self.inference]
 
     def start(self) -> None:
         for source in self.sources:
@@ -40,6 +41,11 @@ class Recording:
     def stop(self) -> None:
         for source in reversed(self.sources):
             source.stop()
+
+    def tick(self) -> None:
+        """What our own thread does every `flush.interval`, as far as it finds steps."""
+        self.updates.tick()
+        self.inference.tick()
 
     def rows(self, table: str) -> list[dict[str, object]]:
         buffer = self.failures._buffer if table == "probe.errors" else self.recorder.buffers[table]

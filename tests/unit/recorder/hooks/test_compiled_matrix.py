@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from _thread import get_ident
 from contextlib import ExitStack, nullcontext
 
 import pytest
@@ -182,7 +181,7 @@ def call_only(how, recording=None, attach=0, detach=3 * STEPS):
         for number in range(3 * STEPS + 2):
             if recording is not None and number == attach:
                 it = recorded.enter_context(recording(keep_dynamo=True, trace_every=2))
-                it.inference.follow(outermost, get_ident())
+                it.inference.follow(outermost)
             if number == detach:
                 recorded.close()
             outputs.append(call(torch.ones(4 + number // STEPS * 3, 8)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
-from _thread import get_ident
 from contextlib import contextmanager
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from probe_agent.recorder import own_threads  # noqa: E402
+from probe_agent.recorder import own_threads, steps  # noqa: E402
 from probe_agent.recorder.hooks import inference  # noqa: E402
 
 DEADLINE_S = 30.0
@@ -119,7 +119,7 @@ def test_an_evaluation_before_a_training_is_none_of_its_steps(recording):
     net = Net()
 
     with recording(trace_every=1) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 5)
         train(net, 4)
         it.inference.tick()
@@ -140,7 +140,7 @@ def test_what_is_called_between_two_steps_does_not_count_instead(recording, monk
     net, between = Net(), Net(0.002)
 
     with recording() as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         with looking(it, monkeypatch):
             for _ in range(10):
                 serve(net, 1)
@@ -157,7 +157,7 @@ def test_a_backward_ends_it_and_takes_the_hooks_off(recording):
     net = Net()
 
     with recording(trace_every=1) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 3)
         for _ in range(2):
             net(torch.ones(4, 8)).sum().backward()
@@ -173,7 +173,7 @@ def test_steps_that_the_job_ends_itself_go_before(recording):
     net = Net()
 
     with recording() as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 3)
         for _ in range(3):
             serve(net, 2)
@@ -187,7 +187,7 @@ def test_calls_inside_each_other_are_one_step(recording):
     tree = Tree()
 
     with recording(trace_every=0) as it:
-        it.inference.follow(tree, get_ident())
+        it.inference.follow(tree)
         serve(tree, 4)
 
     assert [step["step"] for step in it.steps] == [1, 2, 3]
@@ -197,7 +197,7 @@ def test_a_call_that_raises_is_part_of_the_next_ones_step(recording):
     net = Net()
 
     with recording(trace_every=0) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 2)
         with pytest.raises(RuntimeError, match="shapes"):
             net(torch.ones(4, 7))
@@ -210,7 +210,7 @@ def test_other_modules_of_the_class_are_called_as_ever(recording):
     net, other = Net(), Net()
 
     with recording(trace_every=0) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(other, 5)
         assert other.__call__ == nn.Module.__call__.__get__(other)
         serve(net, 3)
@@ -223,12 +223,12 @@ def test_the_model_is_not_kept_alive_and_another_one_can_follow(recording):
     gone = weakref.ref(net)
 
     with recording(trace_every=0) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 3)
         del net
         assert gone() is None
         other = Net()
-        it.inference.follow(other, get_ident())
+        it.inference.follow(other)
         serve(other, 3)
         assert len(it.steps) == 5
 
@@ -239,7 +239,7 @@ def test_a_method_that_the_job_has_kept_works_on_after_detach(recording):
     net = Net()
 
     with recording(trace_every=0) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         call = net.__call__
         for _ in range(3):
             call(torch.ones(4, 8))
@@ -259,7 +259,7 @@ def test_a_detach_in_the_middle_of_a_call_ends_no_step(recording):
 
     net = Detaches()
     with recording(trace_every=1) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 3)
         num_ended = it.recorder.ends.num_ended
         net.seconds = 1.0
@@ -287,7 +287,7 @@ def test_compiled_models_are_seen_from_outside(recording, how):
     before = [vars(kind).get("__call__") for kind in kinds]
 
     with recording(trace_every=2) as it:
-        it.inference.follow(outside, get_ident())
+        it.inference.follow(outside)
         serve(outside, 5)
         counters = dict(torch._dynamo.utils.counters["stats"])
         serve(outside, 5)
@@ -303,7 +303,7 @@ def test_the_classes_and_modules_are_left_as_they_were(recording):
     before = dict(vars(Net)), dict(vars(net)), dict(vars(nn.Module))
 
     with recording(trace_every=1) as it:
-        it.inference.follow(net, get_ident())
+        it.inference.follow(net)
         serve(net, 3)
         assert vars(net) == before[1]
 
@@ -319,3 +319,102 @@ def test_a_graphs_class_that_makes_its_own_call_is_left_alone():
     assert inference._can_be_watched(Net)
     assert not inference._can_be_watched(type(traced))
     assert not inference._can_be_watched(type(scripted))
+
+
+def call_on_threads(net, num_threads, num_calls):
+    """The seconds that each call took, by thread, as the thread's own clock has it."""
+    took = [[] for _ in range(num_threads)]
+    together = threading.Barrier(num_threads)
+
+    def work(mine):
+        together.wait()
+        for _ in range(num_calls):
+            began = time.perf_counter()
+            serve(net, 1)
+            mine.append(time.perf_counter() - began)
+
+    workers = [threading.Thread(target=work, args=(mine,)) for mine in took]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return took
+
+
+def test_calls_on_many_threads_that_overlap_are_a_row_each(recording):
+    net = Net(0.01)
+
+    with recording(trace_every=0) as it:
+        it.inference.follow(net)
+        took = call_on_threads(net, 8, 12)
+
+    # Of the thread that calls first, the first call is not whole.
+    assert len(it.steps) == 8 * 12 - 1
+    numbers = {step["step"] for step in it.steps}
+    assert len(numbers) == 95
+    assert numbers <= set(range(1, 97))  # one belongs to the sampled thread's next step
+    assert all(0.01 <= step["forward"] <= step["duration"] for step in it.steps)
+    by_their_clock = sum(map(sum, took)) - max(calls[0] for calls in took)
+    assert sum(step["forward"] for step in it.steps) == pytest.approx(by_their_clock, rel=0.1)
+
+
+def test_one_thread_is_sampled_and_another_when_that_calls_no_more(recording, monkeypatch):
+    monkeypatch.setattr(steps, "MOVE_NS", 1_000_000)
+    monkeypatch.setattr(steps, "MOVE_CALLS", 2)
+    net = Net(0.001)
+
+    with recording(trace_every=2) as it:
+        it.inference.follow(net)
+        call_on_threads(net, 1, 6)
+        time.sleep(0.02)
+        call_on_threads(net, 1, 20)
+
+    numbers = [step["step"] for step in it.steps]
+    assert len(numbers) == len(set(numbers)) >= 24
+    assert 8 <= len([step for step in it.steps if step["sampled"]]) <= 13
+    assert {row["step"] for row in it.trace} == {step["step"] for step in it.steps if step["sampled"]}
+
+
+def test_replicas_on_other_threads_are_followed_too(recording, monkeypatch):
+    first, second = Net(0.002), Net(0.002)
+
+    with recording(trace_every=0) as it, looking(it, monkeypatch):
+        call_until(first, lambda: it.inference._watch is not None)
+        done = []
+
+        def work():
+            call_until(second, lambda: it.inference._watch.watches(second) and it.inference._watch.watches(first))
+            done.append(len(it.steps))
+            serve(second, 5)
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        call_until(first, lambda: not worker.is_alive())
+        worker.join()
+
+    assert len(it.steps) >= done[0] + 5
+
+
+def test_a_training_that_is_not_seen_to_be_one_does_not_silence_calls(recording):
+    net = Net()
+
+    with recording(trace_every=0) as it:
+        it.inference.follow(net)
+        serve(net, 3)
+        for _ in range(4):
+            net(torch.ones(4, 8))
+
+    assert len(it.steps) == 2 + 3  # the first with gradients could have begun a training
+
+
+def test_functional_calls_are_calls_of_the_job(recording):
+    net = Plain()
+    parameters = dict(net.named_parameters())
+
+    with recording(trace_every=0) as it:
+        it.inference.follow(net)
+        for _ in range(5):
+            grads = torch.func.grad(lambda p: torch.func.functional_call(net, p, (torch.ones(4, 8),)).sum())(parameters)
+            parameters = {name: value - 0.1 * grads[name] for name, value in parameters.items()}
+
+    assert len(it.steps) == 4

@@ -10,7 +10,6 @@ import os
 import pickle
 import re
 import warnings
-from _thread import get_ident
 from collections import UserDict
 from collections.abc import Callable
 
@@ -362,7 +361,7 @@ def observed_in_a_loop(use: Callable[[nn.Module], object], recording=None, num_b
             steps = None
         else:
             with recording(trace_every=1, trace_deep_every=1) as it:
-                it.inference.follow(net, get_ident())
+                it.inference.follow(net)
                 for _ in range(num_before):
                     net(torch.ones(2, 8))
                 given = use(net)

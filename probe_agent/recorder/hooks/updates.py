@@ -1,0 +1,65 @@
+"""Finds out whether a job without steps of an optimizer trains by hand; then updates of its parameters end its steps.
+
+Runs on our own thread. Once parameters have been seen to change after a backward, `Module.zero_grad` is replaced: it is
+where a step of such a loop may begin. What the comparison costs the training thread is said in updates.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from time import perf_counter_ns
+from typing import Any
+
+from .. import inventory
+from ..source import Recorder
+from ..source import Source as BaseSource
+from ..stand_ins import StandIns
+from ..updates import NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER
+
+__all__ = ["Source"]
+
+
+class Source(BaseSource):
+    name = "updates"
+    needs = ("torch", "torch.nn.modules.module", "torch.optim.optimizer")
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._updates = recorder.updates
+        self._stand_ins = StandIns()
+        self._has_optimizer: bool | None = None
+
+    def tick(self) -> None:
+        updates = self._updates
+        if not self.recorder.ends.takes_updates:
+            self.stop()
+            return
+        if not updates.num_seen:
+            return
+        if not self._stand_ins:
+            self._stand_ins.wrap(sys.modules["torch.nn.modules.module"].Module, "zero_grad", self._noted)
+        if updates.are_steps or updates.num_seen < NUM_SURE:
+            return
+        if self._has_optimizer is None:
+            found = inventory.find(inventory.OPTIMIZER, self.recorder)
+            self.recorder.sightings.optimizers = tuple(type(optimizer).__name__ for optimizer, _ in found)
+            self._has_optimizer = bool(found)
+        updates.are_steps = not self._has_optimizer or updates.num_seen >= NUM_SURE_BESIDE_OPTIMIZER
+
+    def stop(self) -> None:
+        self._stand_ins.take_back()
+        self._updates.forget()
+
+    def _noted(self, original: Any) -> Any:
+        updates, is_compiling = self._updates, self.recorder.device.is_compiling
+
+        def zero_grad(module: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                if updates.is_awaited and not is_compiling():
+                    updates.look(perf_counter_ns())
+            except Exception as error:
+                if self.recorder.fail(self.name, error):
+                    raise
+            return original(module, *args, **kwargs)
+
+        return zero_grad
