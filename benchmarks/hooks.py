@@ -12,6 +12,7 @@ import argparse
 import os
 import random
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from statistics import quantiles
@@ -192,6 +193,30 @@ def called(which: int) -> Made:
     return made
 
 
+def beside(recorder: Recording | None) -> Callable[[], object]:
+    """A call that is a step, on another thread than the one whose steps may be sampled."""
+    call = called(0)(recorder)
+    other = threading.Thread(target=call)
+    other.start()
+    other.join()
+    return call
+
+
+def by_hand(recorder: Recording | None) -> Callable[[], object]:
+    """What looks for an update after a backward, without the backward."""
+    if recorder is None:
+        return lambda: None
+    chain, updates = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8))), recorder.updates
+    loss = chain(torch.ones(1, 8)).sum()
+
+    def look() -> None:
+        updates.before_backward(0, loss)
+        updates.after_backward()
+        updates.look(0)
+
+    return look
+
+
 def a_row(num_columns: int) -> Made:
     values = {f"column_{number}": float(number) for number in range(num_columns)}
 
@@ -214,6 +239,8 @@ CASES = (
     Case("forward and backward of one, two rows", deep_step, 101, DEEP),
     Case("without an optimizer: the call that is the step", called(0)),
     Case("the same: another module of its class", called(1)),
+    Case("the same: the call on another thread", beside),
+    Case("a backward without an optimizer: has it an update", by_hand),
     Case("probe_agent.record, 1 column", a_row(1)),
     Case("probe_agent.record, 10 columns", a_row(10)),
 )
