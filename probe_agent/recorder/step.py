@@ -7,7 +7,7 @@ step, writes the row and starts the next one.
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import Callable
+from typing import Any, Callable
 
 from .device import Later
 from .ring.table import NULL_FLOAT
@@ -37,6 +37,8 @@ class Step:
         self.peak = NULL_FLOAT
         #: Class of the optimizer that counts the steps.
         self.optimizer_class = ""
+        #: What the hooks on modules and on the nodes of torch's graph have noted in a sampled step (windows.py).
+        self.module_events: list[tuple[Any, ...]] = []
         #: Called on the training thread between two steps: first what ends the old one (number and times are
         #: still its own), then what begins the new one (number and sampled are set).
         self.ending: list[Callable[[], None]] = []

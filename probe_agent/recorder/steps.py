@@ -49,7 +49,7 @@ class Steps(Table):
         ),
         Column("data_wait", "float", "s", "waiting for the DataLoader's next batch"),
         Column("forward", "float", "s", "inside the outermost modules; NULL if not seen, in training unless sampled"),
-        Column("backward", "float", "s", "inside torch.autograd.backward; NULL where it was not called"),
+        Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL where neither was called"),
         Column("optimizer", "float", "s", "inside optimizer.step, of all optimizers, after a closure's backward"),
         Column("other", "float", "s", "the rest of the step; the forward too, where that is NULL"),
         Column("micro_batches", "int", "", "how often backward was called"),

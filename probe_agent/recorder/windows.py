@@ -1,7 +1,7 @@
 """From what the module hooks noted to rows of `python.torch_trace`: which forward lay in which, and what it took.
 
 Runs at the end of a sampled step on the training thread, or on our own thread while a step takes long. About 1 µs a
-module call.
+module call. Backward: backward_spans.py.
 """
 
 from __future__ import annotations
@@ -11,28 +11,20 @@ from collections import deque
 from time import perf_counter_ns, time_ns
 from typing import Any
 
+from .backward_spans import BackwardSpans
 from .device import Device
 from .module_names import ModuleNames
 from .ring.buffer import RowBuffer
 from .ring.table import NULL_FLOAT
 from .step import Step
 
-__all__ = ["Backward", "Windows"]
+__all__ = ["Windows"]
 
 #: Shapes that get a text; more come with inputs of every length, and their texts would fill the ring.
 MAX_SHAPES = 1_000
 #: Sampled steps whose device times may be on their way; of older ones the device time is given up.
 MAX_STEPS_WAITING = 8
 _DEVICE_DURATION = 8  # its place in a row
-
-
-class Backward:
-    """When the gradients of a module's output and of its input came, in nanoseconds; 0 until then."""
-
-    __slots__ = ("began", "ended")
-
-    def __init__(self) -> None:
-        self.began = self.ended = 0
 
 
 class Windows:
@@ -44,16 +36,15 @@ class Windows:
         self._buffer = buffer
         self._names = ModuleNames(buffer.number)
         self._forward, self._backward, self._optimizer = map(buffer.number, ("forward", "backward", "step"))
-        #: What the hooks noted and nobody has looked at yet: (module, ns, mark) where a forward began,
-        #: (module, ns, mark, allocated, device, backward, shapes, recomputed) where it ended. Always the same list.
-        self.events: list[tuple[Any, ...]] = []
+        #: What the hooks noted and nobody has looked at yet: (module, ns, mark, position) where a forward began,
+        #: (module, ns, mark, allocated, device, position, shapes, recomputed) where it ended, and what
+        #: `BackwardSpans.note` takes: (ns, position). Always the same list.
+        self.events = step.module_events
         self.num_calls = 0
         self._replaying = allocate_lock()
         #: Forwards that have begun and not ended, as `_replay` writes them.
         self._stack: list[list[Any]] = []
-        #: For each window of a deep step the number of the one around it.
-        self._parents: list[int] = []
-        self._with_backward: list[tuple[int, int, Backward]] = []  # number of the window, name, backward
+        self._spans = BackwardSpans()
         self._devices: dict[Any, int] = {None: 0}
         self._shapes: dict[tuple[Any, ...], int] = {(): 0}
         self._seq = 0
@@ -66,21 +57,19 @@ class Windows:
         """A sampled step begins, with so much memory in use."""
         self._allocated = allocated
         self._epoch = time_ns() - perf_counter_ns()
+        self._spans.begin_step(self._step.number)
 
     def end(self) -> None:
         """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
         now = perf_counter_ns()
         if not self._step.is_one:
             self.events.clear()
-            self._with_backward.clear()
         self.replay()
-        if self._with_backward:
-            self._close_backward(now)
+        self._spans.end_step()
         if self._step.optimizer_class and self._step.is_one:
             name = self._buffer.number(self._step.optimizer_class)
-            self._host_row(name, self._optimizer, now, self._step.optimizer, 0)
+            self._host_row(name, self._optimizer, now, self._step.optimizer, self._step.optimizer)
         self._stack.clear()
-        self._parents.clear()
         self._seq = 0
         if self._marked:
             self._waiting.append(self._marked)
@@ -95,33 +84,38 @@ class Windows:
 
     def _replay(self, events: list[tuple[Any, ...]]) -> None:
         # In one loop, with what it needs at hand: this is most of what a sampled step costs.
-        stack, parents, known = self._stack, self._parents, self._names.known
+        stack, known = self._stack, self._names.known
         devices, known_shapes = self._devices, self._shapes
-        allocated, seq, epoch = self._allocated, self._seq, self._epoch
-        step, forward, reserved = self._step.number, self._forward, self._device.memory[1]
+        allocated, seq, epoch, num_calls = self._allocated, self._seq, self._epoch, 0
+        step, forward, reserved, is_deep = self._step.number, self._forward, self._device.memory[1], self._step.deep
         add = self._buffer.rows.append
         for event in events:
-            if len(event) == 3:
-                module, now, mark = event
+            if len(event) == 4:
+                module, now, mark, position = event
                 entry = known.get(id(module)) or self._names.learn(module, stack[-1][0] if stack else None)
-                stack.append([module, entry[0], now, 0, mark, allocated, len(parents), entry[3]])
-                parents.append(stack[-2][6] if len(stack) > 1 else -1)
+                stack.append([module, entry[0], now, 0, mark, allocated, position, entry[3]])
                 continue
-            module, now, mark, allocated, device, backward, shapes, recomputed = event
+            if len(event) == 2:
+                for name, ended, duration, own in self._spans.note(*event):
+                    self._seq = seq
+                    self._host_row(name, self._backward, ended, duration, own)
+                    seq += 1
+                continue
+            module, now, mark, allocated, device, position, shapes, recomputed = event
             while stack and stack[-1][0] is not module:
                 lost = stack.pop()  # an exception that is no Exception ended it: torch did not tell us
                 if stack:
                     stack[-1][3] += lost[3]
             if not stack:
                 continue
-            _, name, began, children, began_mark, allocated_before, number, is_compiled = stack.pop()
+            _, name, began, children, began_mark, allocated_before, began_at, is_compiled = stack.pop()
             duration = now - began
             if stack:
                 stack[-1][3] += duration
             elif not recomputed:
                 self._step.forward = (self._step.forward or 0) + duration
-            if backward is not None:
-                self._with_backward.append((number, name, backward))
+            if position > began_at and (is_deep or not (stack or recomputed)):
+                self._spans.add(began_at, position, name)
             of_device = devices.get(device)
             if of_device is None:
                 of_device = devices[device] = self._buffer.number(str(device))
@@ -146,11 +140,12 @@ class Windows:
                 recomputed,
             )
             seq += 1
+            num_calls += 1
             if mark is None or began_mark is None:
                 add(row)
             else:
                 self._marked.append((list(row), began_mark, mark))
-        self.num_calls += seq - self._seq
+        self.num_calls += num_calls
         self._allocated, self._seq = allocated, seq
 
     def _learn_shapes(self, shapes: tuple[Any, ...]) -> int:
@@ -161,26 +156,7 @@ class Windows:
         self._shapes[shapes] = number
         return number
 
-    def _close_backward(self, now: int) -> None:
-        """Turn the windows of the step's backward into rows, in the order in which they ended."""
-        end = self._step.backward_ended or now
-        numbers = {number for number, _, _ in self._with_backward}
-        children: dict[int, int] = {}
-        spans = []
-        for number, name, backward in self._with_backward:
-            if backward.began:
-                duration = (backward.ended or end) - backward.began
-                spans.append((backward.ended or end, duration, number, name))
-                above = self._parents[number]
-                while above >= 0 and above not in numbers:
-                    above = self._parents[above]
-                children[above] = children.get(above, 0) + duration
-        spans.sort(key=lambda span: span[0])
-        for ended, duration, number, name in spans:
-            self._host_row(name, self._backward, ended, duration, children.get(number, 0))
-        self._with_backward.clear()
-
-    def _host_row(self, name: int, stage: int, ended: int, duration: int, children: int) -> None:
+    def _host_row(self, name: int, stage: int, ended: int, duration: int, own: int) -> None:
         """A row of which the host's clock is all we know."""
         self._buffer.rows.append(
             (
@@ -190,7 +166,7 @@ class Windows:
                 name,
                 stage,
                 duration * 1e-9,
-                max(0, duration - children) * 1e-9,
+                own * 1e-9,
                 0,
                 NULL_FLOAT,
                 NULL_FLOAT,

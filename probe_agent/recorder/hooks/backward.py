@@ -1,11 +1,13 @@
 """When backward begins and ends, and the loss it starts from: `backward` and `loss` of `python.steps`.
 
-Runs on the training thread: two clock reads a backward, and on a CPU one `item()`. No backward hook of torch's
-modules is used: those cost 18 µs a call and forbid in-place changes of outputs.
+What Python runs torch's engine by is replaced: `torch.autograd.backward` and `torch.autograd.grad` come through there,
+however the job calls them. Runs on the training thread: two clock reads a backward, and on a CPU one `item()`. No
+backward hook of torch's modules is used: those cost 18 µs a call and forbid in-place changes of outputs.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from _thread import get_ident
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
+from ..backward_spans import RUN_ENDED
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
@@ -34,14 +37,18 @@ class Source(BaseSource):
         self._scaled: Any = None  # the loss before GradScaler multiplied it
 
     def start(self) -> None:
-        self._stand_ins.wrap(sys.modules["torch.autograd"], "backward", self._timed_backward)
+        engine = sys.modules["torch.autograd"]._engine_run_backward
+        timed = functools.update_wrapper(self._timed(engine), engine)
+        # Whoever puts torch's own back for a while, as its tracer does, takes it from the second one.
+        for name in ("torch.autograd", "torch.autograd.graph"):
+            self._stand_ins.put(sys.modules[name], "_engine_run_backward", timed)
         self._stand_ins.wrap(sys.modules["torch.amp.grad_scaler"].GradScaler, "scale", self._noted_scale)
 
     def stop(self) -> None:
         self._stand_ins.take_back()
         self._scaled = None
 
-    def _timed_backward(self, original: Any) -> Any:
+    def _timed(self, original: Any) -> Any:
         step, device, updates, ends = (
             self.recorder.step,
             self.recorder.device,
@@ -49,33 +56,38 @@ class Source(BaseSource):
             self.recorder.ends,
         )
 
-        def backward(*args: Any, **kwargs: Any) -> Any:
+        def engine_run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
-                return original(*args, **kwargs)
+                return original(outputs, *args, **kwargs)
+            is_backward = kwargs.get("accumulate_grad", False)  # or torch.autograd.grad, which leaves no gradients
             if ends.takes_updates:
-                self._guarded(updates.before_backward, perf_counter_ns(), args[0] if args else kwargs.get("tensors"))
+                self._guarded(updates.before_backward, perf_counter_ns(), outputs)
             if step.thread != get_ident():
                 if step.thread is None:
-                    step.micro_batches += 1  # no step has ended yet: whoever ends the first has to know of this one
+                    step.micro_batches += is_backward  # no step has ended yet: whoever ends the first has to know
                 try:
-                    return original(*args, **kwargs)
+                    return original(outputs, *args, **kwargs)
                 finally:
                     self._guarded(updates.after_backward)
             step.in_backward = True
-            step.micro_batches += 1
+            step.micro_batches += is_backward
             began = perf_counter_ns()
             try:
-                return original(*args, **kwargs)
+                return original(outputs, *args, **kwargs)
             finally:
                 step.backward_ended = ended = perf_counter_ns()
                 step.backward = (step.backward or 0) + ended - began
                 step.in_backward = False
+                if step.sampled:
+                    step.module_events.append((ended, RUN_ENDED))
                 if ends.takes_updates:
                     self._guarded(updates.after_backward)
-                if self._scaled is not None or device.has_gpu or ended - self._loss_read_at > LOSS_INTERVAL_NS:
-                    self._note_loss(args, kwargs)
+                if is_backward and (
+                    self._scaled is not None or device.has_gpu or ended - self._loss_read_at > LOSS_INTERVAL_NS
+                ):
+                    self._note_loss(outputs)
 
-        return backward
+        return engine_run_backward
 
     def _guarded(self, call: Callable[..., None], *args: object) -> None:
         """What looks for updates is a source of its own, and its failures are not this one's."""
@@ -98,11 +110,11 @@ class Source(BaseSource):
 
         return scale
 
-    def _note_loss(self, args: tuple[Any, ...], kwargs: Any) -> None:
+    def _note_loss(self, outputs: Any) -> None:
         """The loss is what backward was called on: one tensor of one element."""
         step, device = self.recorder.step, self.recorder.device
         try:
-            loss = args[0] if args else kwargs.get("tensors")
+            loss = outputs[0] if len(outputs) == 1 else None
             if self._scaled is not None:
                 if self._scaled[0]() is loss:
                     loss = self._scaled[1]

@@ -6,15 +6,17 @@ are not there, so that what it makes does not depend on them. Modules inside a c
 one compiled in place (`m.compile()`), whose hooks are part of what is compiled: its time is its caller's own. Where
 the job has hooks on all modules and compiles, nothing is recorded, and `probe.errors` says so.
 
-Backward: a hook on the gradient of a module's output begins its window, one on its input's ends it. The root's
-window is recorded in every sampled step, the others' in one sampled step in `trace.deep_every`.
+Backward: the nodes of torch's graph that have made a module's inputs and outputs tell when they are about to run;
+backward_spans.py makes the modules' windows of that. In every sampled step it is so for the outermost modules, in one
+sampled step in `trace.deep_every` for all. Nothing of ours is on a tensor, and what is on a node goes with its graph.
 """
 
 from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from time import perf_counter_ns
 from typing import Any
 
@@ -25,7 +27,7 @@ from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
-from ..windows import Backward, Windows
+from ..windows import Windows
 
 __all__ = ["Source", "TorchTrace"]
 
@@ -33,6 +35,8 @@ __all__ = ["Source", "TorchTrace"]
 RSS_VALID_NS = 1_000_000
 #: When our own thread begins to show an unfinished step.
 LONG_STEP_NS = 500_000_000
+#: How many tensors of an output or of the arguments are looked for, among how many items, how deep in them.
+MAX_TENSORS, MAX_ITEMS, MAX_DEPTH = 16, 64, 3
 
 
 class TorchTrace(Table):
@@ -45,7 +49,13 @@ class TorchTrace(Table):
         Column("seq", "int", "", "order in which the windows of the step ended"),
         Column("module", "text", "", "class of the outermost module, then the path below it: GPT.blocks.0.attn"),
         Column("stage", "text", "", "forward, backward or step (the optimizer)"),
-        Column("duration", "float", "s", "from the window's begin to its end on the host, children included"),
+        Column(
+            "duration",
+            "float",
+            "s",
+            "on the host, children included; of a backward from the module's last operator to its first, at most until"
+            " that run of the engine ends",
+        ),
         Column("self_duration", "float", "s", "duration less that of the recorded children"),
         Column("device", "text", "", "where the module's output lies"),
         Column("device_duration", "float", "s", "the same window on the device; NULL on a CPU"),
@@ -74,7 +84,8 @@ class Source(BaseSource):
         self._stand_ins = StandIns()
         self._ours: list[OurHook] = []
         self._are_there = self._is_aside = False  # our hooks
-        self._leaf_handles: list[Any] = []
+        #: The numbers of the nodes that tell in this step, and what takes it back.
+        self._watched: dict[int, Any] = {}
         #: The thread whose modules are recorded now; None between sampled steps.
         self._thread: int | None = None
         self._outermost: Any = None
@@ -121,6 +132,9 @@ class Source(BaseSource):
                 calls.remove(ours)
         self._aside.forget()
         self._remove()
+        for handle in list(self._watched.values()):
+            handle.remove()
+        self._watched.clear()
         self._windows.give_up()
 
     # Between two steps, on the training thread.
@@ -151,9 +165,7 @@ class Source(BaseSource):
                 self._thread = self._outermost = None
                 self._num_inside = 0
                 self._windows.end()
-                for handle in self._leaf_handles:
-                    handle.remove()
-                self._leaf_handles.clear()
+                self._watched.clear()
                 self._cost.calls = self._windows.num_calls
                 self._cost.ns += perf_counter_ns() - began
             self._windows.device_times()
@@ -209,18 +221,22 @@ class Source(BaseSource):
         is_compiling, has_gpu, mark_of = self._is_compiling, self._device.has_gpu, self._device.mark
         note, tensor, step = self._windows.events.append, sys.modules["torch"].Tensor, self._step
         is_tracing = sys.modules["torch"]._C._is_tracing
+        position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
 
         def before(module: Any, args: object) -> None:
             if is_compiling() or self._thread != get_ident() or is_tracing():
                 return
-            outermost = self._outermost
+            outermost, is_watched = self._outermost, step.deep
             if outermost is None:
                 if not step.in_backward:
                     self._outermost = module
+                    is_watched = True
             elif outermost is module:
                 self._num_inside += 1
             try:
-                note((module, perf_counter_ns(), mark_of() if has_gpu else None))
+                if is_watched and args:
+                    watch(args)
+                note((module, perf_counter_ns(), mark_of() if has_gpu else None, position()))
             except Exception as error:
                 if self.recorder.fail(self.name, error):
                     raise
@@ -231,17 +247,17 @@ class Source(BaseSource):
             now = perf_counter_ns()
             try:
                 mark = mark_of() if has_gpu else None
-                out = output if output.__class__ is tensor else self._first_tensor(output)
-                backward = None
-                if self._outermost is module and not self._num_inside:
-                    self._outermost = None
-                    self._read_at = 0
-                    backward = self._watch_backward(out, ())
-                else:
-                    if self._outermost is module:
+                is_watched, ended_at = step.deep, position()
+                if self._outermost is module:
+                    if self._num_inside:
                         self._num_inside -= 1
-                    if step.deep:
-                        backward = self._watch_backward(out, args)
+                    else:
+                        self._outermost = None
+                        self._read_at = 0
+                        is_watched = True
+                out = output if output.__class__ is tensor else next(self._tensors(output), None)
+                if is_watched and out is not None:
+                    watch(output)
                 if has_gpu or now - self._read_at > RSS_VALID_NS:
                     self._allocated = self._device.allocated()
                     self._read_at = now
@@ -254,47 +270,54 @@ class Source(BaseSource):
                 except RuntimeError:
                     shapes = ()  # a nested tensor has none
                 device = None if out is None else out.device
-                note((module, now, mark, self._allocated, device, backward, shapes, step.in_backward))
+                note((module, now, mark, self._allocated, device, ended_at, shapes, step.in_backward))
             except Exception as error:
                 if self.recorder.fail(self.name, error):
                     raise
 
         return before, after
 
-    def _first_tensor(self, output: object) -> Any:
-        return output if self._device.is_tensor(output) else next(self._tensors(output), None)
+    def _watching(self) -> Callable[[object], None]:
+        """What has the nodes that have made the tensors in a value tell when they are about to run."""
+        note, step, tensor = self._windows.events.append, self._step, sys.modules["torch"].Tensor
+        watched = self._watched
 
-    def _watch_backward(self, out: Any, args: object) -> Backward | None:
-        """Have the gradient of a module's output tell when it comes, and those of its inputs.
+        def telling(position: int) -> Callable[..., None]:
+            def tell(*_: object) -> None:
+                if step.in_backward and step.sampled:
+                    note((perf_counter_ns(), position))
 
-        The outermost has no inputs here: it ends with the whole backward, since its input seldom has a gradient.
-        """
-        if out is None or out.grad_fn is None:
-            return None
-        backward, number, step = Backward(), self._step.number, self._step
+            return tell
 
-        def begin(_: object) -> None:
-            if not backward.began and step.number == number:
-                backward.began = perf_counter_ns()
+        def watch(value: Any) -> None:
+            for one in (value,) if value.__class__ is tensor else self._tensors(value):
+                if one.requires_grad:
+                    try:
+                        node = one.grad_fn
+                    except RuntimeError:
+                        continue  # a view whose base was changed in place in a way that gives it no gradient
+                    if node is not None:
+                        position = node._sequence_nr()
+                        if position not in watched:
+                            watched[position] = node.register_prehook(telling(position))
 
-        def end(_: object) -> None:
-            if backward.began and not backward.ended and step.number == number:
-                backward.ended = perf_counter_ns()
-
-        begin.__torch_unserializable__ = end.__torch_unserializable__ = True  # type: ignore[attr-defined]
-        out.register_hook(begin)
-        for tensor in self._tensors(args):
-            if tensor.requires_grad:
-                handle = tensor.register_hook(end)
-                if tensor.is_leaf:
-                    self._leaf_handles.append(handle)
-        return backward
+        return watch
 
     def _tensors(self, value: object) -> Iterator[Any]:
-        """The tensors directly in `value`, a tuple, list or dict."""
-        if isinstance(value, dict):
-            value = tuple(value.values())
-        if isinstance(value, (tuple, list)):
-            for item in value:
-                if self._device.is_tensor(item):
-                    yield item
+        """The tensors in a value, in tuples, lists, dictionaries and dataclasses in it too."""
+        return islice(self._all_tensors(value, MAX_DEPTH), MAX_TENSORS)
+
+    def _all_tensors(self, value: Any, depth: int) -> Iterator[Any]:
+        if self._device.is_tensor(value):
+            yield value
+        elif depth:
+            if isinstance(value, dict):
+                items: Iterable[Any] = tuple(dict.values(value))
+            elif isinstance(value, (tuple, list)):
+                items = value
+            elif hasattr(type(value), "__dataclass_fields__"):
+                items = tuple(getattr(value, "__dict__", {}).values())
+            else:
+                return
+            for item in islice(items, MAX_ITEMS):
+                yield from self._all_tensors(item, depth - 1)
