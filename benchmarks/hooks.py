@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, user_tables
+from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, phases, user_tables
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
@@ -35,7 +35,7 @@ from .spread import table
 
 __all__ = ["main"]
 
-KINDS = (optimizer.Source, modules.Source, backward.Source, data.Source, inference.Source, user_tables.Source)
+KINDS = tuple(kind.Source for kind in (optimizer, modules, backward, data, phases, inference, user_tables))
 SIZES = (10, 100, 1_000, 10_000)
 #: Module calls in a block of steps.
 CALLS_A_BLOCK = 20_000
@@ -178,7 +178,27 @@ def a_batch(recorder: Recording | None) -> Callable[[], object]:
     batches = iter(DataLoader(Endless(), batch_size=None))
     if recorder is not None:
         recorder.end_step()
+        recorder.step.is_training = True
     return lambda: next(batches)
+
+
+def a_block(calls_module: bool) -> Made:
+    """A block without gradients in a training, in which a module is called or none."""
+
+    def made(recorder: Recording | None) -> Callable[[], object]:
+        link, x = Link(), torch.ones(1)
+        if recorder is not None:
+            recorder.end_step()
+            recorder.step.is_training = True
+
+        def block() -> None:
+            with torch.no_grad():
+                if calls_module:
+                    link(x)
+
+        return block
+
+    return made
 
 
 def called(which: int) -> Made:
@@ -235,6 +255,8 @@ CASES = (
     Case("optimizer.zero_grad", zero_grad),
     Case("backward", a_backward),
     Case("a batch of a DataLoader", a_batch),
+    Case("a block of no_grad that calls no module", a_block(False)),
+    Case("a block of no_grad that calls one", a_block(True)),
     Case("a module of a sampled step, a row of python.torch_trace", steps_of(1_000), 1_001, SAMPLED),
     Case("forward and backward of one, two rows", deep_step, 101, DEEP),
     Case("without an optimizer: the call that is the step", called(0)),

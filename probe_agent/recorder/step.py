@@ -12,7 +12,10 @@ from typing import Any, Callable
 from .device import Later
 from .ring.table import NULL_FLOAT
 
-__all__ = ["Step"]
+__all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
+
+#: What a module is called for, as `phase` of `python.torch_trace` has it.
+TRAIN, EVAL, GENERATE, OTHER = "train", "eval", "generate", "other"
 
 
 class Step:
@@ -39,6 +42,14 @@ class Step:
         self.optimizer_class = ""
         #: What the hooks on modules and on the nodes of torch's graph have noted in a sampled step (windows.py).
         self.module_events: list[tuple[Any, ...]] = []
+        #: Whether an optimizer has stepped: then calls without gradients are none of its steps.
+        self.is_training = False
+        #: How many phases of generation there have been: the steps of one number are the updates of one rollout.
+        self.rollout = 0
+        #: The blocks without gradients that the training thread is in, as `hooks/phases.py` has them.
+        self.blocks: list[Any] = []
+        #: What the outermost module, called now without gradients, is called for: `hooks/phases.py` knows.
+        self.kind_of_call: Callable[[], str] = lambda: EVAL
         #: Called on the training thread between two steps: first what ends the old one (number and times are
         #: still its own), then what begins the new one (number and sampled are set).
         self.ending: list[Callable[[], None]] = []
@@ -60,5 +71,9 @@ class Step:
         self.micro_batches = 0
         self.batch_size = 0
         self.optimizer = 0
+        self.evaluation = 0
+        self.generation = 0
+        #: How many stretches of evaluation and of generation have been found so far.
+        self.num_without_grad = 0
         self.loss: float | Later = NULL_FLOAT
         self.grad_norm: float | Later = NULL_FLOAT

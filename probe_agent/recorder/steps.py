@@ -47,13 +47,43 @@ class Steps(Table):
         Column(
             "duration", "float", "s", "from the end of the step before to the end of this one; of calls, on its thread"
         ),
-        Column("data_wait", "float", "s", "waiting for the DataLoader's next batch"),
-        Column("forward", "float", "s", "inside the outermost modules; NULL if not seen, in training unless sampled"),
+        Column("data_wait", "float", "s", "waiting for the DataLoader's next batch, those of an evaluation left out"),
+        Column(
+            "forward",
+            "float",
+            "s",
+            "inside the outermost modules, in a training with gradients; NULL if not seen, in training unless sampled",
+        ),
         Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL where neither was called"),
         Column("optimizer", "float", "s", "inside optimizer.step, of all optimizers, after a closure's backward"),
+        Column(
+            "evaluation",
+            "float",
+            "s",
+            "blocks without gradients (no_grad, inference_mode) that call modules: validation with its batches, a"
+            " teacher's or a reference model's forward; an evaluation with gradients on is in forward or other",
+        ),
+        Column(
+            "generation",
+            "float",
+            "s",
+            "those of them inside a function called generate… or rollout…: what the rollout of an RL loop generates",
+        ),
         Column("other", "float", "s", "the rest of the step; the forward too, where that is NULL"),
         Column("micro_batches", "int", "", "how often backward was called"),
-        Column("batch_size", "int", "", "samples from the DataLoader: length of each batch's first tensor; 0 if none"),
+        Column(
+            "rollout",
+            "int",
+            "",
+            "how many steps with generation there have been, this one included; steps of one number are the updates of"
+            " one rollout",
+        ),
+        Column(
+            "batch_size",
+            "int",
+            "",
+            "samples from the DataLoader, less those of an evaluation: length of each batch's first tensor; 0 if none",
+        ),
         Column("skipped", "bool", "", "GradScaler found infinities and left the optimizer out"),
         Column("sampled", "bool", "", "module timings of this step are in python.torch_trace"),
         Column(
@@ -191,6 +221,8 @@ class StepEnds:
         if by != self._ended_by:
             self._take_over(by)
         self.num_ended += 1
+        if by != CALLS and (by != HAND or step.micro_batches):
+            step.is_training = True
         if self._partial:
             self._partial = False
             step.number = count() - 1
@@ -236,7 +268,7 @@ class StepEnds:
         has_gpu = self._device.has_gpu
         allocated, reserved = self._device.memory if has_gpu else (step.rss, NULL_FLOAT)
         duration, data_wait, forward, backward = step.duration, step.data_wait, step.forward, step.backward
-        phases = data_wait + step.optimizer + (forward or 0) + (backward or 0)
+        phases = data_wait + step.optimizer + (forward or 0) + (backward or 0) + step.evaluation + step.generation
         return (
             step.number,
             time_ns() // 1000,
@@ -245,8 +277,11 @@ class StepEnds:
             NULL_FLOAT if forward is None else forward * 1e-9,
             NULL_FLOAT if backward is None else backward * 1e-9,
             step.optimizer * 1e-9,
+            step.evaluation * 1e-9,
+            step.generation * 1e-9,
             duration - phases * 1e-9,
             step.micro_batches,
+            step.rollout,
             step.batch_size,
             skipped,
             step.sampled,

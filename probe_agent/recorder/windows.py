@@ -16,7 +16,7 @@ from .device import Device
 from .module_names import ModuleNames
 from .ring.buffer import RowBuffer
 from .ring.table import NULL_FLOAT
-from .step import Step
+from .step import OTHER, TRAIN, Step
 
 __all__ = ["Windows"]
 
@@ -38,8 +38,11 @@ class Windows:
         self._forward, self._backward, self._optimizer = map(buffer.number, ("forward", "backward", "step"))
         #: What the hooks noted and nobody has looked at yet: (module, ns, mark, position) where a forward began,
         #: (module, ns, mark, allocated, device, position, shapes, recomputed) where it ended, and what
-        #: `BackwardSpans.note` takes: (ns, position). Always the same list.
+        #: `BackwardSpans.note` takes: (ns, position). (phase,) is the phase from there on. Always the same list.
         self.events = step.module_events
+        #: The phase that was noted last.
+        self.noted_phase = ""
+        self._phase = TRAIN
         self.num_calls = 0
         self._replaying = allocate_lock()
         #: Forwards that have begun and not ended, as `_replay` writes them.
@@ -59,6 +62,11 @@ class Windows:
         self._epoch = time_ns() - perf_counter_ns()
         self._spans.begin_step(self._step.number)
 
+    def note_phase(self, phase: str) -> None:
+        """What is called from now on belongs to another phase."""
+        self.noted_phase = phase
+        self.events.append((phase,))
+
     def end(self) -> None:
         """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
         now = perf_counter_ns()
@@ -71,6 +79,7 @@ class Windows:
             self._host_row(name, self._optimizer, now, self._step.optimizer, self._step.optimizer)
         self._stack.clear()
         self._seq = 0
+        self.noted_phase, self._phase = "", TRAIN
         if self._marked:
             self._waiting.append(self._marked)
             self._marked = []
@@ -89,7 +98,12 @@ class Windows:
         allocated, seq, epoch, num_calls = self._allocated, self._seq, self._epoch, 0
         step, forward, reserved, is_deep = self._step.number, self._forward, self._device.memory[1], self._step.deep
         add = self._buffer.rows.append
+        train, phase = self._buffer.number(TRAIN), self._buffer.number(self._phase)
         for event in events:
+            if len(event) == 1:
+                self._phase = event[0]
+                phase = self._buffer.number(self._phase)
+                continue
             if len(event) == 4:
                 module, now, mark, position = event
                 entry = known.get(id(module)) or self._names.learn(module, stack[-1][0] if stack else None)
@@ -112,7 +126,7 @@ class Windows:
             duration = now - began
             if stack:
                 stack[-1][3] += duration
-            elif not recomputed:
+            elif not recomputed and (self._phase in (TRAIN, OTHER) or not self._step.is_training):
                 self._step.forward = (self._step.forward or 0) + duration
             if position > began_at and (is_deep or not (stack or recomputed)):
                 self._spans.add(began_at, position, name)
@@ -138,6 +152,7 @@ class Windows:
                 of_shapes,
                 is_compiled or module._compiled_call_impl is not None,
                 recomputed,
+                train if recomputed else phase,
             )
             seq += 1
             num_calls += 1
@@ -175,6 +190,7 @@ class Windows:
                 0,
                 False,
                 False,
+                self._buffer.number(TRAIN),
             )
         )
         self._seq += 1

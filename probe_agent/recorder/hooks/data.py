@@ -3,13 +3,19 @@
 Runs on the training thread: two clock reads a batch. `__next__` is looked up on the class, so iterators that
 exist already are seen too. The newest of them is noted by a weak reference, for `torch.dataloaders`: the loader of
 `for batch in DataLoader(…)` has no name, and is gone when its loop begins.
+
+A batch is one of an evaluation when it is fetched in a block without gradients (`hooks/phases.py`), or when modules
+were called without gradients, and no backward, until the same iterator is asked for the next one: then the time
+from one to the other is the evaluation's. Of an evaluation that takes one batch and asks for no more this cannot be
+known.
 """
 
 from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 from weakref import ref
@@ -17,8 +23,40 @@ from weakref import ref
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
+from ..step import Step
 
 __all__ = ["Source"]
+
+
+#: Batches of a step that may turn out to be those of an evaluation.
+MAX_BATCHES = 64
+
+
+class _Batch:
+    """A batch of this step that was counted as one of the training."""
+
+    __slots__ = (
+        "came",
+        "evaluation",
+        "generation",
+        "is_used",
+        "iterator",
+        "micro_batches",
+        "num_calls",
+        "num_samples",
+        "wait",
+    )
+
+    def __init__(self, iterator: Any, step: Step, came: int, wait: int, num_samples: int) -> None:
+        self.iterator = id(iterator)
+        self.came = came
+        self.wait = wait
+        self.num_samples = num_samples
+        #: It was the newest one when modules were called without gradients.
+        self.is_used = False
+        self.micro_batches = step.micro_batches
+        self.num_calls = step.num_without_grad
+        self.evaluation, self.generation = step.evaluation, step.generation
 
 
 class Source(BaseSource):
@@ -28,13 +66,25 @@ class Source(BaseSource):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
         self._stand_ins = StandIns()
+        self._step = recorder.step
+        #: The newest batches of this step, and whether one of them was used without gradients.
+        self._batches: deque[_Batch] = deque(maxlen=MAX_BATCHES)
+        self._is_used = False
+        #: The id of the newest iterator that has come to its end.
+        self._exhausted = 0
+        #: The id of what gave the newest batch that was none of the training's.
+        self._evaluating = 0
 
     def start(self) -> None:
         owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
         self._stand_ins.wrap(owner, "__next__", self._timed)
+        self._step.ending.append(self._end_step)
 
     def stop(self) -> None:
         self._stand_ins.take_back()
+        if self._end_step in self._step.ending:
+            self._step.ending.remove(self._end_step)
+        self._batches.clear()
 
     def _look(self, now: int) -> None:
         """The next batch is where a step of a loop without optimizer may begin."""
@@ -59,14 +109,89 @@ class Source(BaseSource):
                 return batch
             finally:
                 if step.thread == get_ident():
-                    step.data_wait += perf_counter_ns() - began
+                    ended = perf_counter_ns()
+                    step.data_wait += ended - began
                     try:
-                        step.batch_size += _size(batch, tensor)
+                        num_samples = _size(batch, tensor)
+                        step.batch_size += num_samples
+                        if step.is_training:
+                            self._note(iterator, began, ended, num_samples, batch is None)
                     except Exception as error:  # a batch is the job's own, and so is what it does when it is looked at
                         if recorder.fail(self.name, error):
                             raise
 
         return timed_next
+
+    def _note(self, iterator: Any, began: int, ended: int, num_samples: int, is_over: bool) -> None:
+        """The training thread has asked for a batch; none has come where the iterator is over."""
+        step, wait = self._step, ended - began
+        block = next((block for block in reversed(step.blocks) if block.is_off), None)
+        if block is not None:
+            block.wait += wait
+            block.num_samples += num_samples
+            return
+        self._see_use()
+        if self._is_used:
+            self._settle(iterator, began)
+        if is_over:
+            self._exhausted = id(iterator)
+        if is_over and self._evaluating == id(iterator):
+            step.data_wait -= wait
+            step.evaluation += wait
+        else:
+            self._batches.append(_Batch(iterator, step, ended, wait, num_samples))
+
+    def _see_use(self) -> None:
+        if self._batches and self._batches[-1].num_calls != self._step.num_without_grad:
+            self._batches[-1].is_used = self._is_used = True
+
+    def _settle(self, iterator: object, now: int) -> None:
+        """It is asked for more: batches of it, or of one that has ended, that were used without gradients and have seen
+        no backward since are no training's."""
+        step = self._step
+        own = [
+            batch
+            for batch in self._batches
+            if batch.iterator in (id(iterator), self._exhausted) and batch.micro_batches == step.micro_batches
+        ]
+        if any(batch.is_used for batch in own):
+            newest = self._batches[-1]
+            self._evaluating = own[-1].iterator
+            if newest is own[-1] and newest.iterator == id(iterator):
+                # All that was done with it.
+                seen = step.evaluation - newest.evaluation + step.generation - newest.generation
+                self._add(newest, now - newest.came - seen)
+            self._take(own)
+            self._is_used = any(batch.is_used for batch in self._batches)
+
+    def _take(self, batches: Sequence[_Batch]) -> None:
+        for batch in batches:
+            self._step.data_wait -= batch.wait
+            self._step.batch_size -= batch.num_samples
+            self._add(batch, batch.wait)
+            self._batches.remove(batch)
+
+    def _add(self, batch: _Batch, time: int) -> None:
+        if self._step.generation > batch.generation:
+            self._step.generation += time
+        else:
+            self._step.evaluation += time
+
+    def _end_step(self) -> None:
+        """The newest batches of an evaluation that was left early are of the evaluation, the others of the training."""
+        try:
+            if self._batches:
+                self._see_use()
+                own = [batch for batch in self._batches if batch.iterator == self._evaluating]
+                if any(batch.is_used for batch in own):
+                    self._take(own)
+                elif own:
+                    self._evaluating = 0  # another one by now
+                self._batches.clear()
+                self._is_used = False
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
 
 
 def _size(batch: Any, tensor: type) -> int:

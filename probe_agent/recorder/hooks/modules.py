@@ -27,6 +27,7 @@ from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
+from ..step import OTHER, TRAIN
 from ..windows import Windows
 
 __all__ = ["Source", "TorchTrace"]
@@ -65,6 +66,13 @@ class TorchTrace(Table):
         Column("input_shapes", "text", "", "of the tensors among a forward's positional arguments: 32x64, 32x8"),
         Column("compiled", "bool", "", "the module is compiled: those below it cannot be seen"),
         Column("recomputed", "bool", "", "a forward inside backward: activation checkpointing, already counted there"),
+        Column(
+            "phase",
+            "text",
+            "",
+            "train; eval (without gradients), generate (the same in a function called generate… or rollout…);"
+            " other (with gradients, though the outermost module is in eval mode)",
+        ),
     )
 
 
@@ -93,6 +101,7 @@ class Source(BaseSource):
         self._num_inside = 0
         self._allocated = NULL_FLOAT
         self._read_at = 0
+        self._has_grad = sys.modules["torch"].is_grad_enabled
         self._aside = Aside(self._remove, self._come_back)
 
     def start(self) -> None:
@@ -222,6 +231,7 @@ class Source(BaseSource):
         note, tensor, step = self._windows.events.append, sys.modules["torch"].Tensor, self._step
         is_tracing = sys.modules["torch"]._C._is_tracing
         position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
+        phase_of = self._phase_of
 
         def before(module: Any, args: object) -> None:
             if is_compiling() or self._thread != get_ident() or is_tracing():
@@ -231,6 +241,9 @@ class Source(BaseSource):
                 if not step.in_backward:
                     self._outermost = module
                     is_watched = True
+                    phase = phase_of(module)
+                    if phase != self._windows.noted_phase:
+                        self._windows.note_phase(phase)
             elif outermost is module:
                 self._num_inside += 1
             try:
@@ -276,6 +289,17 @@ class Source(BaseSource):
                     raise
 
         return before, after
+
+    def _phase_of(self, outermost: Any) -> str:
+        """What the outermost module is called for, now."""
+        try:
+            if self._has_grad():
+                return TRAIN if outermost.training else OTHER
+            return self._step.kind_of_call()
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
+            return OTHER
 
     def _watching(self) -> Callable[[object], None]:
         """What has the nodes that have made the tensors in a value tell when they are about to run."""

@@ -78,7 +78,8 @@ def _memory_columns() -> str:
 FACTS: dict[str, Question] = {
     "steps": Question(
         lambda num: (
-            "SELECT step, epoch(ts), duration, data_wait, forward, backward, optimizer, other, sampled"
+            "SELECT step, epoch(ts), duration, data_wait, forward, backward, optimizer,"
+            " other + evaluation + generation, sampled"
             " FROM python.steps WHERE step > (SELECT max(step) FROM python.steps) - "
             f"{num + MORE_STEPS} OR step > (SELECT max(step) FROM python.collectives WHERE seq >= 0) - "
             f"{num + MORE_STEPS} ORDER BY step DESC LIMIT {MAX_STEPS}"

@@ -10,6 +10,7 @@ from .conftest import Trained
 
 pytestmark = pytest.mark.torch
 
+STEPS = 8
 SINGLE = [
     ("transformers", "transformers", 2),
     ("accelerate", "accelerate", 2),
@@ -28,7 +29,7 @@ EACH = pytest.mark.parametrize(
     [(*one, 0) for one in SINGLE] + [(*one, rank) for one in DISTRIBUTED for rank in (0, 1)],
     ids=lambda value: str(value),
 )
-PHASES = "data_wait, coalesce(forward, 0), coalesce(backward, 0), optimizer, other"
+PHASES = "data_wait, coalesce(forward, 0), coalesce(backward, 0), optimizer, evaluation, generation, other"
 
 
 @EACH
@@ -50,6 +51,22 @@ def test_one_row_a_step_whose_phases_add_up(
     for row in rows:
         assert sum(row[4:]) == pytest.approx(row[3], rel=0.02)
         assert min(row[4:]) >= 0
+
+
+@pytest.mark.parametrize(("name", "every", "batch_size"), [("transformers", 3, 8), ("lightning", 2, 8)])
+def test_validation_is_no_part_of_the_training(
+    trained: Callable[..., Trained], name: str, every: int, batch_size: int
+) -> None:
+    training = trained(name, name)
+
+    rows = training.rows("python.steps", "evaluation, forward, batch_size, data_wait")
+    phases = training.rows("python.torch_trace", "DISTINCT phase, step", "stage = 'forward'")
+
+    # Counted from the end: the step after a validation has it, and the one after the last step is not recorded.
+    evaluated = [row[0] > 0 for row in rows]
+    assert evaluated == [number % every == 0 for number in range(STEPS - len(rows), STEPS)]
+    assert {row[2] for row in rows[:-1]} == {batch_size}  # behind the last one, nothing is fetched in advance
+    assert {row[0] for row in phases} == {"train", "eval"}
 
 
 @EACH

@@ -14,7 +14,16 @@ torch = pytest.importorskip("torch")
 from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.device import Device  # noqa: E402
 from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
-from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, our_frames, updates  # noqa: E402
+from probe_agent.recorder.hooks import (  # noqa: E402
+    backward,
+    data,
+    inference,
+    modules,
+    optimizer,
+    our_frames,
+    phases,
+    updates,
+)
 from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
 from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
 from probe_agent.recorder.samplers import memory  # noqa: E402
@@ -29,7 +38,8 @@ class Recording:
         values = Settings({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
         self.recorder = Recorder(values, self.failures.record)
         self.recorder._device = Device(like)
-        kinds = (our_frames.Source, optimizer.Source, modules.Source, backward.Source, data.Source, memory.Source)
+        hooks = (our_frames, optimizer, modules, backward, data, phases)
+        kinds = (*(module.Source for module in hooks), memory.Source)
         self.inference = inference.Source(self.recorder)
         self.updates = updates.Source(self.recorder)
         self.sources = [*(kind(self.recorder) for kind in kinds), self.updates, self.inference]

@@ -11,6 +11,8 @@ from torch import nn  # noqa: E402
 
 from probe_agent.recorder.hooks import optimizer as optimizer_hooks  # noqa: E402
 
+PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
+
 
 def model() -> nn.Module:
     return nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
@@ -25,7 +27,7 @@ def train(net: nn.Module, optimizer: torch.optim.Optimizer, num_steps: int, micr
 
 
 def assert_phases_add_up(step: dict[str, float]) -> None:
-    phases = [step[name] or 0.0 for name in ("data_wait", "forward", "backward", "optimizer", "other")]
+    phases = [step[name] or 0.0 for name in PHASES]
     assert sum(phases) == pytest.approx(step["duration"], rel=0.02)
     assert min(phases) >= 0.0
 
