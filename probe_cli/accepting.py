@@ -7,9 +7,14 @@ Runs on the server's event loop: a timer or two for each request.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import struct
+from collections.abc import Callable
+from threading import Thread
+from time import sleep
+from types import FrameType
 
 import h11
 import uvicorn
@@ -25,6 +30,8 @@ HANDSHAKE_S = 10.0
 REQUEST_S = 20.0
 #: A client that has taken nothing of its answer for so long is gone.
 TAKE_S = 60.0
+#: From the signal to the end of the process, whatever still runs.
+END_S = 1.0
 #: At once, over TCP. Unix sockets are not counted: their owner gets in when strangers keep all of these.
 MAX_CONNECTIONS = 256
 
@@ -48,9 +55,20 @@ def showing(certificate: str, key: str | None, client_ca: str | None) -> ssl.SSL
 class HostServer(uvicorn.Server):
     """uvicorn's, with `tls` on its TCP sockets and none on its unix sockets."""
 
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, tidy: Callable[[], None]) -> None:
+        """`tidy` is called before a process ends in which something does not let go."""
         super().__init__(config)
         self._tls = tls
+        self._tidy = tidy
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        Thread(target=self._end_in_time, daemon=True).start()
+        super().handle_exit(sig, frame)
+
+    def _end_in_time(self) -> None:
+        sleep(END_S)
+        self._tidy()
+        os._exit(0)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         private = [each for each in sockets or [] if self._tls and each.family != socket.AF_UNIX]

@@ -87,18 +87,24 @@ def serve(
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # or a header would say who asks
-        timeout_graceful_shutdown=3,
+        timeout_graceful_shutdown=1,
     )
-    server = HostServer(config, context)
+
+    def tidy() -> None:
+        for name, inode in paths.items():
+            if os.path.exists(name) and os.stat(name).st_ino == inode:
+                os.unlink(name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_announcement())
+
+    server = HostServer(config, context, tidy)
     if linger_s is not None:
         Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
         with _announced(listen, bool(tls)):
             server.run(sockets=sockets)
     finally:
-        for name, inode in paths.items():
-            if os.path.exists(name) and os.stat(name).st_ino == inode:
-                os.unlink(name)
+        tidy()
     if linger_s is not None:
         sleep(LAST_LOOK_S)
     if linger_s is not None and num_living(app):  # came while we were closing, and found us still there
@@ -152,14 +158,16 @@ def _announced(listen: str | None, with_tls: bool) -> Iterator[None]:
     if not listen:
         yield
         return
-    path = os.path.join(os.path.dirname(_usual()), f"server-{os.getpid()}.txt")
+    _usual()
+    path = _announcement()
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         print("https://" * with_tls + listen.rpartition("://")[2], file=file, flush=True)
-        try:
-            yield
-        finally:
-            os.unlink(path)
+        yield  # the file goes with our sockets
+
+
+def _announcement() -> str:
+    return os.path.join(os.path.dirname(host_socket()), f"server-{os.getpid()}.txt")
 
 
 def _usual() -> str:

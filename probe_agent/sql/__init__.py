@@ -11,20 +11,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .catalog import list_tables
-    from .deadline import Deadline
     from .engine import QueryEngine
     from .last_step import newest_step
     from .live.gpu_samples import sample_host
     from .merged import MalformedAnswer, MergedDatabase, NotThere
     from .statement import Answer
+    from .workers import Asker, Reply
 
 __all__ = [
     "Answer",
-    "Deadline",
+    "Asker",
     "MalformedAnswer",
     "MergedDatabase",
     "NotThere",
     "QueryEngine",
+    "Reply",
     "list_tables",
     "newest_step",
     "sample_host",
@@ -32,11 +33,12 @@ __all__ = [
 
 _HOMES = {
     "Answer": "statement",
-    "Deadline": "deadline",
+    "Asker": "workers",
     "MalformedAnswer": "merged",
     "MergedDatabase": "merged",
     "NotThere": "merged",
     "QueryEngine": "engine",
+    "Reply": "workers",
     "list_tables": "catalog",
     "newest_step": "last_step",
     "sample_host": "live.gpu_samples",

@@ -1,6 +1,6 @@
 """A live table whose rows the recorder itself puts together: an operation of its control socket.
 
-Runs in the host server, on the query's thread; what it costs the target is said in `recorder/operations/`.
+Runs in the host server, on a thread of its own; what it costs the target is said in `recorder/operations/`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class AskedTable(LiveTable):
     operation: ClassVar[str]
 
     @classmethod
-    def take(cls, target: Target) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
-        answer = ask(target, cls.operation, timeout_s=ANSWER_S)
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
+        answer = ask(target, cls.operation, timeout_s=min(ANSWER_S, within_s))
         newest = newest_step(target)
         try:
             at = {name: place for place, name in enumerate(answer["columns"])}

@@ -26,6 +26,7 @@ def list_tables(
 ) -> TableList:
     """Every table that can be asked (of `only` these, when there are any), with what is in it now; what cannot be read
     becomes a note."""
+    rings.forget_removed()
     notes = list(remarks)
     declared = {**recorded_tables(), **live_tables()}
     tables = []

@@ -1,6 +1,6 @@
 """DuckDB databases in which nothing but reading what we register is possible.
 
-Runs in the host server. Making one takes 12 to 20 ms, so one that a query has left clean serves the next query; it
+Runs in query workers. Making one takes 12 to 20 ms, so one that a query has left clean serves the next query; it
 is dropped instead when the query failed or was interrupted. One that is waiting costs about a megabyte.
 """
 
@@ -20,9 +20,9 @@ _MAX_IDLE = 4
 class Database:
     """One of them, with the views of the last query: the arrays that they show are gone, so nothing is in them."""
 
-    def __init__(self, memory_mb: int) -> None:
+    def __init__(self, memory_mb: int, threads: int | None = None) -> None:
         self.memory_mb = memory_mb
-        self.connection = open_database(memory_mb)
+        self.connection = open_database(memory_mb, threads=threads)
         self._views: dict[str, str] = {}
 
     def show(self, views: Mapping[str, str]) -> None:
@@ -43,14 +43,19 @@ class Database:
 class Databases:
     """Databases by their memory limit, which is fixed like everything else about them."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int | None = None) -> None:
+        self._threads = threads
         self._idle: list[Database] = []
         self._lock = threading.Lock()
+
+    def open(self, memory_mb: int) -> None:
+        """Have one ready."""
+        self._idle.append(Database(memory_mb, self._threads))
 
     @contextmanager
     def lend(self, memory_mb: int) -> Iterator[Database]:
         """A database for one query, on one thread. It has to be given back without anything registered."""
-        database = self._take(memory_mb) or Database(memory_mb)
+        database = self._take(memory_mb) or Database(memory_mb, self._threads)
         try:
             yield database
         except BaseException:
@@ -77,7 +82,9 @@ class Databases:
         return None
 
 
-def open_database(memory_mb: int, *, settings: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
+def open_database(
+    memory_mb: int, *, settings: Sequence[str] = (), threads: int | None = None
+) -> duckdb.DuckDBPyConnection:
     """A new one, locked after `settings`: no files, no network, no extensions, no variables of ours, no settings."""
     connection = duckdb.connect(
         config={
@@ -88,6 +95,7 @@ def open_database(memory_mb: int, *, settings: Sequence[str] = ()) -> duckdb.Duc
             "temp_directory": "",
             "memory_limit": f"{memory_mb}MB",
             "errors_as_json": "true",
+            **({"threads": str(threads)} if threads else {}),
         }
     )
     connection.execute("SET TimeZone='UTC'")

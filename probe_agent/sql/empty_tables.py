@@ -1,6 +1,6 @@
 """Notes on recorded tables without rows: why, since when, and what to do.
 
-Runs in the host server, on the query's thread, for tables of which some target has no rows: one small file a target.
+Runs in query workers and in the host server, for tables of which some target has no rows: one small file a target.
 """
 
 from __future__ import annotations

@@ -1,121 +1,61 @@
-"""One SQL statement, answered: checked, given its tables, limited in time, memory and rows.
+"""SQL questions of a server: each statement runs in a query worker, and the live rows it names are taken here.
 
-Runs in the host server, on a thread of the query's own; DuckDB lets go of the GIL while it works. Nothing is asked
-of the target unless the statement names a live table.
+Runs in the host server, or in the CLI for one question, on the event loop. DuckDB is in the workers only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from time import perf_counter
-from typing import TypeVar
+from collections.abc import Sequence
 
-import duckdb
-
+from probe_agent.errors import ProbeError
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
-from .databases import Database, Databases
-from .deadline import Deadline
-from .errors import failed
-from .gather import Gathered
+from .live_rows import take_live
 from .open_rings import OpenRings
-from .source import TableSource
-from .statement import Answer, Rows, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
+from .request import check_request
+from .workers import Asker, Reply, Workers
+from .workers.frames import Job
 
 __all__ = ["QueryEngine"]
 
-T = TypeVar("T")
+#: Of its time a statement leaves this share to the targets it asks, so that the others' rows are told without the one
+#: that does not answer.
+_LIVE_SHARE = 0.6
 
 
 class QueryEngine:
-    """Answers queries; keeps mapped rings and empty databases from one to the next. Any thread may ask."""
+    """Answers queries of one server."""
 
     def __init__(self) -> None:
-        self._databases = Databases()
+        self._workers = Workers()
         self.rings = OpenRings()
 
+    def start(self) -> None:
+        """Get ready for a statement."""
+        self._workers.start()
+
     def close(self) -> None:
-        """Let go of everything that was kept."""
-        self._databases.close()
+        """End all queries, and let go of everything that was kept."""
+        self._workers.close()
         self.rings.forget_removed()
 
-    def json(
-        self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
-    ) -> Answer:
-        """A `wire.QueryResult` as JSON. Raises QueryFailed, BadRequest, or NoAnswer."""
-        began = perf_counter()
-
-        def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
-            return read_rows(connection, sql, request)
-
-        rows, gathered = self._run(targets, request, deadline, read)
-        notes = [*remarks, *gathered.notes]
-        return json_answer(rows, notes, request, perf_counter() - began, gathered.missing)
-
-    def arrow(
-        self, targets: Sequence[Target], request: QueryRequest, deadline: Deadline, remarks: Sequence[str] = ()
-    ) -> Answer:
-        """An Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
-
-        def read(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[bytes, bool]:
-            return arrow_stream(connection.sql(sql), request)
-
-        (body, truncated), gathered = self._run(targets, request, deadline, read)
-        notes = with_cut([*remarks, *gathered.notes], truncated, request)
-        return Answer(body, truncated, tuple(notes), gathered.shapes)
-
-    def _run(
+    async def answer(
         self,
         targets: Sequence[Target],
         request: QueryRequest,
-        deadline: Deadline,
-        read: Callable[[duckdb.DuckDBPyConnection, str], T],
-    ) -> tuple[T, Gathered]:
-        check_limits(request)
-        self.rings.forget_removed()
-        try:
-            with self._databases.lend(request.memory_mb) as database:
-                deadline.start(database.connection)
-                try:
-                    sql = only_statement(database.connection, request.sql)
-                    gathered = Gathered(self.rings, targets, sql)
-                    result = _attempt(database, gathered, sql, read, copied=False)
-                    if gathered.overtaken() and deadline.reason is None:
-                        result = _attempt(database, gathered, sql, read, copied=True)
-                    if isinstance(result, duckdb.Error):
-                        raise result
-                    if deadline.reason is not None:
-                        raise duckdb.InterruptException("ended")  # the answer came as its time was up
-                    return result, gathered
-                finally:
-                    deadline.end()
-        except duckdb.Error as error:
-            columns = Gathered(self.rings, targets, "").columns_of_all
-            raise failed(error, request.sql, columns, deadline, request.memory_mb) from None
+        *,
+        arrow: bool = False,
+        remarks: Sequence[str] = (),
+        asker: Asker = "owner",
+    ) -> Reply:
+        """A `wire.QueryResult` as JSON, or an Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
+        check_request(request)
 
+        async def take(names: Sequence[str]) -> object:
+            try:
+                return await take_live(names, targets, request.timeout_s * _LIVE_SHARE)
+            except ProbeError as error:
+                return error
 
-def _attempt(
-    database: Database,
-    gathered: Gathered,
-    sql: str,
-    read: Callable[[duckdb.DuckDBPyConnection, str], T],
-    *,
-    copied: bool,
-) -> T | duckdb.Error:
-    """What `read` gives, or the error it met: rows that were overwritten under it may have caused that."""
-    connection = database.connection
-    sources: list[TableSource] = []
-    views: dict[str, str] = {}
-    try:
-        for source in gathered.sources(copied=copied):
-            sources.append(source)
-            views[source.name] = source.register(connection)
-        database.show(views)
-        return read(connection, sql)
-    except duckdb.Error as error:
-        return error
-    finally:
-        connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
-        for source in sources:
-            source.unregister(connection)
+        return await self._workers.run(Job(targets, request, arrow, remarks), asker, take)

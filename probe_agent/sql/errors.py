@@ -1,6 +1,6 @@
 """DuckDB's errors as one line that points at the place and names what was probably meant.
 
-Runs in the host server, on the query's thread, once a query has failed.
+Runs in a query worker, or in the CLI where the answers of many hosts are put together, once a query has failed.
 """
 
 from __future__ import annotations
@@ -14,29 +14,19 @@ import duckdb
 from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import suggest_column, suggest_table
 
-from .deadline import Deadline
-
-__all__ = ["READ_ONLY", "duckdb_error", "failed"]
+__all__ = ["READ_ONLY", "duckdb_error", "failed", "out_of_memory", "out_of_time"]
 
 READ_ONLY = "Probe's SQL is read-only: one SELECT over the tables that `probe tables` lists"
 
 _TABLE_AT = re.compile(r'"[^"]+"(?:\."[^"]+")?|[\w$]+(?:\.[\w$]+)*')
 
 
-def failed(
-    error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], deadline: Deadline, memory_mb: int
-) -> QueryFailed:
+def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], memory_mb: int) -> QueryFailed:
     """What to tell the user about `error`; `tables` are the known ones with their columns."""
     said = _said(error)
     message = said["exception_message"]
-    if isinstance(error, duckdb.InterruptException):
-        if deadline.reason == "cancelled":
-            return QueryFailed("the query was cancelled")
-        return LimitReached(
-            f"the query did not end within {deadline.timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
-        )
-    if isinstance(error, duckdb.OutOfMemoryException):
-        return LimitReached(f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES")
+    if isinstance(error, duckdb.OutOfMemoryException) or "bad_alloc" in message:
+        return LimitReached(*out_of_memory(memory_mb))
     if isinstance(error, duckdb.PermissionException) or "configuration has been locked" in message:
         return QueryFailed(f"{READ_ONLY}; no files, network, extensions or settings", _first_line(message))
     place = _place(sql, said.get("position", ""))
@@ -46,12 +36,21 @@ def failed(
     return QueryFailed(f"SQL error{place}: {_first_line(message)}", _hint(message))
 
 
+def out_of_memory(memory_mb: int) -> tuple[str, str]:
+    """Message and hint for a query that came to the end of its memory."""
+    return f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES"
+
+
+def out_of_time(timeout_s: float) -> tuple[str, str]:
+    """Message and hint for a query that came to the end of its time."""
+    return f"the query did not end within {timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
+
+
 def duckdb_error(text: str) -> duckdb.Error:
     """The error whose `text` came by another way than as an exception: amid a stream of rows."""
     error = duckdb.Error(text)
-    kinds = {"INTERRUPT": duckdb.InterruptException, "Out of Memory": duckdb.OutOfMemoryException}
-    kind = kinds.get(_said(error).get("exception_type", ""))
-    return kind(text) if kind is not None else error
+    is_memory = _said(error).get("exception_type") == "Out of Memory"
+    return duckdb.OutOfMemoryException(text) if is_memory else error
 
 
 def _said(error: duckdb.Error) -> dict[str, str]:

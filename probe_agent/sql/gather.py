@@ -1,6 +1,6 @@
 """Collects what a query asks for: the rings of the targets, and the live tables it names.
 
-Runs in the host server, on the query's thread. A target that cannot be read is left out with a note; when none can
+Runs in a query worker. A target that cannot be read is left out with a note; when none can
 be, that is an error, since "no rows" and "no answer" must not look alike.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from probe_agent.errors import NoAnswer, ProbeError
+from probe_agent.errors import NoAnswer
 from probe_agent.recorder.ring.table import COORDINATES, Column, Table
 from probe_agent.target import RingError, Target
 from probe_agent.wire import shape
@@ -20,7 +20,8 @@ from probe_agent.wire import shape
 from .declarations import recorded_tables
 from .empty_tables import why_empty, why_old
 from .host_table import HostTable
-from .live_table import LiveTable, live_tables
+from .live_rows import LiveRows, TakeLive
+from .live_table import LiveTable, Row, live_tables
 from .open_rings import OpenRings
 from .part import Part
 from .snapshot import Columns, Snapshot
@@ -39,7 +40,7 @@ _LIVE_DTYPES = {"time": "datetime64[us]"}
 class Gathered:
     """The sources of one query, and the notes that came with them."""
 
-    def __init__(self, rings: OpenRings, targets: Sequence[Target], sql: str) -> None:
+    def __init__(self, rings: OpenRings, targets: Sequence[Target], sql: str, take: TakeLive) -> None:
         self.notes: list[str] = []
         self._rings = rings
         self._targets = targets
@@ -48,7 +49,7 @@ class Gathered:
         if not named and _LISTS_TABLES.search(sql):
             named = {name: table for name, table in self._known.items() if name not in live_tables()}
         self._wanted = named
-        self._live = {n: self._take(live_tables()[n]) for n in self._wanted if n in live_tables()}
+        self._live = self._take([name for name in self._wanted if name in live_tables()], take)
         self._snapshots: list[Snapshot] = []
         #: The recorded tables that the query names of which no target has a row, for a reason that `notes` tells.
         self.missing: tuple[str, ...] = ()
@@ -113,28 +114,25 @@ class Gathered:
         self._note(failures, answered=len(parts))
         return parts
 
-    def _take(self, table: type[LiveTable]) -> Sequence[Part]:
-        if not issubclass(table, HostTable):
-            return self._take_live(table)
-        parts, notes = table.take_host(self._targets)
-        self._note(notes, answered=1)
-        return parts
+    def _take(self, names: Sequence[str], take: TakeLive) -> dict[str, Sequence[Part]]:
+        own = {name: table for name in names if (table := live_tables()[name]).in_worker}
+        asked = [name for name in names if name not in own]
+        taken = dict(take(asked)) if asked else {}
+        for name, table in own.items():
+            assert issubclass(table, HostTable)
+            parts, notes = table.take_host(self._targets)
+            taken[name] = LiveRows(parts=parts, notes=notes)
+        return {name: self._shown(live_tables()[name], taken[name]) for name in names}
 
-    def _take_live(self, table: type[LiveTable]) -> list[Part]:
-        parts: list[Part] = []
-        failures: list[ProbeError] = []
-        for target in self._targets:
-            try:
-                rows, notes = table.take(target)
-            except NoAnswer as error:
-                failures.append(error)
-                continue
-            self.notes += [note for note in notes if note not in self.notes]
-            parts.append(Part(_coordinates(target), table.columns, [_columns(table, rows)]))
-        if failures and not parts:
-            raise failures[0]
-        self._note([error.message for error in failures], answered=len(parts))
-        return parts
+    def _shown(self, table: type[LiveTable], taken: LiveRows) -> Sequence[Part]:
+        parts = [
+            Part(_coordinates(self._targets[at]), table.columns, [_columns(table, rows)]) for at, rows in taken.rows
+        ]
+        if taken.failures and not parts:
+            raise taken.failures[0]
+        self.notes += [note for note in taken.notes if note not in self.notes]
+        self._note([error.message for error in taken.failures], answered=len(parts))
+        return [*parts, *taken.parts]
 
     def _note(self, failures: Sequence[str], *, answered: int) -> None:
         if failures and not answered:
@@ -168,7 +166,7 @@ def _coordinates(target: Target) -> dict[str, object]:
     return {"host": identity.get("host"), "pid": target.pid, **target.rank_and_size}
 
 
-def _columns(table: type[LiveTable], rows: Sequence[tuple[object, ...]]) -> Columns:
+def _columns(table: type[LiveTable], rows: Sequence[Row]) -> Columns:
     columns: Columns = {}
     for at, column in enumerate(table.columns):
         values = np.empty(len(rows), object)

@@ -16,13 +16,15 @@ from typing import Any
 
 import duckdb
 
-from probe_agent.errors import QueryFailed
+from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
 
 from .databases import open_database, quoted
 from .deadline import Deadline
-from .errors import failed
-from .statement import Answer, arrow_stream, check_limits, json_answer, only_statement, read_rows, with_cut
+from .errors import failed, out_of_time
+from .readable import check_readable
+from .request import check_request
+from .statement import Answer, arrow_stream, json_answer, only_statement, read_rows, with_cut
 from .suspicion import decoded, undecodable
 
 __all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]
@@ -49,7 +51,7 @@ class MergedDatabase:
     """Tables by name, and statements over them. One thread at a time."""
 
     def __init__(self, request: QueryRequest) -> None:
-        check_limits(request)
+        check_request(request)
         self._request = request
         waiting = _idle.pop(request.memory_mb, None)
         self._connection = waiting or open_database(request.memory_mb, settings=(_PLANS_FOR_ANY_ROWS,))
@@ -74,6 +76,7 @@ class MergedDatabase:
     def only_statement(self, sql: str) -> str:
         """The one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
         try:
+            check_readable(sql)
             return only_statement(self._connection, sql)
         except duckdb.Error as error:
             raise self._failed(error, {}) from None
@@ -224,7 +227,7 @@ class MergedDatabase:
     def arrow(self, sql: str, notes: Sequence[str]) -> Answer:
         """The same as an Arrow IPC stream."""
         body, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request))
-        return Answer(body, truncated, tuple(with_cut(list(notes), truncated, self._request)))
+        return Answer((body,), truncated, tuple(with_cut(list(notes), truncated, self._request)))
 
     def _limited(self, read: Any) -> Any:  # Any: whatever `read` gives
         self.deadline.start(self._connection)
@@ -241,7 +244,11 @@ class MergedDatabase:
 
     def _failed(self, error: duckdb.Error, tables: Mapping[str, Sequence[str]]) -> QueryFailed:
         request = self._request
-        return failed(error, request.sql, tables, self.deadline, request.memory_mb)
+        if self.deadline.reason == "timed out":
+            return LimitReached(*out_of_time(request.timeout_s))
+        if self.deadline.reason is not None:
+            return QueryFailed("the query was cancelled")
+        return failed(error, request.sql, tables, request.memory_mb)
 
 
 class _Streams:

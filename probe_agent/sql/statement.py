@@ -1,6 +1,6 @@
 """One SQL statement and its answer: checked, limited in rows, and given as JSON or as Arrow.
 
-Runs in the host server, on the query's thread, and in the CLI where the answers of many hosts are put together.
+Runs in a query worker, and in the CLI where the answers of many hosts are put together.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ from typing import Any
 
 import duckdb
 
-from probe_agent.errors import BadRequest, LimitReached, QueryFailed
+from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
 
 from .errors import READ_ONLY, duckdb_error
-from .readable import check_readable
 from .values import json_rows
 
 __all__ = [
     "Answer",
     "Rows",
     "arrow_stream",
-    "check_limits",
     "json_answer",
     "only_statement",
     "read_rows",
@@ -53,27 +51,22 @@ _COMMENT_ENDS = re.compile(r"/\*|\*/")
 
 @dataclass(frozen=True)
 class Answer:
-    """The body of an answer, and what has to be known about it."""
+    """An answer, and what has to be known about it."""
 
-    body: bytes
+    pieces: Sequence[bytes | memoryview]
     truncated: bool
     notes: tuple[str, ...]
     #: Of each table that was named the shape, as the wire calls it.
     tables: Mapping[str, str] = field(default_factory=dict)
 
-
-def check_limits(request: QueryRequest) -> None:
-    """Raise BadRequest for limits that allow nothing."""
-    if request.max_rows < 0 or not request.timeout_s > 0 or request.memory_mb < 1:
-        raise BadRequest(
-            "a query needs max_rows of at least 0, timeout_s above 0 and memory_mb of at least 1",
-            "leave them out for 100,000 rows, 10 s and 512 MB",
-        )
+    @property
+    def body(self) -> bytes:
+        """All of it at once."""
+        return b"".join(self.pieces)
 
 
 def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     """The one SELECT in `sql`. Raises QueryFailed when that is not what it holds, or may not be asked."""
-    check_readable(sql)
     statements = connection.extract_statements(sql)
     if not statements:
         raise QueryFailed(
@@ -121,7 +114,7 @@ class Rows:
     """Columns with their types, rows as a JSON list, and whether there were more."""
 
     columns: Sequence[tuple[str, str]]
-    json: bytes
+    json: Sequence[bytes]
     truncated: bool
 
 
@@ -143,7 +136,9 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryReq
         left -= len(rows)
         if left < 0:
             break
-    return Rows(columns, b"[" + b", ".join(pieces) + b"]", left < 0)
+    # Not joined: an answer may be as long as the memory that the query may use.
+    separated = [part for piece in pieces for part in (b", ", piece)][1:]
+    return Rows(columns, [b"[", *separated, b"]"], left < 0)
 
 
 def json_answer(
@@ -160,7 +155,7 @@ def json_answer(
     }
     # The rows are JSON already: they are put in, not encoded once more.
     text = json.dumps(head, ensure_ascii=False)[:-1].encode("utf-8", "replace")
-    return Answer(b"".join((text, b', "rows": ', rows.json, b"}")), rows.truncated, tuple(notes))
+    return Answer((text, b', "rows": ', *rows.json, b"}"), rows.truncated, tuple(notes))
 
 
 def _described(result: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
@@ -181,7 +176,7 @@ def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"SELECT {', '.join(shown)} FROM ({sql}\n) AS t({', '.join(names)})"
 
 
-def arrow_stream(relation: Any, request: QueryRequest) -> tuple[bytes, bool]:  # Any: None for one without rows
+def arrow_stream(relation: Any, request: QueryRequest) -> tuple[memoryview, bool]:  # Any: None for one without rows
     """The rows of `relation`, as many as may be, and whether there are more. Raises LimitReached when they are longer
     than the query's memory."""
     from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
@@ -208,7 +203,7 @@ def arrow_stream(relation: Any, request: QueryRequest) -> tuple[bytes, bool]:  #
         raise duckdb_error(str(failure)) from None
     finally:
         stream.release()  # the connection takes no other statement before
-    return out.getvalue(), num_rows > most
+    return out.getbuffer().toreadonly(), num_rows > most
 
 
 def _check_length(num_bytes: int, request: QueryRequest) -> None:

@@ -13,11 +13,7 @@ from dataclasses import dataclass, replace
 from probe_agent.errors import Forbidden, LimitReached
 from probe_agent.wire import QueryRequest
 
-__all__ = ["NUM_AT_ONCE", "Allowance"]
-
-#: Queries of readers that run at a time; the others wait for their turn. Fewer than the server has threads for queries
-#: (processors and four), so that one is left for whoever may do everything.
-NUM_AT_ONCE = 4
+__all__ = ["Allowance"]
 
 
 @dataclass(frozen=True)

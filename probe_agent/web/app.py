@@ -5,7 +5,6 @@ Runs in the host server, or inside the CLI when no server is running. No cross-o
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,7 +16,6 @@ from probe_agent.sql import QueryEngine, sample_host
 from probe_agent.target import ArchiveDirectory, TargetDirectory
 
 from .access import Access, OwnProcess
-from .allowance import NUM_AT_ONCE
 from .endpoints import Endpoints
 from .guard import Guard
 from .problem import handle_problems
@@ -37,9 +35,12 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        with sample_host():
-            yield
-        engine.close()
+        engine.start()
+        try:
+            with sample_host():
+                yield
+        finally:
+            engine.close()
 
     app = FastAPI(
         title="Probe",
@@ -54,7 +55,6 @@ def create_app(
     )
     app.state.directory = directory or TargetDirectory()
     app.state.engine = engine
-    app.state.readers = asyncio.Semaphore(NUM_AT_ONCE)
     handle_problems(app)
     endpoints = Endpoints(app.router.routes)
     _describe_all(app, endpoints)

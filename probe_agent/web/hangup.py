@@ -6,13 +6,15 @@ Runs on the server's event loop; the work itself runs on a thread or on the loop
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.types import Receive
 
-__all__ = ["in_thread", "wait_for_hangup"]
+from probe_agent.errors import NoAnswer
+
+__all__ = ["in_thread", "unless_hung_up", "wait_for_hangup"]
 
 T = TypeVar("T")
 
@@ -37,3 +39,19 @@ async def in_thread(request: Request, work: Callable[[], T], cancel: Callable[[]
         raise
     finally:
         gone.cancel()
+
+
+async def unless_hung_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives; it is cancelled if the client hangs up meanwhile. Raises NoAnswer then: nobody hears it."""
+    working = asyncio.create_task(work)
+    gone = asyncio.create_task(wait_for_hangup(request.receive))
+    try:
+        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise NoAnswer("the client has hung up")
+    finally:
+        gone.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working})

@@ -18,6 +18,7 @@ __all__ = ["Audit"]
 
 class Audit(HostTable):
     name = "probe.audit"
+    in_worker = True
     doc = (
         "Every eval, change of a setting, profile, watch, detach and clean that came through this user's host server or"
         " command line on this host, the newest some ten thousand: those of the targets that are asked, and of targets"

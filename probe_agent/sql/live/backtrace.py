@@ -17,7 +17,7 @@ class Backtrace(LiveTable):
     columns = FRAME_COLUMNS
 
     @classmethod
-    def take(cls, target: Target) -> tuple[Sequence[Row], Sequence[str]]:
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
         taken = take_stacks(target, all_threads=False)
         main = tuple(thread for thread in taken.threads if thread.is_main)
         return list(frame_rows(target, main)), taken.notes

@@ -34,8 +34,8 @@ class ProcessEnv(AskedTable):
     )
 
     @classmethod
-    def take(cls, target: Target) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
-        rows, notes = super().take(target)
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
+        rows, notes = super().take(target, within_s)
         return [_with_hash(target, *row) for row in rows], notes
 
 

@@ -17,6 +17,6 @@ class Stacks(LiveTable):
     columns = FRAME_COLUMNS
 
     @classmethod
-    def take(cls, target: Target) -> tuple[Sequence[Row], Sequence[str]]:
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
         taken = take_stacks(target, all_threads=True)
         return list(frame_rows(target, taken.threads)), taken.notes

@@ -19,7 +19,7 @@ class WorkerStacks(LiveTable):
     columns = (Column("worker_pid", "int", "", "process id of the worker, as the host sees it"), *FRAME_COLUMNS)
 
     @classmethod
-    def take(cls, target: Target) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
         rows: list[tuple[object, ...]] = []
         notes: list[str] = []
         for worker in workers_of(target):

@@ -32,7 +32,7 @@ class Workers(LiveTable):
     )  # fmt: skip
 
     @classmethod
-    def take(cls, target: Target) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[tuple[object, ...]], Sequence[str]]:
         newest = newest_step(target)
         rows = [
             (

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 
 from fastapi import APIRouter, Request, Response
 
 from probe_agent.errors import LimitReached
-from probe_agent.sql import Deadline
+from probe_agent.sql import Asker
 from probe_agent.web.access import Caller, Role
 from probe_agent.web.chosen import AnyTargets, Engine, LeftOut
-from probe_agent.web.hangup import in_thread
+from probe_agent.web.hangup import unless_hung_up
 from probe_agent.web.problem import PROBLEMS
+from probe_agent.web.reply import ReplyResponse
 from probe_agent.wire import QueryRequest, QueryResult
 
 __all__ = ["ROLE", "router"]
@@ -33,17 +33,15 @@ async def query(
     (`python.backtrace`, `python.stacks`) only."""
     caller: Caller = request.state.caller
     held = caller.allowance.held(question) if caller.allowance else question
-    deadline = Deadline(held.timeout_s)
     wants_arrow = ARROW in request.headers.get("accept", "")
-    answer_as = engine.arrow if wants_arrow else engine.json
-    turn = request.app.state.readers if caller.allowance else nullcontext()
+    asker: Asker = "owner" if caller.is_owner else "reader" if caller.allowance else "control"
+    asked = engine.answer(targets, held, arrow=wants_arrow, remarks=left_out, asker=asker)
     try:
-        async with turn:
-            answer = await in_thread(request, lambda: answer_as(targets, held, deadline, left_out), deadline.cancel)
+        reply = await unless_hung_up(request, asked)
     except LimitReached as reached:
         raise (caller.allowance.explained(reached) if caller.allowance else reached) from None
     if wants_arrow:
         # Who asks many hosts learns from the tables' shapes that all have those that one of them has listed.
-        said = {"X-Probe-Notes": json.dumps(answer.notes), "X-Probe-Tables": json.dumps(answer.tables)}
-        return Response(answer.body, media_type=ARROW, headers=said)
-    return Response(answer.body, media_type="application/json")
+        said = {"X-Probe-Notes": json.dumps(reply.notes), "X-Probe-Tables": json.dumps(reply.tables)}
+        return ReplyResponse(reply, ARROW, said)
+    return ReplyResponse(reply, "application/json", {})

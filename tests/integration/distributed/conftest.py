@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from probe_agent.sql import Deadline, QueryEngine
+from probe_agent.sql import QueryEngine
 from probe_agent.target import TargetDirectory
 from probe_agent.wire import QueryRequest
 
@@ -41,8 +42,11 @@ class Job:
 
     def rows(self, sql: str, rank: int | None = None) -> list[list[Any]]:
         targets = self.directory.choose(rank=rank)
-        answer = json.loads(self._engine.json(targets, QueryRequest(sql), Deadline(30.0)).body)
-        rows: list[list[Any]] = answer["rows"]
+
+        async def body() -> bytes:
+            return await (await self._engine.answer(targets, QueryRequest(sql, timeout_s=30.0))).body()
+
+        rows: list[list[Any]] = json.loads(asyncio.run(body()))["rows"]
         return rows
 
     def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> Any:

@@ -85,11 +85,13 @@ def test_what_is_no_reading_of_tables_is_refused(full_host: Host, tmp_path: Path
     ],
     ids=["with", "brackets", "signs", "signs apart"],
 )
-def test_a_statement_that_duckdb_would_read_for_hours_is_refused(full_host: Host, sql: str) -> None:
-    error = full_host.error(sql)
+def test_a_statement_that_duckdb_would_read_for_hours_is_ended_in_time(full_host: Host, sql: str) -> None:
+    began = time.monotonic()
+    error = full_host.error(sql, timeout_s=2)
+    took_s = time.monotonic() - began
 
-    assert error["kind"] == "QueryFailed"
-    assert "this statement takes DuckDB more than" in error["message"]
+    assert error["kind"] in ("QueryFailed", "LimitReached")
+    assert took_s < 4
     assert full_host.rows("SELECT 7") == [[7]]
 
 

@@ -26,7 +26,7 @@ def database() -> Iterator[MergedDatabase]:
 @pytest.fixture(scope="module")
 def stream() -> bytes:
     sql = "SELECT i a, 'text' || i AS t, i / 3 AS d, [i] AS l, i % 2 = 0 AS o, NULL::VARCHAR AS n FROM range(40) r(i)"
-    return arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0]
+    return bytes(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
 
 
 def damaged(stream: bytes, draw: random.Random) -> bytes:
@@ -82,7 +82,7 @@ def test_of_two_streams_one_is_as_good_as_none(database: MergedDatabase, stream:
 
 def test_streams_of_other_columns_go_in_each_as_it_is(database: MergedDatabase, stream: bytes) -> None:
     sql = "SELECT i::INTEGER AS number, 'other' AS word, i::FLOAT, [], NULL, i FROM range(3) r(i)"
-    other = arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0]
+    other = bytes(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
     columns = list(COLUMNS.items())
 
     num_rows = database.fill([("test.rows", columns, each) for each in (stream, other, stream, other)])

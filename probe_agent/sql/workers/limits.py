@@ -1,0 +1,82 @@
+"""Limits that a query worker sets itself: memory, CPU time, priority.
+
+Runs in the worker: 30 µs a statement. The kernel holds them, whatever DuckDB does: an allocation beyond the limit fails
+and DuckDB answers Out of Memory; a worker beyond its CPU time ends. The wall-clock limit is kept by the server.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import signal
+from contextlib import suppress
+from time import sleep
+
+__all__ = ["GROWN_BYTES", "die_with", "free_memory", "give_way", "hold_cpu", "hold_memory", "mapped_bytes"]
+
+#: What a statement may map beyond the memory that it may use: answers, sorting, fragments that DuckDB does not count.
+SLACK_BYTES = 512 << 20
+#: A worker that has grown by more than this since its start is replaced: the allocator does not give it back.
+GROWN_BYTES = 256 << 20
+#: The kernel lets ten autogroups a second be changed, on the whole host.
+_AUTOGROUP_TRIES, _AUTOGROUP_WAIT_S = 8, 0.05
+_PR_SET_PDEATHSIG = 1
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def mapped_bytes() -> int:
+    """Return the size of this process's address space."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * _PAGE_BYTES
+
+
+def hold_memory(memory_mb: int) -> None:
+    """Let this process map `memory_mb` and some slack more than now."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = mapped_bytes() + memory_mb * 1_000_000 + SLACK_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+
+
+def free_memory() -> None:
+    """Take the limit of `hold_memory` back."""
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def hold_cpu(more_s: float) -> None:
+    """End this process (SIGXCPU) once it has used `more_s` of CPU time from now on."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    wanted = usage.ru_utime + usage.ru_stime + more_s + 1
+    if wanted < 1e9 and (most == resource.RLIM_INFINITY or wanted < most):
+        resource.setrlimit(resource.RLIMIT_CPU, (int(wanted), most))
+
+
+def give_way(pid: int) -> None:
+    """Have a process, the leader of its session, leave the processors to everybody else who wants them: at nice 19 it
+    gets 1.5 % of one that a training uses. There is no way back.
+
+    SCHED_IDLE would be less, but then nothing is answered where all processors are in use: `SELECT 7` took 10 s there.
+    """
+    with suppress(OSError):  # it has ended, or a thread of it
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(thread), 19)
+    # With autogroups the kernel weighs sessions against each other, and priorities count within one only.
+    for _ in range(_AUTOGROUP_TRIES):
+        try:
+            with open(f"/proc/{pid}/autogroup", "w") as file:
+                file.write("19")
+            return
+        except OSError as error:
+            if error.errno != errno.EAGAIN:
+                return  # the kernel has no autogroups, we may not write there, or it has ended
+            sleep(_AUTOGROUP_WAIT_S)
+
+
+def die_with(parent: int) -> None:
+    """End this process as soon as its parent has ended."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)

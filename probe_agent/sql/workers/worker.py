@@ -1,0 +1,87 @@
+"""One query worker: one statement at a time, under limits that the kernel holds.
+
+Runs in a process of its own, forked by the zygote. It maps the rings itself, read-only; live tables it asks the server
+for, since a target's socket, and the GPUs' history, are the server's.
+"""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Mapping, Sequence
+from select import select
+from time import perf_counter
+
+import duckdb
+
+from probe_agent.errors import LimitReached, ProbeError
+from probe_agent.sql.errors import out_of_memory
+from probe_agent.sql.execute import Executor
+from probe_agent.sql.live_rows import LiveRows
+
+from .frames import Job, received, send_body, send_head
+from .limits import GROWN_BYTES, hold_cpu, mapped_bytes
+
+__all__ = ["work"]
+
+#: How often one that has nothing to do looks whether rings that it has mapped are gone, and their memory wanted.
+_LOOK_S = 5.0
+#: After these DuckDB, or its allocator, is not what it was.
+_BROKEN = (MemoryError, duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.InternalException)
+
+
+def work(connection: socket.socket, threads: int) -> None:
+    """Answer what comes over `connection` until it is closed, or until this process is not fit for more."""
+    executor = Executor(threads)
+    at_first = mapped_bytes()
+    try:
+        while True:
+            while not select([connection], [], [], _LOOK_S if executor.mapped_rings else None)[0]:
+                executor.forget_removed()
+            job = received(connection)
+            assert isinstance(job, Job)
+            is_fit = _answer(connection, executor, job, threads)
+            is_fit = is_fit and mapped_bytes() - executor.mapped_rings - at_first < GROWN_BYTES
+            send_head(connection, {"done": True, "fit": is_fit})
+            if not is_fit:
+                return
+    except (EOFError, OSError):
+        return  # the server has gone
+
+
+def _answer(connection: socket.socket, executor: Executor, job: Job, threads: int) -> bool:
+    """Send what comes of one statement; False when this process had better not run another."""
+
+    def take(names: Sequence[str]) -> Mapping[str, LiveRows]:
+        send_head(connection, {"live": list(names)})
+        taken = received(connection)
+        if isinstance(taken, ProbeError):
+            raise taken
+        assert isinstance(taken, dict)
+        return taken
+
+    began = perf_counter()
+    hold_cpu(job.request.timeout_s * threads)
+    try:
+        answer = executor.run(job.targets, job.request, job.remarks, take, arrow=job.arrow, began=began)
+    except ProbeError as error:
+        cause = error.__cause__ or error.__context__
+        _send_error(connection, error)
+        return not isinstance(cause, _BROKEN)
+    except MemoryError:
+        _send_error(connection, LimitReached(*out_of_memory(job.request.memory_mb)))
+        return False
+    except (EOFError, ConnectionError):
+        raise
+    except Exception:  # noqa: BLE001  # a fault of ours: the server tells it, and goes on
+        send_head(connection, {"fault": traceback.format_exc()[-4000:]})
+        return False
+    length = sum(map(len, answer.pieces))
+    told = {"truncated": answer.truncated, "notes": answer.notes, "tables": dict(answer.tables)}
+    send_head(connection, {"answer": told, "length": length})
+    send_body(connection, answer.pieces)
+    return True
+
+
+def _send_error(connection: socket.socket, error: ProbeError) -> None:
+    send_head(connection, {"error": type(error).__name__, "message": error.message, "hint": error.hint})

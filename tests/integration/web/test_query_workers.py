@@ -1,0 +1,251 @@
+"""Statements run in workers: whatever one does, the host, its server and whoever else asks are the same afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from .served import Served, probe, serving, training
+
+ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE hash(a.range, b.range) = 1"
+#: Each of them took gigabytes, or minutes after its limit, in the server itself.
+WORST = (
+    "SELECT len(range(20000000))",
+    "SELECT len(range(150000000))",
+    "SELECT len(list_resize([1], 1000000000, 0))",
+    "SELECT lpad('x', 1000000000, 'y')",
+    "SELECT repeat('x', 1000000000)",
+    "SELECT repeat('x', 1000) FROM range(1000000000)",
+    " UNION ALL ".join(["SELECT 1"] * 20_000),
+    "SELECT " + "(" * 20_000,
+    "WITH a AS (" * 12 + "SELECT 1",
+    "SELECT " + "[" * 5000 + "1" + "]" * 5000,
+    "SELECT string_agg(a.range::VARCHAR, ',') FROM range(100000) a, range(100000) b",
+    "SELECT a.range FROM range(100000) a, range(100000) b ORDER BY hash(a.range, b.range)",
+    "SELECT count(*) FROM range(10000000) a JOIN range(10000000) b ON a.range < b.range",
+    "SELECT regexp_replace(repeat('ab', 10000000), '((a*)*b*)*c', 'x', 'g')",
+    ENDLESS,
+)
+LIMIT_S = 1.5
+#: What the answers' errors promise: the memory of the query, and some slack (probe_agent/sql/workers/limits.py).
+WORKER_MIB, SERVER_MIB = 512 + 512 + 200, 250
+
+
+@pytest.fixture(scope="module")
+def pid() -> Iterator[int]:
+    with training() as pid:
+        yield pid
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    with serving(tmp_path, "--listen", "TCP") as server:
+        yield server
+
+
+def workers_of(server: Served) -> list[int]:
+    """Every process below the server: what forks workers, and these."""
+    found = [server.process.pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, task.read_text().split())
+    return found[1:]
+
+
+def resident_mib(pid: int) -> float:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
+    except (OSError, IndexError):
+        return 0.0
+
+
+def until(condition: object, timeout_s: float = 20.0) -> None:
+    assert callable(condition)
+    ends = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def ask(server: Served, pid: int, sql: str, role: str = "read", **limits: object) -> httpx.Response:
+    return server.ask("POST", f"/v1/query?pid={pid}", role, json={"sql": sql, **limits})
+
+
+def owner(server: Served) -> httpx.Client:
+    transport = httpx.HTTPTransport(uds=server.unix)
+    return httpx.Client(base_url="http://localhost", transport=transport, trust_env=False, timeout=60)
+
+
+def test_the_worst_statements_take_no_more_than_they_may(server: Served, pid: int) -> None:
+    most: dict[int, float] = {}
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            for each in (server.process.pid, *workers_of(server)):
+                most[each] = max(most.get(each, 0), resident_mib(each))
+
+    ask(server, pid, "SELECT 7")
+    watching = threading.Thread(target=watch)
+    watching.start()
+    took = {}
+    try:
+        for sql in WORST:
+            began = time.monotonic()
+            answer = ask(server, pid, sql, timeout_s=LIMIT_S)
+            took[sql[:60]] = time.monotonic() - began
+            assert answer.status_code in (200, 422), answer.text
+    finally:
+        over.set()
+        watching.join()
+
+    assert max(took.values()) < LIMIT_S + 2.5, took
+    assert most.pop(server.process.pid) < SERVER_MIB
+    assert max(most.values()) < WORKER_MIB
+    assert ask(server, pid, "SELECT 7", timeout_s=10).json()["rows"] == [[7]]
+
+
+def test_the_owner_is_answered_while_readers_send_a_hundred_heavy_queries(server: Served, pid: int) -> None:
+    body = json.dumps({"sql": ENDLESS})
+    head = (
+        f"POST /v1/query?pid={pid} HTTP/1.1\r\nHost: x\r\nAuthorization: {server.token('read')['Authorization']}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    took = []
+    with ExitStack() as busy, owner(server) as mine:
+        for _ in range(100):
+            reader = busy.enter_context(socket.create_connection(server.tcp.split(":"), timeout=30))
+            reader.sendall((head + body).encode())
+        for _ in range(20):
+            began = time.monotonic()
+            answer = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT count(*) FROM python.steps"})
+            took.append(time.monotonic() - began)
+            assert answer.status_code == 200, answer.text
+
+    assert sorted(took)[10] < 1.0, took
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_the_server_ends_in_time_and_its_workers_with_it(server: Served, pid: int, how: int) -> None:
+    ask(server, pid, "SELECT 7")
+    asking = [threading.Thread(target=_ask_in_vain, args=(server, pid)) for _ in range(3)]
+    for each in asking:
+        each.start()
+    until(lambda: any(_is_running(each) for each in workers_of(server)))
+    workers = workers_of(server)
+
+    began = time.monotonic()
+    server.process.send_signal(how)
+    server.process.wait(10)
+    took = time.monotonic() - began
+
+    assert took < 2.0
+    until(lambda: not any(os.path.exists(f"/proc/{each}/exe") and _state(each) not in "ZX" for each in workers), 5)
+    for each in asking:
+        each.join()
+
+
+def _ask_in_vain(server: Served, pid: int) -> None:
+    with suppress(httpx.HTTPError):
+        ask(server, pid, ENDLESS)
+
+
+def _keep(mine: httpx.Client, pid: int, answers: list[httpx.Response]) -> None:
+    answers.append(mine.post(f"/v1/query?pid={pid}", json={"sql": ENDLESS}))
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+def _is_running(pid: int) -> bool:
+    return _state(pid) == "R"
+
+
+def test_a_worker_that_crashes_or_is_killed_is_named_and_replaced(server: Served, pid: int) -> None:
+    with owner(server) as mine:
+        mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
+        before = set(workers_of(server))
+        for how, seen in ((signal.SIGSEGV, "crashed the process that ran it (SIGSEGV)"), (signal.SIGKILL, "SIGKILL")):
+            answers: list[httpx.Response] = []
+            asking = threading.Thread(target=_keep, args=(mine, pid, answers))
+            asking.start()
+            until(lambda: any(map(_is_running, workers_of(server))))
+            (worker,) = [each for each in workers_of(server) if _is_running(each)]
+            os.kill(worker, how)
+            asking.join()
+
+            error = answers[0].json()["error"]
+            assert seen in error["message"]
+            assert error["hint"]
+            assert mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"}).json()["rows"] == [[7]]
+        for each in before:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)  # what forks them as well
+        answer = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
+        again = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
+
+    assert again.json()["rows"] == [[7]], (answer.text, again.text)
+
+
+def test_a_long_answer_that_is_not_taken_waits_in_its_worker(server: Served, pid: int) -> None:
+    sql = json.dumps({"sql": "SELECT repeat('x', 1000000) FROM range(200)"})
+    with ExitStack() as open_:
+        for _ in range(3):
+            one = open_.enter_context(socket.socket(socket.AF_UNIX))
+            one.connect(server.unix)
+            length = f"Content-Type: application/json\r\nContent-Length: {len(sql)}\r\n\r\n"
+            one.sendall(f"POST /v1/query?pid={pid} HTTP/1.1\r\nHost: localhost\r\n{length}{sql}".encode())
+            assert one.recv(12) == b"HTTP/1.1 200"
+        assert resident_mib(server.process.pid) < SERVER_MIB
+        with owner(server) as mine:
+            whole = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT repeat('x', 1000000) FROM range(20)"})
+
+    assert [len(row[0]) for row in whole.json()["rows"]] == [1_000_000] * 20
+
+
+def test_what_workers_are_to_the_kernel(server: Served, pid: int) -> None:
+    ask(server, pid, "SELECT 7")
+    with owner(server) as mine:
+        mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
+    found = workers_of(server)
+
+    assert len(found) >= 3  # what forks them, one of the owner, one of readers
+    for each in found:
+        assert Path(f"/proc/{each}/oom_score_adj").read_text().strip() == "1000"
+        sockets = [os.readlink(entry) for entry in Path(f"/proc/{each}/fd").iterdir()]
+        assert sum(name.startswith("socket:") for name in sockets) < 8
+    listening = subprocess.run(["cat", f"/proc/{found[-1]}/net/unix"], capture_output=True, text=True).stdout
+    inode = next(line.split()[6] for line in listening.splitlines() if line.endswith(server.unix))
+    for each in found:
+        assert f"socket:[{inode}]" not in [os.readlink(entry) for entry in Path(f"/proc/{each}/fd").iterdir()]
+
+
+def test_a_statement_that_is_no_text_is_refused(server: Served, pid: int) -> None:
+    headers = {**server.token("read"), "Content-Type": "application/json"}
+    answer = server.ask("POST", "/v1/query", content=b'{"sql": "select \'\\ud800\'"}', headers=headers)
+
+    assert answer.status_code == 400
+    assert "U+D800" in answer.json()["error"]["message"]
+
+
+def test_the_command_line_without_a_server_leaves_no_process(pid: int) -> None:
+    done = probe(str(pid), "query", "SELECT count(*) AS n FROM python.steps", "--format", "csv")
+
+    assert done.stdout.split() == ["n", "0"], done.stderr
+    assert "Traceback" not in done.stderr
