@@ -5,75 +5,25 @@ bit; the last line on stdout has the number of steps, a digest of the weights, a
 and, if FOLDER/look was there, after.
 """
 
-import gc
 import hashlib
 import json
 import os
-import re
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
 
 import torch
-import torch.utils.data.dataloader
+from snapshot import snapshot
 from torch import nn
-from torch.optim import optimizer as optimizers
 
 KIND, FOLDER = sys.argv[1], Path(sys.argv[2])
 STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 RANK = int(os.environ.get("RANK", "0"))
 
 
-def snapshot():
-    """Everything an attach could leave behind, as this process itself sees it."""
-    gc.collect()
-    modules = torch.nn.modules.module
-    watched = {
-        "backward": torch.autograd.backward,
-        "scale": torch.amp.GradScaler.scale,
-        "next": torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
-        "any hook": modules._has_any_global_hook,
-        "pre hooks": optimizers._global_optimizer_pre_hooks,
-        "post hooks": optimizers._global_optimizer_post_hooks,
-        "stdout": getattr(sys.stdout, "write", None).__qualname__,
-        "excepthook": sys.excepthook,
-        "trace": sys.gettrace(),
-        "profile": sys.getprofile(),
-    }
-    tables = {name: len(table) for name, table in vars(modules).items() if name.startswith("_global_") and table}
-    return {
-        "threads": len(os.listdir("/proc/self/task")),
-        "python threads": [thread.name for thread in threading.enumerate()],
-        "descriptors": sorted(_link(name) for name in os.listdir("/proc/self/fd")),
-        "rings mapped": [line.split()[-1] for line in open("/proc/self/maps") if "probe" in line],
-        "handlers": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
-        "caught": [line for line in open("/proc/self/status") if line.startswith(("SigCgt", "SigIgn", "SigBlk"))],
-        "patched": {name: hex(id(value)) if callable(value) else str(value) for name, value in watched.items()},
-        "hooks": tables,
-        "modules": sorted(name for name in sys.modules if "probe" in name),
-        "importers": [str(one) for one in (*sys.meta_path, *sys.path_hooks)],
-        "sys": sorted(set(vars(sys)) - {"_probe_fork_watchers", "last_exc"}),
-        "fork watchers": len(getattr(sys, "_probe_fork_watchers", ())),
-        "main": sorted(vars(sys.modules["__main__"])),
-        "switch interval": sys.getswitchinterval(),
-        "our objects": sorted(str(one)[:80] for one in gc.get_objects() if _is_ours(one)),
-        "files": sorted(path.name for path in FOLDER.iterdir() if path.name not in ("look", "losses")),
-    }
-
-
-def _link(name):
-    try:
-        return re.sub(r"\d+", "N", os.readlink(f"/proc/self/fd/{name}"))  # batches of a worker have numbers
-    except FileNotFoundError:
-        return "the folder being listed"
-
-
-def _is_ours(value):
-    return str(vars(type(value)).get("__module__")).startswith("_probe") or str(
-        getattr(value, "__module__", "") if isinstance(value, (type, type(_link))) else ""
-    ).startswith("_probe")
+def look():
+    files = sorted(path.name for path in FOLDER.iterdir() if path.name not in ("look", "losses"))
+    return {**snapshot(), "files": files}
 
 
 def num_mappings():
@@ -111,10 +61,10 @@ def main():
             step += 1
             print(loss.item().hex(), file=losses)
             if step == 5:
-                before = snapshot(), num_mappings()
+                before = look(), num_mappings()
                 print("ready", flush=True)
             if before and not after and (FOLDER / "look").exists():
-                after = snapshot(), num_mappings()
+                after = look(), num_mappings()
             if not STEPS:
                 time.sleep(0.002)
             stop += step == STEPS if STEPS else (FOLDER / "stop").exists() and RANK == 0

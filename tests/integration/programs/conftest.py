@@ -1,0 +1,181 @@
+"""Runs the programs of kinds/: each as its twin, undisturbed; recorded from its first line; and visited on its way.
+
+The programs that need torch are forked by one process that has imported it (fork_server.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probe_agent.activate import start as activate
+from probe_agent.sql import Deadline, QueryEngine
+from probe_agent.target import TargetDirectory
+from probe_agent.wire import QueryRequest
+from tests.integration.hosting import environment
+
+KINDS = Path(__file__).with_name("kinds")
+SERVER = Path(__file__).with_name("fork_server.py")
+PATH_ENTRY = str(Path(activate.__file__).with_name("path"))
+#: Every third step with all its modules, so that there are steps of each kind; nothing is left out for its cost.
+ALL = {"PROBE": "1", "PROBE_TRACE_EVERY": "3", "PROBE_TRACE_DEEP_EVERY": "1", "PROBE_TRACE_BUDGET": "0"}
+TABLES = ("python.steps", "python.torch_trace", "probe.errors")
+#: What a program tells of itself that is the same whenever it runs.
+LASTING = ("steps", "losses", "digest")
+END_S = 60.0
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Ran:
+    """One process of a program that has ended: what it printed, what it told, and what was recorded of it."""
+
+    pid: int
+    code: int | None
+    out: str
+    err: str
+    tables: Mapping[str, list[Row]] = field(default_factory=dict)
+
+    @property
+    def truth(self) -> dict[str, Any]:
+        """What it told of itself in its last line."""
+        assert self.code == 0, (self.code, self.err)
+        told: dict[str, Any] = json.loads(self.out.splitlines()[-1])
+        return told
+
+    @property
+    def said(self) -> tuple[int | None, list[str], list[object]]:
+        """All that a user sees of it, apart from times."""
+        said = [*self.out.splitlines()[:-1], *re.sub(r"\d+", "N", self.err).splitlines()]  # torch logs time and process
+        return self.code, said, [self.truth[name] for name in LASTING]
+
+    @property
+    def steps(self) -> list[Row]:
+        return self.tables["python.steps"]
+
+    def trace(self, stage: str) -> list[Row]:
+        return [row for row in self.tables["python.torch_trace"] if row["stage"] == stage]
+
+
+class Processes:
+    """Starts programs, the ones that need torch from a Python that has imported it."""
+
+    def __init__(self) -> None:
+        self._server: subprocess.Popen[str] | None = None
+        self._fresh: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, program: Path, needs: Sequence[str], environ: Mapping[str, str], folder: Path) -> int:
+        streams = {"stdout": str(folder / "out"), "stderr": str(folder / "err")}
+        if needs:
+            answer = self._ask({"run": str(program), "needs": needs, "environ": dict(environ), **streams})
+            return int(answer["pid"])
+        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+            process = subprocess.Popen([sys.executable, str(program)], stdout=out, stderr=err, env=environ)
+        self._fresh[process.pid] = process
+        return process.pid
+
+    def wait(self, pid: int) -> int | None:
+        """Its exit code; None where it has not ended."""
+        if pid in self._fresh:
+            return self._fresh.pop(pid).wait(END_S)
+        code: int | None = self._ask({"wait": pid, "timeout": END_S})["code"]
+        return code
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.communicate()
+
+    def _ask(self, order: object) -> dict[str, Any]:
+        if self._server is None:
+            self._server = subprocess.Popen(
+                [sys.executable, str(SERVER)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment(PYTHONPATH=f"{KINDS}:{PATH_ENTRY}"),
+            )
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        print(json.dumps(order), file=self._server.stdin, flush=True)
+        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
+        return answer
+
+
+class Programs:
+    """Runs programs; each of them once a session as its twin, and once recorded."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes = Processes()
+        self._engine = QueryEngine()
+        self.twin = cache(self._twin)
+        self.recorded = cache(self.record)
+
+    def close(self) -> None:
+        self._processes.close()
+
+    def _twin(self, name: str, needs: tuple[str, ...] = ("torch",), ranks: int = 1) -> list[Ran]:
+        return [self.end(*one) for one in self._start(name, needs, ranks, {})]
+
+    def record(self, name: str, needs: tuple[str, ...] = ("torch",), ranks: int = 1) -> list[Ran]:
+        """Run it once more with the recorder in it."""
+        ended = [self.end(*one) for one in self._start(name, needs, ranks, ALL)]
+        for one in ended:
+            one.tables = self.tables(one.pid)
+        return ended
+
+    def start(self, name: str, needs: tuple[str, ...] = ("torch",), **environ: str) -> tuple[int, Path]:
+        """One process of a program that runs: its number, and the folder of its streams."""
+        return self._start(name, needs, 1, environ)[0]
+
+    def _start(self, name: str, needs: Sequence[str], ranks: int, environ: Mapping[str, str]) -> list[tuple[int, Path]]:
+        launched = {}
+        if ranks > 1:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+            launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+        started = []
+        for rank in range(ranks):
+            folder = self._folder / f"{name}-{len(os.listdir(self._folder))}"
+            folder.mkdir()
+            of_rank = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
+            full = environment(PYTHONPATH=f"{KINDS}:{PATH_ENTRY}", **launched, **of_rank, **environ)
+            started.append((self._processes.start(KINDS / f"{name}.py", needs, full, folder), folder))
+        return started
+
+    def end(self, pid: int, folder: Path) -> Ran:
+        """The same when it has ended."""
+        code = self._processes.wait(pid)
+        return Ran(pid, code, (folder / "out").read_text(), (folder / "err").read_text())
+
+    def tables(self, pid: int) -> dict[str, list[Row]]:
+        """What the rings of a process hold."""
+        targets = TargetDirectory().choose(pid=pid)
+        return {table: self._rows(targets, table) for table in TABLES}
+
+    def _rows(self, targets: Any, table: str) -> list[Row]:
+        answer = json.loads(self._engine.json(targets, QueryRequest(f"SELECT * FROM {table}"), Deadline(30.0)).body)
+        names = [column["name"] for column in answer["columns"]]
+        return [dict(zip(names, row, strict=True)) for row in answer["rows"]]
+
+
+@pytest.fixture(scope="package")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
+    """Runs programs by name."""
+    pytest.importorskip("torch")
+    running = Programs(tmp_path_factory.mktemp("programs"))
+    yield running
+    running.close()

@@ -1,0 +1,116 @@
+"""What a program says of itself: its own counter, its own clock, its losses and its weights.
+
+The programs of this folder are written as their kind is, and beside that they hold a stopwatch to what they do. Their
+last line on stdout is the truth that the recorder's rows are compared with. Nothing in here knows of Probe.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[3] / "targets"))
+
+from snapshot import snapshot
+
+
+class Truth:
+    """The counters and the stopwatch of one program that will take `num_steps` steps."""
+
+    def __init__(self, num_steps: int = 0) -> None:
+        self.num_steps = num_steps
+        self.steps = 0
+        self.losses: list[float] = []
+        self.micro_batches = 0
+        #: Seconds by phase and step. A phase is data_wait, forward, backward, optimizer, eval, generate or update.
+        self.seconds: dict[str, dict[int, float]] = {}
+        #: Calls of modules with a stopwatch of their own: name, stage, step, seconds.
+        self.calls: list[tuple[str, str, int, float]] = []
+        self.others: dict[str, Any] = {}
+        self._visit = os.environ.get("PROGRAM_VISIT")
+        self._before: object = None
+
+    @contextmanager
+    def clock(self, phase: str) -> Iterator[None]:
+        """Seconds of this phase in the step that is being taken."""
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            self.add(phase, perf_counter() - began)
+
+    def add(self, phase: str, seconds: float) -> None:
+        steps = self.seconds.setdefault(phase, {})
+        steps[self.steps] = steps.get(self.steps, 0.0) + seconds
+
+    def batches(self, loader: Iterable[Any], phase: str = "data_wait") -> Iterator[Any]:
+        """The loader's batches; waiting for each is on the clock."""
+        batches = iter(loader)
+        while True:
+            with self.clock(phase):
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
+    def step(self, loss: float | None = None) -> None:
+        """A step of the job is over."""
+        self.steps += 1
+        if loss is not None:
+            self.losses.append(loss)
+        if self._visit is not None:
+            self._be_visited(Path(self._visit))
+
+    def _be_visited(self, folder: Path) -> None:
+        """Somebody attaches after the fourth step and leaves before the last but one; meanwhile the job goes on."""
+        if self.steps == 4:
+            self._before = _look()
+            (folder / "come").touch()
+        elif self.steps == self.num_steps * 2 // 3:
+            _wait_for(folder / "here")
+            (folder / "leave").touch()
+        elif self.steps == self.num_steps - 1:
+            _wait_for(folder / "gone")
+            self.others["before"], self.others["after"] = self._before, _look()
+
+    def tell(self, *values: Any) -> None:
+        """The last line: everything, with a digest of `values` (modules, tensors, arrays, text)."""
+        truth = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        print(json.dumps({**truth, **truth.pop("others"), "digest": digest(*values)}), flush=True)
+
+
+def digest(*values: Any) -> str:
+    """Of the bits of modules, tensors, arrays, texts, and of the next random number of torch: a draw shows too."""
+    found = hashlib.sha256()
+    torch = sys.modules.get("torch")
+    for value in (*values, *([torch.rand(2)] if torch else ())):
+        if hasattr(value, "state_dict"):
+            value = [part for part in value.state_dict().values() if hasattr(part, "numpy")]
+        for part in value if isinstance(value, (list, tuple)) else [value]:
+            if hasattr(part, "full_tensor"):
+                part = part.full_tensor()
+            if hasattr(part, "detach"):
+                part = part.detach().float().numpy()
+            found.update(part.tobytes() if hasattr(part, "tobytes") else repr(part).encode())
+    return found.hexdigest()
+
+
+def _look() -> dict[str, object]:
+    """This process, without what the program itself changes while it runs."""
+    return {name: value for name, value in snapshot().items() if name != "main"}
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60.0
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nobody made {path.name}")
+        time.sleep(0.005)

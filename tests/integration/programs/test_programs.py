@@ -1,0 +1,173 @@
+"""Programs of forty kinds compute what they compute alone, and their rows are what they count and time themselves."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+from .conftest import Programs, Ran, Row
+
+pytestmark = pytest.mark.torch
+
+#: Programs that train with an optimizer, each with what it needs beside torch and its number of ranks.
+TRAINING: dict[str, tuple[tuple[str, ...], int]] = {
+    "accelerate_accumulate": (("accelerate",), 1),
+    "amp": ((), 1),
+    "checkpointing": ((), 1),
+    "compiled": ((), 1),
+    "custom_function": ((), 1),
+    "ddp": ((), 2),
+    "ema": ((), 1),
+    "forked_trainer": ((), 1),
+    "fsdp2": ((), 2),
+    "gan": ((), 1),
+    "lbfgs": ((), 1),
+    "lightning_fit": (("lightning",), 1),
+    "mnist": ((), 1),
+    "nanogpt": ((), 1),
+    "notebook": (("IPython",), 1),
+    "own_optimizer": ((), 1),
+    "own_tools": ((), 1),
+    "pipeline": ((), 2),
+    "plain_sgd": ((), 1),
+    "ppo": ((), 1),
+    "reinforce": ((), 1),
+    "tensor_parallel": ((), 4),
+    "tied": ((), 1),
+    "two_threads": ((), 1),
+    "workers": ((), 1),
+    "grpo": (("transformers",), 1),
+    "hf_trainer": (("transformers",), 1),
+}
+#: Programs in which nothing of torch's ends a step; None for those that do without torch.
+OTHERS: dict[str, tuple[str, ...] | None] = {
+    "asyncio_server": (),
+    "evolution": (),
+    "functional": (),
+    "inference": (),
+    "manual_sgd": (),
+    "thread_pool_server": (),
+    "numpy_loop": None,
+}
+EACH = pytest.mark.parametrize("name", TRAINING)
+#: What a clock read in the program and one in a hook lie apart, a measurement.
+APART_S = 0.00005
+
+
+def recorded(programs: Programs, name: str) -> list[Ran]:
+    """The processes of a recorded training."""
+    needs, ranks = TRAINING[name]
+    return programs.recorded(name, _all_there(needs), ranks)
+
+
+def _all_there(needs: tuple[str, ...]) -> tuple[str, ...]:
+    for module in needs:
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed (extra `dev`)")
+    return ("torch", *needs)
+
+
+def assert_close(seen: float, own: float, num: int) -> None:
+    """A sum of `num` measurements is the program's own within 5 %."""
+    assert abs(seen - own) <= 0.05 * own + num * APART_S, f"recorded {seen:.4f} s, the program's own clock {own:.4f} s"
+
+
+def of_steps(truth: dict[str, Any], phase: str, rows: list[Row]) -> float:
+    """Seconds that the program spent in a phase of these steps, by its own clock."""
+    return sum(truth["seconds"][phase].get(str(row["step"]), 0.0) for row in rows)
+
+
+@EACH
+def test_it_computes_and_says_what_its_twin_does(programs: Programs, name: str) -> None:
+    needs, ranks = TRAINING[name]
+
+    alone = programs.twin(name, _all_there(needs), ranks)
+    ran = recorded(programs, name)
+
+    assert [one.said for one in ran] == [one.said for one in alone]
+    assert [one.tables["probe.errors"] for one in ran] == [[]] * ranks
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_it_computes_and_says_what_its_twin_does_where_nothing_ends_a_step(programs: Programs, name: str) -> None:
+    needs = OTHERS[name]
+    with_torch = () if needs is None else ("torch", *needs)
+
+    alone = programs.twin(name, with_torch)
+    ran = programs.recorded(name, with_torch)
+
+    assert [one.said for one in ran] == [one.said for one in alone]
+    assert [one.tables["probe.errors"] for one in ran] == [[]]
+
+
+@EACH
+def test_steps_are_those_the_program_counts(programs: Programs, name: str) -> None:
+    for ran in recorded(programs, name):
+        truth = ran.truth
+
+        # The step in which the recorder came, here the first, is not whole and has no row.
+        assert [row["step"] for row in ran.steps] == list(range(1, truth["steps"]))
+        micro_batches = truth.get("num_calls") or [truth["micro_batches"] or 1] * truth["steps"]
+        assert [row["micro_batches"] for row in ran.steps] == micro_batches[1:]
+        if "batch_size" in truth:
+            assert {row["batch_size"] for row in ran.steps} == {truth["batch_size"]}
+        if "skipped" in truth:
+            assert [row["skipped"] for row in ran.steps] == truth["skipped"][1:]
+        if "lr" in truth:
+            assert [row["lr"] for row in ran.steps] == truth["lr"][1:]
+
+
+@EACH
+def test_losses_are_those_the_program_logs(programs: Programs, name: str) -> None:
+    for ran in recorded(programs, name):
+        truth = ran.truth
+        if not truth["losses"]:
+            continue  # a rank of a pipeline that has none
+
+        seen = [float(row["loss"]) for row in ran.steps]  # infinity comes as a text
+
+        assert seen == pytest.approx(truth["losses"][1:], rel=1e-6)
+
+
+@EACH
+@pytest.mark.parametrize("phase", ["data_wait", "forward", "backward", "optimizer"])
+def test_a_phase_sums_up_to_the_programs_own_clock(programs: Programs, name: str, phase: str) -> None:
+    for ran in recorded(programs, name):
+        truth = ran.truth
+        if phase not in truth["seconds"]:
+            continue
+        rows = [row for row in ran.steps if row[phase] is not None]
+        if phase == "optimizer":  # what a sampled step costs comes when the optimizer has ended, on the program's clock
+            rows = [row for row in rows if not row["sampled"]]
+        num = len(rows) * max(1, truth["micro_batches"])
+
+        assert rows
+        assert_close(sum(row[phase] for row in rows), of_steps(truth, phase, rows), num)
+
+
+@EACH
+def test_every_call_of_a_module_has_a_row_with_its_time(programs: Programs, name: str) -> None:
+    for ran in recorded(programs, name):
+        sampled = {row["step"] for row in ran.steps if row["sampled"]}
+        calls = [call for call in ran.truth["calls"] if call[1] == "forward" and call[2] in sampled]
+        rows = [row for row in ran.trace("forward") if row["step"] in sampled]
+
+        for module in {call[0] for call in calls}:
+            own = [seconds for called, _, _, seconds in calls if called == module]
+            seen = [row["duration"] for row in rows if row["module"] == module]
+            assert len(seen) == len(own), module
+            assert_close(sum(seen), sum(own), len(own))
+
+
+@EACH
+def test_phases_add_up_to_the_step_and_self_times_to_the_phase(programs: Programs, name: str) -> None:
+    for ran in recorded(programs, name):
+        for step in ran.steps:
+            phases = [step[phase] or 0.0 for phase in ("data_wait", "forward", "backward", "optimizer", "other")]
+            assert sum(phases) == pytest.approx(step["duration"], rel=1e-6)
+            assert min(phases) >= 0.0
+            if step["sampled"]:
+                rows = [row for row in ran.trace("forward") if row["step"] == step["step"] and not row["recomputed"]]
+                assert sum(row["self_duration"] for row in rows) == pytest.approx(step["forward"], rel=1e-6)
