@@ -13,9 +13,11 @@ compiles what calls the hooks.
 from __future__ import annotations
 
 import sys
+from _thread import get_ident
 from collections import OrderedDict
 from collections.abc import Mapping
 from time import perf_counter_ns
+from types import FrameType
 from typing import Any, Callable
 from weakref import ref
 
@@ -77,7 +79,7 @@ class Source(BaseSource):
         self._has_hooks = False
         self._num_others = 0
         self._began = 0
-        self._is_stepping = False
+        self._depth = 0  # how many calls of `step` we are in
         self._stand_ins = StandIns()
         self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
@@ -123,9 +125,12 @@ class Source(BaseSource):
         self._ends.close()
 
     def _before(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if self._device.is_compiling():
+        if self._device.is_compiling() or self._is_elsewhere(optimizer):
             return
-        self._is_stepping = True
+        if self._depth and _is_inside(sys._getframe(1)):
+            self._depth += 1
+            return
+        self._depth = 1
         self._began = perf_counter_ns()
         try:
             if self._step.deep:
@@ -140,12 +145,15 @@ class Source(BaseSource):
         if self._device.is_compiling():
             return
         now = perf_counter_ns()
-        self._is_stepping = False
         step = self._step
         try:
-            # A closure runs forward and backward in here; what follows them is the optimizer's own.
-            began, ended = self._began, step.backward_ended
-            step.optimizer += now - (began if began > ended else ended)
+            if self._depth and not self._is_elsewhere(optimizer):
+                self._depth -= 1
+                if self._depth:
+                    return
+                # A closure runs forward and backward in here; what follows them is the optimizer's own.
+                began, ended = self._began, step.backward_ended
+                step.optimizer += now - (began if began > ended else ended)
             if self._counts(optimizer):
                 self._has_hooks = True
                 self._end(optimizer, now)
@@ -153,9 +161,15 @@ class Source(BaseSource):
             if self.recorder.fail(self.name, error):
                 raise
 
+    def _is_elsewhere(self, optimizer: Any) -> bool:
+        """Whether another model is trained on this thread than the one whose steps are counted on theirs."""
+        if self._step.thread in (None, get_ident()) or self._primary is None:
+            return False
+        return self._primary() not in (None, optimizer)
+
     def _before_zero_grad(self, optimizer: Any) -> None:
         """Ends the steps of an optimizer whose step is compiled: its hooks are never called."""
-        if self._is_stepping or not self._step.micro_batches or self._device.is_compiling():
+        if self._depth or not self._step.micro_batches or self._device.is_compiling():
             return
         try:
             if self._counts(optimizer) and not self._has_hooks:
@@ -203,3 +217,11 @@ class Source(BaseSource):
             return 1
         number = self._device.number(count)
         return int(number) if number.__class__ is float and number >= 1.0 else 1
+
+
+def _is_inside(caller: FrameType) -> bool:
+    """Whether torch, in whose frame our hook was called, was there already: in one `step` inside another."""
+    frame = caller.f_back
+    while frame is not None and frame.f_code is not caller.f_code:
+        frame = frame.f_back
+    return frame is not None

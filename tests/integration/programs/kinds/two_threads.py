@@ -35,11 +35,11 @@ def train(truth, seed):
         with truth.clock("optimizer"):
             optimizer.step()
         truth.step(loss.item())
-    models.append((seed, model))
+    done.append((seed, model, optimizer))
 
 
 torch.set_num_threads(1)
-models, ready = [], threading.Barrier(2)
+done, ready = [], threading.Barrier(2)
 threads = [threading.Thread(target=train, args=(truth, seed)) for seed, truth in enumerate(truths)]
 for thread in threads:
     thread.start()
@@ -47,4 +47,4 @@ for thread in threads:
     thread.join()
 torch.manual_seed(26)
 print([len(truth.losses) for truth in truths], sum(truths[1].losses))
-truths[0].tell(*[model for _, model in sorted(models)])
+truths[0].tell(*[model for _, model, _ in sorted(done)])
