@@ -64,6 +64,9 @@ class Setting(NamedTuple):
         return str(value)
 
 
+#: The value that takes back what somebody has set.
+DEFAULT = "default"
+
 SETTINGS: tuple[Setting, ...] = (
     Setting("trace.every", 20, "steps", "module timings are recorded on one step in this many; 0 records none"),
     Setting(
@@ -76,8 +79,9 @@ SETTINGS: tuple[Setting, ...] = (
         "trace.budget",
         1.0,
         "%",
-        "what recording may cost the training of its time: as long as it costs more, fewer steps are sampled than"
-        " trace.every says, but a tenth of the budget is always left for that; 0 is no limit",
+        "what recording may cost the training of its time: as long as it is certain to cost more, fewer steps are"
+        " sampled than trace.every says, unless that was set by hand; a tenth of the budget is always left for that; 0"
+        " is no limit",
     ),
     Setting("trace.rows", 131_072, "rows", "size of the ring of python.torch_trace", 1_000, live=False),
     Setting("steps.rows", 65_536, "rows", "size of the ring of python.steps", 1_000, live=False),
@@ -153,11 +157,14 @@ class Settings(dict[str, Value]):
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         """Defaults, overridden by the environment. A variable that is ignored is in `problems`, nothing is raised."""
         super().__init__((setting.name, setting.default) for setting in SETTINGS)
+        #: Who has set what is not as it was: the environment, or a change while we run.
+        self._by_hand: dict[str, str] = {}
         self.problems = unknown_variables(environ)
         for setting in SETTINGS:
             if setting.env in environ:
                 try:
                     self[setting.name] = setting.parse(environ[setting.env])
+                    self._by_hand[setting.name] = f"set by {setting.env}"
                 except SettingError as error:
                     text = f"{setting.env}={environ[setting.env]} is ignored: {error.message}"
                     self.problems.append(SettingError(text, error.hint))
@@ -165,7 +172,8 @@ class Settings(dict[str, Value]):
                         self[setting.name] = setting.if_unclear
 
     def change(self, changes: Mapping[str, str]) -> None:
-        """Set all of `changes`, or none of them when one is wrong. Raises SettingError."""
+        """Set all of `changes`, or none of them when one is wrong; `default` takes back what was set. Raises
+        SettingError."""
         parsed: dict[str, Value] = {}
         for name, text in changes.items():
             setting = _BY_NAME.get(name)
@@ -177,8 +185,17 @@ class Settings(dict[str, Value]):
                     f"{name} cannot change while the recorder runs",
                     f"set {setting.env}={text} in the environment the job starts with",
                 )
-            parsed[name] = setting.parse(text)
+            parsed[name] = setting.default if text == DEFAULT else setting.parse(text)
         self.update(parsed)
+        for name, text in changes.items():
+            if text == DEFAULT:
+                self._by_hand.pop(name, None)
+            else:
+                self._by_hand[name] = "set by probe config"
+
+    def is_by_hand(self, name: str) -> bool:
+        """Whether somebody has set it, so that it has to hold until they take it back."""
+        return name in self._by_hand
 
     def describe(self) -> list[dict[str, str]]:
         """One entry a setting, values as text, as the control protocol sends them."""
@@ -186,6 +203,8 @@ class Settings(dict[str, Value]):
             {
                 "name": setting.name,
                 "value": setting.show(self[setting.name]),
+                "in_force": setting.show(self[setting.name]),
+                "why": self._by_hand.get(setting.name, ""),
                 "default": setting.show(setting.default),
                 "unit": setting.unit,
                 "meaning": setting.meaning,

@@ -257,7 +257,11 @@ class Runtime:
         except SettingError as error:
             return {"error": {"message": error.message, "hint": error.hint}}
         notes = [f"{problem.message}; {problem.hint}" for problem in self._settings.problems]
-        return {"settings": self._settings.describe(), "notes": notes}
+        described = self._settings.describe()
+        for setting in described:
+            if setting["name"] == "trace.every":
+                setting["in_force"], setting["why"] = self._recorder.governor.explain()
+        return {"settings": described, "notes": notes}
 
     def _flush(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         self._flush_all()

@@ -30,6 +30,10 @@ class Step:
         #: Whether `number` is the optimizer's own count. Otherwise it counts from when the recorder came, so that it
         #: may differ between ranks.
         self.is_counted = False
+        #: `trace.every` names it: it is sampled, unless the budget leaves it out.
+        self.is_scheduled = False
+        #: Likewise `trace.deep_every`, of a step that `trace.every` names.
+        self.is_deep_turn = False
         self.sampled = False
         #: A sampled step that also records each module's backward and the norm of the gradients.
         self.deep = False

@@ -319,10 +319,13 @@ class StepEnds:
             number = self._num_at_home = self._num_at_home + 1
         else:
             number = step.number = step.number + 1
-        every = settings["trace.every"] * self._governor.factor
+        every = int(settings["trace.every"])
         step.sampled = step.deep = False
-        if every > 0 and number % every == 0:
-            deep_every = settings["trace.deep_every"]
-            step.sampled, step.deep = True, deep_every > 0 and number % (every * deep_every) == 0
+        step.is_scheduled = every > 0 and number % every == 0
+        if step.is_scheduled:
+            deep_every = int(settings["trace.deep_every"])
+            step.is_deep_turn = deep_every > 0 and number % (every * deep_every) == 0
+            step.sampled = self._governor.takes(number // every)
+            step.deep = step.sampled and step.is_deep_turn
         for begin in step.beginning:
             begin()

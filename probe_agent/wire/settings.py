@@ -18,7 +18,7 @@ class SettingInfo:
     name: str
     """such as trace.every"""
     value: str
-    """in force now"""
+    """as it is set"""
     default: str
     """in force when nobody changed it"""
     unit: str
@@ -27,6 +27,10 @@ class SettingInfo:
     """what it does"""
     env: str
     """environment variable that sets it when a job starts"""
+    in_force: str = ""
+    """the value that holds now: another one where something overrules what is set"""
+    why: str = ""
+    """who set it, or why another value is in force; empty for a default in force"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ __all__ = ["command"]
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
 def command(session: Session, items: tuple[str, ...], is_long: bool, format_: str, timeout_s: float) -> int:
-    """Show all settings, those called NAME, or change them with NAME=VALUE; a change holds at once."""
+    """Show all settings, those called NAME, or change them with NAME=VALUE; a change holds at once.
+
+    What is set holds until NAME=default takes it back."""
     import difflib
 
     from probe_agent.errors import BadRequest
@@ -46,15 +48,28 @@ def command(session: Session, items: tuple[str, ...], is_long: bool, format_: st
                     f"did you mean {' or '.join(near)}?" if near else "see: probe … config",
                 )
         rows = [
-            (setting.name, setting.value, setting.default, setting.unit, setting.meaning, setting.env)
+            (
+                setting.name,
+                setting.value,
+                setting.in_force or setting.value,
+                setting.default,
+                setting.unit,
+                setting.meaning,
+                setting.env,
+            )
             for setting in listed.settings
             if not wanted or setting.name in wanted
         ]
-        columns = ("name", "value", "default", "unit", "meaning", "env")
-        sheet = Sheet(columns, ("VARCHAR",) * 6, rows, prose="meaning")
+        columns = ("name", "value", "in_force", "default", "unit", "meaning", "env")
+        sheet = Sheet(columns, ("VARCHAR",) * 7, rows, prose="meaning")
         sheets.append((endpoint, sheet.without("env") if is_brief(format_) and not is_long else sheet))
     show_each(sheets, format_, remark)
     for endpoint, listed in answers.answered:
-        for note in listed.notes:
+        reasons = [
+            f"{setting.name}={setting.in_force} is in force: {setting.why}"
+            for setting in listed.settings
+            if setting.why and (not wanted or setting.name in wanted)
+        ]
+        for note in (*reasons, *listed.notes):
             remark(note if answers.num_asked == 1 else f"{endpoint}: {note}")
     return answers.exit_code

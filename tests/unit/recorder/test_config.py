@@ -94,3 +94,17 @@ def test_every_variable_that_is_read_anywhere_is_known() -> None:
 
     assert "PROBE_ENDPOINT" in read
     assert unknown_variables(dict.fromkeys(read, "")) == []
+
+
+def test_what_was_set_can_be_taken_back_and_who_set_it_is_said() -> None:
+    settings = Settings({"PROBE_TRACE_EVERY": "7"})
+    by_environment = {entry["name"]: entry for entry in settings.describe()}["trace.every"]
+    settings.change({"trace.every": "default", "trace.budget": "2"})
+    shown = {entry["name"]: entry for entry in settings.describe()}
+
+    assert by_environment["why"] == "set by PROBE_TRACE_EVERY"
+    assert (shown["trace.every"]["value"], shown["trace.every"]["why"]) == ("20", "")
+    assert shown["trace.budget"]["in_force"] == "2.0"
+    assert shown["trace.budget"]["why"] == "set by probe config"
+    assert settings.is_by_hand("trace.budget")
+    assert not settings.is_by_hand("trace.every")
