@@ -5,6 +5,7 @@ The programs that need torch are forked by one process that has imported it (for
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -20,7 +21,7 @@ from typing import Any
 import pytest
 
 from probe_agent.activate import start as activate
-from probe_agent.sql import Deadline, QueryEngine
+from probe_agent.sql import QueryEngine
 from probe_agent.target import TargetDirectory
 from probe_agent.wire import QueryRequest
 from tests.integration.hosting import environment
@@ -167,7 +168,11 @@ class Programs:
         return {table: self._rows(targets, table) for table in TABLES}
 
     def _rows(self, targets: Any, table: str) -> list[Row]:
-        answer = json.loads(self._engine.json(targets, QueryRequest(f"SELECT * FROM {table}"), Deadline(30.0)).body)
+        async def body() -> bytes:
+            request = QueryRequest(f"SELECT * FROM {table}", timeout_s=30.0)
+            return await (await self._engine.answer(targets, request)).body()
+
+        answer = json.loads(asyncio.run(body()))
         names = [column["name"] for column in answer["columns"]]
         return [dict(zip(names, row, strict=True)) for row in answer["rows"]]
 
