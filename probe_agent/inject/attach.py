@@ -9,12 +9,16 @@ Runs in the attaching process. One thread of the target stands still for some 0.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-from probe_agent.errors import AttachDelayed, AttachRefused
+from probe_agent import audit
+from probe_agent.errors import AttachDelayed, AttachRefused, ProbeError
 from probe_agent.wire import ThreadStack
 
 from . import handshake, outside, payload, places, preflight
@@ -85,6 +89,32 @@ def _attach(process: Process, deadline: float, recorder: Path | None, risk_secco
         return Attached(process.pid, str(there[1]["how"]), there[0], there[1], 0.0, already=True)
     if not risk_seccomp:
         preflight.require_calls(process)
+    with _audited(process.pid, "--risk-seccomp" if risk_seccomp else "") as outcome:
+        attached = _put_in(process, deadline, recorder, risk_seccomp)
+        outcome.append(f"done: {attached.how}, a thread stopped for {attached.stopped_s * 1e3:.2g} ms")
+        return attached
+
+
+@contextmanager
+def _audited(pid: int, text: str) -> Iterator[list[str]]:
+    """Write down that an attach begins, and in the end what came of it: what is put into the list, or the error."""
+    target = {"host": os.uname().nodename, "pid": pid}
+    peer = f"uid {os.geteuid()} pid {os.getpid()}"
+    number = audit.begin(audit.Action(peer, "control", "inject", text, target))
+    outcome: list[str] = []
+    try:
+        yield outcome
+    except ProbeError as error:
+        outcome.append(f"{'delayed' if isinstance(error, AttachDelayed) else 'failed'}: {error.message}")
+        raise
+    except BaseException as error:
+        outcome.append(f"failed: {error!r}")
+        raise
+    finally:
+        audit.end(number, outcome[-1])
+
+
+def _put_in(process: Process, deadline: float, recorder: Path | None, risk_seccomp: bool) -> Attached:
     try:
         folder = _waiting(process) or payload.place(process, recorder)
     except payload.Begun:

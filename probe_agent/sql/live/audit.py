@@ -20,16 +20,16 @@ class Audit(HostTable):
     name = "probe.audit"
     in_worker = True
     doc = (
-        "Every eval, change of a setting, profile, watch, detach and clean that came through this user's host server or"
-        " command line on this host, the newest some ten thousand: those of the targets that are asked, and of targets"
+        "Every attach, eval, change of a setting, profile, watch, detach and clean that came through this user's host"
+        " server or command line on this host, the newest some ten thousand: those of the targets that are asked, and of targets"
         " that are no more. They are read from the audit file; a remark says when there were older ones."
     )
     columns = (
         Column("ts", "time", "UTC", "when it began"),
         Column("peer", "text", "", "who asked: an address and port, or the user and process id on the unix socket"),
         Column("role", "text", "", "what they may do: control; read is refused before it gets here"),
-        Column("action", "text", "", "eval, config, profile, watch, detach or clean"),
-        Column("text", "text", "", "what they sent, in full: code, settings, expressions"),
+        Column("action", "text", "", "inject, eval, config, profile, watch, detach or clean"),
+        Column("text", "text", "", "what they sent, in full: code, settings, expressions, options"),
         Column("result", "text", "", "what came of it; NULL while it goes on, or when the server ended before it did"),
     )
 

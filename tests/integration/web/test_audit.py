@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .served import Served, probe, serving, training
+from .served import Served, plain, probe, serving, training
 
 
 @pytest.fixture(scope="module")
@@ -100,3 +102,20 @@ def test_an_eval_that_the_client_leaves_is_said_to_be_left(server: Served, way: 
     assert [(row["action"], row["text"]) for row in under_way] == [("eval", code)]
     assert [row["result"] for row in under_way] == [None]
     assert seen == "the client has hung up"
+
+
+def test_an_attach_leaves_a_row_and_a_second_one_that_does_nothing_leaves_none(tmp_path: Path) -> None:
+    code = "import time\nwhile True: time.sleep(0.05)"
+    with subprocess.Popen([sys.executable, "-c", code], env=plain()) as job:
+        try:
+            done = [probe(str(job.pid), "inject", XDG_STATE_HOME=str(tmp_path)) for _ in range(2)]
+            sql = f"SELECT peer, role, action, result FROM probe.audit WHERE pid = {job.pid}"
+            asked = probe(str(job.pid), "query", sql, "--format", "json", XDG_STATE_HOME=str(tmp_path))
+        finally:
+            job.kill()
+
+    assert [each.returncode for each in done] == [0, 0], done
+    (row,) = json.loads(asked.stdout)
+    assert row["peer"].startswith(f"uid {os.geteuid()} pid ")
+    assert (row["role"], row["action"]) == ("control", "inject")
+    assert row["result"].startswith("done: ")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -198,3 +201,22 @@ def test_nobody_to_ask_is_an_error_and_not_an_empty_answer(host: Host, tmp_path:
 
     assert error["kind"] == "NoAnswer"
     assert "no target" in error["message"]
+
+
+def test_a_target_that_is_stopped_is_named_and_the_others_answer_on_a_live_table(host: Host) -> None:
+    stopped, living = host.target(4096, 10), host.target(4096, 10)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        answer = host.query("SELECT DISTINCT pid FROM process.env", timeout_s=5)
+        took_s = time.monotonic() - began
+        alone = host.http.post(f"/v1/query?pid={stopped.pid}", json={"sql": "FROM process.env", "timeout_s": 2}).json()
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+
+    assert answer["rows"] == [[living.pid]], answer
+    (note,) = [note for note in answer["notes"] if f"pid {stopped.pid}" in note]
+    assert "stopped" in note
+    assert took_s < 5
+    assert "stopped" in alone["error"]["message"]
+    assert str(stopped.pid) in alone["error"]["hint"]

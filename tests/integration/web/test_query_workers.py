@@ -242,6 +242,15 @@ def test_a_statement_that_is_no_text_is_refused(server: Served, pid: int) -> Non
 
     assert answer.status_code == 400
     assert "U+D800" in answer.json()["error"]["message"]
+    headers = {**server.token("control"), "Content-Type": "application/json"}
+    for method, path, body in (
+        ("PATCH", "/v1/config", {"changes": {"\ud800": "1"}}),
+        ("POST", "/v1/eval", {"code": "'\ud800'"}),
+        ("POST", "/v1/complete", {"text": "\ud800"}),
+        ("POST", "/v1/watch", {"expressions": ["\ud800"]}),
+    ):
+        other = server.ask(method, f"{path}?pid={pid}", content=json.dumps(body).encode(), headers=headers)
+        assert other.status_code != 500, (path, other.text)
 
 
 def test_the_command_line_without_a_server_leaves_no_process(pid: int) -> None:
