@@ -36,7 +36,7 @@ class AwaitedFile:
         self._due = monotonic() + INTERVAL_S
         content = {"since": self._since, "as_of": time(), "tables": {name: list(one) for name, one in found.items()}}
         with open(self._path + ".new", "w") as file:
-            json.dump(content, file)
+            file.write(json.dumps(content))
         os.chmod(self._path + ".new", 0o600)
         os.rename(self._path + ".new", self._path)
         self._written = dict(found)

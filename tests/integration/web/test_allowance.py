@@ -117,9 +117,7 @@ def test_the_owner_may_allow_less_and_a_question_that_does_not_ask_for_more_is_h
 
 
 @pytest.mark.parametrize("headers", [{}, ARROW], ids=["json", "arrow"])
-def test_an_answer_counts_as_the_querys_memory_whoever_asks(
-    server: Served, pid: int, headers: dict[str, str]
-) -> None:
+def test_an_answer_counts_as_the_querys_memory_whoever_asks(server: Served, pid: int, headers: dict[str, str]) -> None:
     status, message, hint = error(ask(server, pid, "control", LONG, headers, max_rows=10**9, memory_mb=64))
     enough = ask(server, pid, "control", LONG, headers, max_rows=1000, memory_mb=64)
 

@@ -53,7 +53,11 @@ class OwnOptimizer:
         under_no_grad(self.parameters)
 
 
-UPDATES = [by_data, past_autograd, under_no_grad, by_new_storage]
+def by_another_optimizer(parameters):
+    OwnOptimizer(parameters).step()
+
+
+UPDATES = [by_another_optimizer, by_data, past_autograd, under_no_grad, by_new_storage]
 
 
 def train(it, net, update, num_steps, micro_batches=1):
