@@ -106,10 +106,18 @@ class Updates:
                 continue
             seen.add(node)
             leaf = getattr(node, "variable", None)
-            if leaf is not None and self._device.is_plain(leaf) and leaf.numel() and leaf.layout is self._strided:
+            if leaf is not None and self._can_be_compared(leaf):
                 num_found += 1
                 yield leaf
             waiting.extend(above for above, _ in node.next_functions)
+
+    def _can_be_compared(self, leaf: Any) -> bool:
+        if not self._device.is_plain(leaf) or not leaf.numel() or leaf.layout is not self._strided:
+            return False
+        try:
+            return bool(leaf.data_ptr())
+        except RuntimeError:
+            return False  # one of torch.func's wrappers: it has no storage
 
 
 def _string_at(pointer: int, size: int) -> bytes:

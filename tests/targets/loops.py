@@ -107,17 +107,27 @@ def server(net: nn.Module, num: int, told: Told) -> None:
 
 
 def raw(net: nn.Module, num: int, told: Told) -> None:
-    """No module, no backward, no optimizer: nothing that could be found."""
+    """No module, no `backward`, no optimizer, and another tensor after each update."""
     w = torch.ones(8, requires_grad=True)
-    for _ in range(num):
+    for number in range(num):
+        began = time.perf_counter()
         (grad,) = torch.autograd.grad((w**2).sum(), w)
         w = (w - 0.01 * grad).detach().requires_grad_()
-        time.sleep(0.0005)
-    told.calls.append((0, 0.0, w.detach().numpy().tobytes()))
+        time.sleep(SECONDS)
+        told.calls.append((number, time.perf_counter() - began, w.detach().numpy().tobytes()))
+
+
+def nothing(net: nn.Module, num: int, told: Told) -> None:
+    """Operations without a module or a gradient."""
+    x = torch.ones(8)
+    for number in range(num):
+        x = torch.tanh(x * 1.01)
+        time.sleep(SECONDS)
+        told.calls.append((number, SECONDS, x.numpy().tobytes()))
 
 
 KINDS: dict[str, Callable[[nn.Module, int, Told], None]] = {
-    kind.__name__: kind for kind in (by_hand, evolution, inference, pool, server, raw)
+    kind.__name__: kind for kind in (by_hand, evolution, inference, pool, server, raw, nothing)
 }
 
 

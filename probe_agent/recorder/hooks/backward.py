@@ -49,12 +49,8 @@ class Source(BaseSource):
         self._scaled = None
 
     def _timed(self, original: Any) -> Any:
-        step, device, updates, ends = (
-            self.recorder.step,
-            self.recorder.device,
-            self.recorder.updates,
-            self.recorder.ends,
-        )
+        step, device = self.recorder.step, self.recorder.device
+        updates, ends = self.recorder.updates, self.recorder.ends
 
         def engine_run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
