@@ -21,8 +21,8 @@ class Audit(HostTable):
     in_worker = True
     doc = (
         "Every attach, eval, change of a setting, profile, watch, detach and clean that came through this user's host"
-        " server or command line on this host, the newest some ten thousand: those of the targets that are asked, and of"
-        " targets that are no more. They are read from the audit file; a remark says when there were older ones."
+        " server or command line on this host, the newest some ten thousand: those of the targets that are asked, and"
+        " of targets that are no more. They are read from the audit file; a remark says when there were older ones."
     )
     columns = (
         Column("ts", "time", "UTC", "when it began"),
