@@ -98,6 +98,7 @@ class Session:
         `answered` has each under its own endpoint; `failed` are those that were not found, as `ask` reports them.
         """
         from .client.loop import run
+        from .cluster.ended import told_first
         from .cluster.members import LIST_S
 
         async def choose_and_list() -> Answers[Member]:
@@ -105,7 +106,10 @@ class Session:
             await self.choose()
             return await self._members(LIST_S if timeout_s is None else timeout_s)
 
-        return self._told(run(choose_and_list()))
+        found = self._told(run(choose_and_list()))
+        for sentence in told_first(member.info for _, member in found.answered):
+            remark(sentence)
+        return found
 
     def ranks_of_job(self) -> Answers[Member]:
         """`members` that have a rank; those without one are said on stderr."""

@@ -105,7 +105,8 @@ def _threads(pid: int, said: list[dict[str, Any]]) -> tuple[ThreadStack, ...]:
     # It lists the newest thread first, and until Python 3.10 does not know the kernel's numbers.
     main_tid = Process(pid).inner_pid
     by_number = [thread["thread_id"] for thread in said if thread["os_thread_id"] == main_tid]
-    main_ident = by_number[0] if by_number else said[-1]["thread_id"] if said else None
+    knows_numbers = any(thread["os_thread_id"] is not None for thread in said)
+    main_ident = by_number[0] if by_number else said[-1]["thread_id"] if said and not knows_numbers else None
     found = []
     for thread in reversed(said):
         is_main = thread["thread_id"] == main_ident

@@ -46,6 +46,8 @@ class ControlServer:
         self._replies: set[Reply] = set()
         self._kept: set[Reply] = set()
         self._allowed: Collection[str] | None = None
+        self._poller = select.poll()
+        self._watched: dict[int, Callable[[], None]] = {}
 
     def allow_only(self, reading: Collection[str]) -> None:
         """From now on only the operations in `reading` are answered, and none that changes something."""
@@ -76,13 +78,16 @@ class ControlServer:
 
     def _serve(self, tick: Callable[[], None], tick_s: float) -> None:
         assert self._listener is not None, "listen() comes first"
-        poller = select.poll()
-        poller.register(self._listener, select.POLLIN)
+        poller, listener = self._poller, self._listener.fileno()
+        poller.register(listener, select.POLLIN)
         next_tick = monotonic() + tick_s
         while not self._stopping:
             try:
-                if poller.poll(max(0.0, next_tick - monotonic()) * 1e3) and not self._stopping:
-                    self._accept()
+                for descriptor, _ in poller.poll(max(0.0, next_tick - monotonic()) * 1e3):
+                    if descriptor != listener:
+                        self._act_on(descriptor)
+                    elif not self._stopping:
+                        self._accept()
                 if monotonic() >= next_tick:
                     next_tick = monotonic() + tick_s
                     tick()
@@ -90,6 +95,21 @@ class ControlServer:
             except Exception as error:  # the border: our thread has to live
                 self._on_error("control", error)
                 sleep(0.01)  # what fails at once, such as accept without a free descriptor, must not spin
+
+    def watch(self, descriptor: int, act: Callable[[], None]) -> None:
+        """Have `act` called, once and on our thread, when the descriptor is ready."""
+        self._watched[descriptor] = act
+        self._poller.register(descriptor, select.POLLIN)
+
+    def unwatch(self, descriptor: int) -> None:
+        """The opposite of `watch`; the descriptor must still be open."""
+        if self._watched.pop(descriptor, None) is not None:
+            self._poller.unregister(descriptor)
+
+    def _act_on(self, descriptor: int) -> None:
+        act = self._watched[descriptor]
+        self.unwatch(descriptor)
+        act()
 
     def stop_serving(self) -> None:
         """Make `serve` return and cancel what runs; callable from any thread of ours."""

@@ -11,14 +11,15 @@ import atexit
 import os
 from _thread import allocate_lock
 from collections.abc import Callable
+from time import time
 
-__all__ = ["is_ending", "over", "tell", "untell", "watch"]
+__all__ = ["began_at", "is_ending", "over", "tell", "untell", "watch"]
 
 WAIT_S = 5.0
 _pid = os.getpid()
 _ended = allocate_lock()
 _listeners: list[Callable[[], None]] = []
-_ending = False
+_began_at = 0.0
 
 
 def watch() -> None:
@@ -40,21 +41,26 @@ def untell(listener: Callable[[], None]) -> None:
 
 def is_ending() -> bool:
     """Whether the process has come to its end: the files stay, for whoever wants to know what happened."""
-    return _ending
+    return _began_at > 0
+
+
+def began_at() -> float:
+    """When it came to its end, in seconds since 1970."""
+    return _began_at
 
 
 def over() -> None:
     """Our thread runs no Python any more."""
-    if not _ending:
+    if not is_ending():
         atexit.unregister(_end)
     _ended.release()
 
 
 def _end() -> None:
-    global _ending
+    global _began_at
     if os.getpid() != _pid:
         return  # a forked child does not have our thread
-    _ending = True
+    _began_at = time()
     for listener in list(_listeners):
         listener()
     _ended.acquire(timeout=WAIT_S)

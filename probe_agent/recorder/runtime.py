@@ -23,6 +23,7 @@ from . import ending, forks, hooks, operations, own_threads, samplers, stacks, t
 from .awaited import AwaitedFile, reasons
 from .config import SettingError, Settings
 from .control import ControlServer, Operation, Reply
+from .end_mark import mark_end, what_was_raised
 from .errors import Errors, Failures
 from .evaluate import Evaluator
 from .faults import FaultDump
@@ -83,6 +84,7 @@ class Runtime:
             },
             self._failures.record,
         )
+        self._recorder.watch, self._recorder.unwatch = self._server.watch, self._server.unwatch
         self._guarded("prune", partial(prune, os.path.dirname(folder)))
         for problem in self._settings.problems:
             self._failures.record("config", problem)
@@ -107,10 +109,15 @@ class Runtime:
             turns.hurry()
             if ending.is_ending():
                 self._flush_all()
+                self._guarded("end", self._mark_end)
                 self._guarded("awaited", self._write_awaited)
                 self._server.close()
             else:
                 self.stop()
+
+    def _mark_end(self) -> None:
+        raised = what_was_raised()
+        mark_end(self._folder, ending.began_at(), "raised" if raised else "exit", error=raised)
 
     def stop(self) -> None:
         """Undo everything `run` did, but for the short switch interval: the caller ends that, when it is done."""
@@ -249,7 +256,8 @@ class Runtime:
         return dict(self._identity)
 
     def _stacks(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
-        return {"threads": stacks.take(bool(request.get("all")), self._training_ident(), self._server.idents)}
+        threads = stacks.take(bool(request.get("all")), self._training_ident(), self._server.idents)
+        return {"threads": threads, **({"shuts_down": what_was_raised()} if stacks.shuts_down() else {})}
 
     def _config(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         try:

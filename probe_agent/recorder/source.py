@@ -60,6 +60,9 @@ class Recorder:
         #: Record a failure of ours. True when the exception is the job's own (a signal handler of the job
         #: raised it while our code ran); then it has to be raised again.
         self.fail = on_error
+        #: Have something called on our own thread when a descriptor is ready, and the opposite.
+        self.watch: Callable[[int, Callable[[], None]], None] = lambda descriptor, act: None
+        self.unwatch: Callable[[int], None] = lambda descriptor: None
         #: A weak reference to what gave the job its newest batch, an iterator of a DataLoader.
         self.batches: Callable[[], object] = lambda: None
         self._device: Device | None = None

@@ -6,6 +6,7 @@ never a local variable.
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from collections.abc import Collection
@@ -13,8 +14,9 @@ from types import FrameType
 from typing import Any
 
 from .main_thread import main_ident
+from .thread_ids import native_ids
 
-__all__ = ["take"]
+__all__ = ["shuts_down", "take"]
 
 #: What our threads are called in every answer; Python has no name for them.
 OUR_NAME = "probe"
@@ -31,12 +33,16 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
     known: dict[int, Any] = dict(getattr(threading, "_active", {}))
     threads: list[dict[str, object]] = []
     frames = sys._current_frames()
-    for ident in list(frames):
-        if not (all_threads or ident in (main, training_ident)):
-            continue
+    idents = [ident for ident in frames if all_threads or ident in (main, training_ident)]
+    if main not in frames:
+        threads.append(_without_frames(main))
+    native = native_ids([ident for ident in idents if ident not in known])
+    for ident in idents:
         thread = known.get(ident)
-        tid = os.getpid() if ident == main else getattr(thread, "native_id", None)
+        tid = os.getpid() if ident == main else getattr(thread, "native_id", native.get(ident))
         name = getattr(thread, "name", None) or ("MainThread" if ident == main else None)
+        if ident not in known and _is_of_subinterpreter(frames[ident]):
+            name = f"{_name_there(frames[ident], ident) or 'unnamed'}, of a subinterpreter"
         threads.append(
             {
                 "thread": OUR_NAME if ident in probe_idents and ident != main else name,
@@ -51,6 +57,32 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
         )
     threads.sort(key=lambda entry: (not entry["is_main"], not entry["is_training"], bool(entry["is_probe"])))
     return threads
+
+
+def _without_frames(main: int | None) -> dict[str, object]:
+    """The main thread while it runs no Python: it is at its end, or an embedding program has it."""
+    roles = {"is_main": True, "is_training": False, "is_probe": False}
+    return {"thread": "MainThread", "ident": main or 0, "tid": os.getpid(), **roles, "frames": []}
+
+
+def _is_of_subinterpreter(frame: FrameType) -> bool:
+    """Whether another interpreter of this process runs the frame: each has builtins of its own."""
+    return frame.f_builtins is not vars(builtins)
+
+
+def _name_there(frame: FrameType | None, ident: int) -> str:
+    """What the thread is called by the `threading` of its own interpreter."""
+    while frame is not None:
+        if dict.get(frame.f_globals, "__name__") == "threading":
+            return str(getattr(dict.get(frame.f_globals, "_active", {}).get(ident), "name", ""))
+        frame = frame.f_back
+    return ""
+
+
+def shuts_down() -> bool:
+    """Whether the main thread has left the script, and runs what is to be done at exit."""
+    threading: Any = sys.modules.get("threading")
+    return threading is not None and not threading.main_thread().is_alive()
 
 
 def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, object]]:

@@ -5,10 +5,14 @@ Runs beside the target; the recorder answers in about a millisecond of the targe
 
 from __future__ import annotations
 
+from dataclasses import replace
+from time import time
+
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 from .control import ask
+from .end import End
 from .faulthandler import dump_stack
 from .target import Target
 
@@ -23,9 +27,15 @@ def take_stacks(target: Target, *, all_threads: bool, outside: bool = False) -> 
 
     With `outside` its recorder is not asked. Raises NoAnswer.
     """
+    return _with_native(target, _take(target, all_threads, outside))
+
+
+def _take(target: Target, all_threads: bool, outside: bool) -> Backtrace:
     if not target.has_recorder:
         note = f"{target} has no recorder in it: its stacks are read from outside"
         return _from_outside(target, all_threads, note)
+    if target.is_alive and target.end is not None:
+        return _while_shutting_down(target, all_threads, target.end)
     if outside:
         return _from_outside(target, all_threads, f"the stacks of {target} are read from outside")
     try:
@@ -38,7 +48,11 @@ def take_stacks(target: Target, *, all_threads: bool, outside: bool = False) -> 
         threads = tuple(_thread(said) for said in answer["threads"])
     except (KeyError, TypeError) as error:
         raise NoAnswer(f"{target} described its stacks in a way we do not know: {error!r}", "attach again") from error
-    return Backtrace(tuple(sorted(threads, key=lambda thread: not thread.is_main)), "recorder", ())
+    notes = []
+    if "shuts_down" in answer:
+        after = f" after {answer['shuts_down']}" if answer["shuts_down"] else ""
+        notes.append(f"{target}: its interpreter is shutting down{after}")
+    return Backtrace(tuple(sorted(threads, key=lambda thread: not thread.is_main)), "recorder", tuple(notes))
 
 
 def _without_recorder(target: Target, all_threads: bool, silence: NoAnswer) -> Backtrace:
@@ -55,6 +69,46 @@ def _without_recorder(target: Target, all_threads: bool, silence: NoAnswer) -> B
             raise  # faulthandler cannot run in it
         note = f"{why}: a thread may hold the GIL in a C call; its main thread's stack comes from faulthandler"
         return Backtrace((dump_stack(target),), "faulthandler", (note, unreadable.message))
+
+
+def _while_shutting_down(target: Target, all_threads: bool, end: End) -> Backtrace:
+    """The stacks of one that has come to its end and is still there: its recorder has stopped."""
+    since = max(0.0, time() - (end.at or end.last_seen))
+    note = f"{target}: its interpreter is shutting down, since {since:.1f} s: it {end.how}"
+    try:
+        return _from_outside(target, all_threads, f"{note}; its stacks are read from outside")
+    except NoAnswer as unreadable:
+        return Backtrace((_main_without_frames(target),), "outside", (note, unreadable.message))
+
+
+def _main_without_frames(target: Target) -> ThreadStack:
+    return ThreadStack("MainThread", 0, target.pid, True, False, False, ())
+
+
+def _with_native(target: Target, taken: Backtrace) -> Backtrace:
+    """The same; of threads without a Python frame, with what the kernel says they do. The main thread is among them
+    wherever it is."""
+    threads = taken.threads
+    if not any(thread.is_main for thread in threads):
+        threads = (_main_without_frames(target), *threads)
+    return replace(taken, threads=tuple(t if t.frames else replace(t, native=_native(target, t)) for t in threads))
+
+
+def _native(target: Target, thread: ThreadStack) -> str | None:
+    """Where in the kernel a thread waits, or what state it is in; None where that cannot be told."""
+    tid = target.pid if thread.is_main else thread.tid
+    if target.process is None or tid is None:
+        return None
+    try:
+        with open(f"/proc/{target.pid}/task/{tid}/wchan") as file:
+            waits_in = file.read().strip()
+        if waits_in not in ("", "0"):
+            return waits_in
+        with open(f"/proc/{target.pid}/task/{tid}/stat") as file:
+            letter = file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return None
+    return "native code, which runs" if letter == "R" else f"the kernel, in state {letter}"
 
 
 def _from_outside(target: Target, all_threads: bool, note: str) -> Backtrace:

@@ -10,6 +10,7 @@ from typing import Any
 from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
 from probe_agent.their_files import opened
 
+from .end import End, end_of
 from .processes import Process
 
 __all__ = ["Target", "read_identity", "without_recorder"]
@@ -72,6 +73,12 @@ class Target:
     @property
     def stacks_path(self) -> str:
         return os.path.join(self.folder, STACKS)
+
+    @property
+    def end(self) -> End | None:
+        """How it ended, or how its interpreter began to shut down; None while it runs."""
+        found = end_of(self.folder) if self.has_recorder else None
+        return None if found is None or (self.is_alive and found.at is None) else found
 
     def ring_path(self, table: str) -> str:
         return os.path.join(self.folder, ring_name(table))

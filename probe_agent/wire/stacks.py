@@ -51,6 +51,13 @@ class ThreadStack:
     """innermost first"""
     holds_gil: bool | None = None
     """whether it held the GIL; null when that cannot be told: the recorder itself holds it while it looks"""
+    native: str | None = None
+    """of a thread without a Python frame, where it is instead: the kernel's function it waits in, or native code"""
+
+    @property
+    def no_frame(self) -> str:
+        """What stands where its frames would."""
+        return f"(no Python frame{f'; in {self.native}' if self.native else ''})"
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,15 @@ class TargetInfo:
     """when it came in, in seconds since 1970"""
     folder: str
     """where its rings and its socket lie"""
+    ended: str = ""
+    """how it ended (was killed by SIGKILL, raised RuntimeError: …), as far as that is known; of a living one, why its
+    interpreter shuts down; empty otherwise"""
+    ended_badly: bool = False
+    """whether it was killed or raised, or nobody knows"""
+    ended_at: float | None = None
+    """when, in seconds since 1970, on its host's clock; null where nobody saw it"""
+    last_seen: float | None = None
+    """of one that has ended, when its recorder was last seen alive"""
     job: str = ""
     """where the ranks of its job meet; the same for all its ranks on a host, empty until it is known"""
 

@@ -5,17 +5,24 @@ Pure functions on what host servers have told of their targets.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer
 
-__all__ = ["none_lives", "rank_text"]
+__all__ = ["none_lives", "rank_text", "told_first"]
 
 #: So many are named.
 MAX_NAMED = 16
+#: Letters of an exception.
+MAX_HOW = 120
+#: Where nobody saw an end, the last tick of the recorder stands for it: these come every 0.25 s.
+UNSEEN_S = 0.5
+#: The clocks of two hosts may be so far apart.
+CLOCKS_S = 0.1
 
 
 def rank_text(target: TargetInfo) -> str:
@@ -29,9 +36,71 @@ def none_lives(targets: Sequence[TargetInfo], at: Endpoint | None = None) -> NoA
     names += ", …" if len(targets) > MAX_NAMED else ""
     where = "on this host" if at is None or isinstance(at, LocalProcess) else f"at {at}"
     return NoAnswer(
-        f"no living target {where}: {len(targets)} ended: {names}",
+        "; ".join([f"no living target {where}: {len(targets)} ended: {names}", *told_first(targets)[-1:]]),
         f"name one for what it left: probe -t {_named(at, targets[-1])} query …; several count as one database",
     )
+
+
+def told_first(targets: Iterable[TargetInfo], *, of_living_jobs: bool = False) -> list[str]:
+    """For each job in `targets` of which ranks have ended, which of them was the first, how, and how sure that is; or
+    only for jobs of which a rank lives."""
+    said = []
+    for ranks in _jobs(targets):
+        ended = sorted((target for target in ranks if target.ended), key=_last)
+        is_wanted = not of_living_jobs or any(target.alive for target in ranks)
+        if is_wanted and ranks[0].world_size > 1 and any(target.ended_badly for target in ended):
+            said.append(_first(ended))
+    return said
+
+
+def _jobs(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
+    """By job. A later job may meet at the same place: it begins where a rank comes a second time."""
+    jobs: list[list[TargetInfo]] = []
+    for target in sorted(targets, key=lambda target: target.attached_at):
+        for job in jobs:
+            same = (job[0].job, job[0].world_size) == (target.job, target.world_size)
+            if same and target.rank not in [other.rank for other in job]:
+                job.append(target)
+                break
+        else:
+            jobs.append([target])
+    return jobs
+
+
+def _last(target: TargetInfo) -> float:
+    """When it ended, or when it was last known to live."""
+    return target.ended_at or target.last_seen or 0.0
+
+
+def _first(ended: list[TargetInfo]) -> str:
+    first, others = ended[0], ended[1:]
+    at = datetime.fromtimestamp(_last(first), timezone.utc).strftime("%H:%M:%S.%f")[:-3]
+    who = f"{rank_text(first)} (pid {first.pid} on {first.host})"
+    if not others:
+        return f"{who} {_how(first)} at {at} UTC"
+    gap = _last(others[0]) - _last(first)
+    near = [other for other in others if _last(other) - _last(first) < _doubt(first, other)]
+    if near:
+        also = ", ".join(map(rank_text, near))
+        return f"{who} or {also} ended first, at {at} UTC, too close to tell; {rank_text(first)} {_how(first)}"
+    if first.ended_at is None:
+        return f"{who} was the first to end: last seen at {at} UTC, {gap:.1f} s before the next, {rank_text(others[0])}"
+    return (
+        f"{who} was the first to end: it {_how(first)} at {at} UTC, {gap:.3f} s before {rank_text(others[0])}, which"
+        f" {_how(others[0])}"
+    )
+
+
+def _how(target: TargetInfo) -> str:
+    return target.ended if len(target.ended) <= MAX_HOW else target.ended[: MAX_HOW - 1] + "…"
+
+
+def _doubt(one: TargetInfo, other: TargetInfo) -> float:
+    """How far apart two ends must be to be told apart, in seconds."""
+    if one.host != other.host:
+        return CLOCKS_S
+    # An end that was seen is before one that was not, if that rank was alive afterwards.
+    return UNSEEN_S if one.ended_at is None else 0.0
 
 
 def _named(at: Endpoint | None, target: TargetInfo) -> str:

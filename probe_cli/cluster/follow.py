@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
@@ -17,7 +17,7 @@ from probe_cli.client import Client
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer, parse_endpoint
 
 from .ask import ask
-from .ended import none_lives
+from .ended import none_lives, told_first
 from .members import LIST_S
 
 __all__ = ["Job", "follow"]
@@ -72,6 +72,9 @@ async def follow(
             refusal = _add(peer, others)
         if refusal is not None:
             missing.append((Ranks((peer.rank,), peer.host), refusal))
+    missing += _ended_of_living_jobs(here, peers)
+    for sentence in told_first(here.values(), of_living_jobs=True):
+        remark(sentence)
     missing += _silent([told for _, told in answers.answered])
     return Job((*found, *others), tuple(missing))
 
@@ -81,6 +84,20 @@ def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoin
     if any(isinstance(at, Archive) or any(target.alive for target in told.targets) for at, told in answered):
         return []
     return [(at, none_lives(told.targets, at)) for at, told in answered if told.targets]
+
+
+def _ended_of_living_jobs(
+    here: Mapping[Key, TargetInfo], peers: Collection[Key]
+) -> Iterable[tuple[Endpoint | Ranks, ProbeError]]:
+    """The ranks that have ended of jobs that go on, as far as the jobs' stores do not tell of them."""
+    living = {(target.job, target.rank) for target in here.values() if target.alive}
+    jobs = {job for job, _ in living} - {""}
+    for key, target in here.items():
+        is_of_one = not target.alive and target.job in jobs and (target.job, target.rank) not in living
+        if is_of_one and key not in peers and target.rank is not None:
+            living.add((target.job, target.rank))  # said once
+            who = Ranks((target.rank,), target.host)
+            yield who, NoAnswer(f"{who}, pid {target.pid} has ended", _ASK_DEAD)
 
 
 _ASK_DEAD = "name its server and rank, or its PID there, for what it has left"
@@ -103,11 +120,11 @@ async def _question(client: Client) -> _Told:
 
 def _of_its_job(pid: int, targets: Sequence[TargetInfo], peers: Collection[Key]) -> tuple[TargetInfo, ...]:
     """Of the targets of this host, the one with that PID and the other ranks of its job."""
-    jobs = {target.job for target in targets if target.pid == pid and target.alive} - {""}
+    jobs = {target.job for target in targets if target.pid == pid} - {""}
     return tuple(
         target
         for target in targets
-        if target.pid == pid or (target.alive and (target.job in jobs or _key(target) in peers))
+        if target.pid == pid or target.job in jobs or _key(target) in peers
     )
 
 

@@ -6,7 +6,7 @@ A pure function on what was answered, one dictionary look-up a frame.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
@@ -72,17 +72,23 @@ def _ordered(branches: Iterable[Branch]) -> tuple[Branch, ...]:
     return tuple(sorted(branches, key=lambda branch: (-len(branch.ranks), branch.ranks)))
 
 
+def _with_a_frame(thread: ThreadStack) -> ThreadStack:
+    """The same; one without a Python frame has a frame that says so, since its rank must not be left out."""
+    return thread if thread.frames else replace(thread, frames=(Frame(thread.no_frame, "", 0, 0, "native", None),))
+
+
 def threads_of(backtrace: Backtrace, *, all_threads: bool) -> list[tuple[str, ThreadStack]]:
     """The threads of one rank that are folded, each under the name that other ranks have for it as well.
 
     The one that trains, or the main thread where that is not known; another one too when it holds the GIL.
     """
     if all_threads:
-        return [(thread.thread or "(unnamed)", thread) for thread in backtrace.threads if not thread.is_probe]
+        threads = [thread for thread in backtrace.threads if not thread.is_probe]
+        return [(thread.thread or "(unnamed)", _with_a_frame(thread)) for thread in threads]
     trains = [thread for thread in backtrace.threads if thread.is_training]
     main = trains or [thread for thread in backtrace.threads if thread.is_main]
     holders = [thread for thread in backtrace.threads if thread.holds_gil and thread not in main]
     return [
-        *(("", thread) for thread in main[:1]),
+        *(("", _with_a_frame(thread)) for thread in main[:1]),
         *((f"holds the GIL: {thread.thread or '(unnamed)'}", thread) for thread in holders),
     ]

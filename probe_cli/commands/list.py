@@ -66,9 +66,13 @@ def _shown(listed: TargetList, dead: bool) -> list[TargetInfo]:
 
 
 def _remark_on_dead(listed: TargetList, dead: bool, of: str) -> None:
+    from probe_cli.cluster.ended import told_first
+
     left_out = len(listed.targets) - len(_shown(listed, dead))
     if left_out:
         remark(f"{of}{left_out} more {'has' if left_out == 1 else 'have'} ended; list them with: probe list --dead")
+    for sentence in told_first(listed.targets, of_living_jobs=left_out > 0):
+        remark(of + sentence)
 
 
 def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:

@@ -20,7 +20,7 @@ def stack_lines(backtrace: Backtrace, colour: bool) -> Iterator[str]:
             yield ""
         yield bold(_heading(thread), colour)
         if not thread.frames:
-            yield "(no Python frame)"
+            yield thread.no_frame
         # Names in one column: func is what the eye runs down.
         width = max((len(frame.func) for frame in thread.frames), default=0)
         for frame in thread.frames:

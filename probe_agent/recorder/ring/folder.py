@@ -6,6 +6,7 @@
         <table>.ring    recorded rows
         awaited.json    why tables have no rows
         stacks.txt      written by faulthandler when nobody can take the GIL
+        end.json        how it ended: its own word, or that of a rank that saw it die
 
 The start time (clock ticks since boot, field 22 of /proc/PID/stat) keeps a reused PID apart. The target holds a lock
 on its folder as long as it lives, so that others can tell, also from another PID namespace; the rings of the dead can
@@ -24,6 +25,7 @@ __all__ = [
     "AWAITED",
     "BASES",
     "CONTROL",
+    "END",
     "STACKS",
     "TARGET",
     "check_owner",
@@ -44,6 +46,7 @@ BASES = ("/dev/shm", "/tmp")
 TARGET = "target.json"
 CONTROL = "control.sock"
 STACKS = "stacks.txt"
+END = "end.json"
 AWAITED = "awaited.json"
 #: Dead targets whose rings are kept for whoever wants to know what happened.
 KEEP_DEAD = 4

@@ -35,7 +35,7 @@ def targets(
 def _info(target: Target) -> TargetInfo:
     said = target.identity
     newest = newest_step(target)
-    process = target.process
+    process, end = target.process, target.end
     return TargetInfo(
         pid=target.pid,
         rank=target.rank,
@@ -55,6 +55,10 @@ def _info(target: Target) -> TargetInfo:
         how=str(said.get("how", "")),
         attached_at=float(said.get("attached_at", 0.0)),
         folder=target.folder,
+        ended=end.how if end else "",
+        ended_badly=end is not None and end.badly,
+        ended_at=end.at if end else None,
+        last_seen=end.last_seen if end else None,
         job=str(said.get("job", "")),
     )
 

@@ -96,7 +96,7 @@ def test_four_thousand_stacks_fold_at_once() -> None:
 
 def thread(name: str, **roles: bool) -> ThreadStack:
     known = {"is_main": False, "is_training": False, "is_probe": False, **roles}
-    return ThreadStack(name, 1, 1, frames=(), **known)
+    return ThreadStack(name, 1, 1, frames=stack("main"), **known)
 
 
 def test_the_thread_that_trains_stands_for_its_rank_and_whoever_holds_the_gil_is_shown_too() -> None:
@@ -112,3 +112,12 @@ def test_the_thread_that_trains_stands_for_its_rank_and_whoever_holds_the_gil_is
         ("holds the GIL: C", holder),
     ]
     assert names(main, trains, thread("ours", is_probe=True), all_threads=True) == ["MainThread", "T"]
+
+
+def test_a_rank_without_a_python_frame_is_in_the_tree_with_where_it_is() -> None:
+    main = ThreadStack("MainThread", 0, 7, True, False, False, (), native="futex_wait_queue")
+
+    ((name, thread),) = threads_of(Backtrace((main,), "outside", ()), all_threads=False)
+    lines = list(tree_lines(fold([(3, name, thread.frames)]), False))
+
+    assert lines == ["rank 3", "   (no Python frame; in futex_wait_queue)"]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
+import json
 import os
+import subprocess
+import sys
+import textwrap
 import threading
+import time
+from pathlib import Path
 
 from probe_agent.recorder import stacks
 
@@ -51,3 +58,53 @@ def test_what_our_hooks_call_on_the_jobs_behalf_shows_without_them() -> None:
     functions = [str(frame["func"]).rpartition(".")[2] for frame in main["frames"]]
 
     assert functions[:2] == ["<lambda>", "test_what_our_hooks_call_on_the_jobs_behalf_shows_without_them"]
+
+
+def test_a_thread_that_threading_does_not_know_has_the_kernels_number() -> None:
+    numbers: list[int] = []
+    ended = _thread.allocate_lock()
+    ended.acquire()
+
+    def run() -> None:
+        numbers.append(_thread.get_native_id())
+        ended.acquire()
+
+    ident = _thread.start_new_thread(run, ())
+    while not numbers:
+        time.sleep(0.001)
+    threads = {thread["ident"]: thread for thread in stacks.take(True, None, ())}
+    ended.release()
+
+    assert threads[ident]["tid"] == numbers[0]
+
+
+def test_a_thread_of_a_subinterpreter_has_its_own_name_and_number(tmp_path: Path) -> None:
+    code = f"""
+        import threading, time
+        def work():
+            open({str(tmp_path / "tid")!r}, "w").write(str(threading.get_native_id()))
+            time.sleep(5)
+        threading.Thread(target=work, name="inner").start()
+    """
+    program = f"""
+        import json, os, sys, textwrap, time
+        sys.path.insert(0, {str(Path(stacks.__file__).parents[2])!r})
+        try:
+            import _interpreters
+            made = _interpreters.create("legacy")
+        except ImportError:
+            import _xxsubinterpreters as _interpreters
+            made = _interpreters.create(isolated=False)
+        _interpreters.run_string(made, textwrap.dedent({code!r}))
+        from probe_agent.recorder import stacks
+        while not os.path.exists({str(tmp_path / "tid")!r}) or not open({str(tmp_path / "tid")!r}).read():
+            time.sleep(0.01)
+        told = [[t["thread"], t["tid"], t["is_main"]] for t in stacks.take(True, None, ())]
+        print(json.dumps(told), flush=True)
+        os._exit(0)
+    """
+
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60)
+
+    number = int((tmp_path / "tid").read_text())
+    assert ["inner, of a subinterpreter", number, False] in json.loads(done.stdout), done.stderr

@@ -78,12 +78,16 @@ def test_a_folder_with_no_proper_identity_is_no_target(tmp_path: Path, said: str
 
 def test_who_is_meant_has_to_be_clear(tmp_path: Path) -> None:
     directory = TargetDirectory((str(tmp_path),))
-    make(tmp_path, 2**22 + 1, 5, rank=0, world_size=2)
-    make(tmp_path, 2**22 + 2, 5, rank=1, world_size=2)
+    folders = [make(tmp_path, 2**22 + 1 + rank, 5, rank=rank, world_size=2) for rank in range(2)]
 
     assert directory.find(rank=1).pid == 2**22 + 2
+    with pytest.raises(NoAnswer, match="no living target, and 2 ended"):
+        directory.find()
+    locks = [hold(str(folder)) for folder in folders]
     with pytest.raises(BadRequest, match="2 targets fit"):
         directory.find()
+    for lock in locks:
+        os.close(lock)
     with pytest.raises(NoAnswer, match="no target of this host has rank 7"):
         directory.find(rank=7)
     with pytest.raises(NoAnswer, match="no such process"):

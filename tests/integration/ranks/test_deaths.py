@@ -1,0 +1,108 @@
+"""Ranks that raise, hang on their way out, or are killed: every rank is in the answer, and who died first is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from hosting import ROOT, Probe, environment
+
+from .conftest import until
+
+NUM_RANKS = 2
+
+
+class Job:
+    """A torchrun of two ranks."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.process = process
+
+    @property
+    def pids(self) -> list[int]:
+        return [int((self.folder / f"pid-{rank}").read_text()) for rank in range(NUM_RANKS)]
+
+    @property
+    def targets(self) -> list[str]:
+        return [word for pid in self.pids for word in ("-t", str(pid))]
+
+    def trains(self) -> bool:
+        assert self.process.poll() is None, (self.folder / "output").read_text()
+        return all((self.folder / f"step-{rank}").exists() for rank in range(NUM_RANKS))
+
+
+@contextmanager
+def job_in(folder: Path, **environ: str) -> Iterator[Job]:
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
+    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "--monitor-interval=2"]
+    command += [str(ROOT / "tests" / "targets" / "spawned_ranks.py"), str(folder)]
+    (folder / "join").touch()
+    with (folder / "output").open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=environment(OMP_NUM_THREADS="1", **environ)
+        )
+    try:
+        job = Job(folder, process)
+        until(job.trains, "both ranks train", 90)
+        yield job
+    finally:
+        (folder / "stop").touch()
+        (folder / "sit").unlink(missing_ok=True)
+        process.wait(60)
+
+
+@pytest.mark.situation("raised, and waits in an exit handler", "its stack is read from outside, with why it ends")
+def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_path: Path, probe: Probe) -> None:
+    with job_in(tmp_path) as job:
+        probe(*job.targets, "query", "SELECT 1 FROM python.steps")
+        (job.folder / "sit").touch()
+        (job.folder / "raise-1").touch()
+        until(lambda: "has had enough" in probe(*job.targets, "list").stderr, "rank 1 raised")
+
+        tree = probe(*job.targets, "backtrace", "--all-ranks", "--json")
+        alone = probe(str(job.pids[1]), "backtrace")
+
+    answer = json.loads(tree.stdout)
+    assert tree.returncode == 0, tree.stderr
+    assert answer["asked"] == answer["answered"] == NUM_RANKS
+    assert [branch["ranks"] for branch in answer["tree"]] == [[0, 1]]
+    outermost = {tuple(branch["ranks"]): branch["frames"][0]["func"] for branch in answer["tree"][0]["branches"]}
+    assert outermost == {(0,): "<module>", (1,): "sit"}
+    assert "sit" in alone.stdout
+    assert "its interpreter is shutting down" in alone.stderr
+    assert "it raised RuntimeError: rank 1 has had enough" in alone.stderr
+
+
+@pytest.mark.situation("another rank of its job on this host is killed", "it is written down when, and by what signal")
+def test_the_rank_that_was_killed_is_named_though_the_others_have_died_of_it(tmp_path: Path, probe: Probe) -> None:
+    with job_in(tmp_path, PROBE="1") as job:
+        folders = [next(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{pid}-*")) for pid in job.pids]
+        until(lambda: all((folder / "peers.json").exists() for folder in folders), "the recorders run")
+        until(lambda: _watches(job.pids[0]), "rank 0 watches the other")
+        os.kill(job.pids[1], signal.SIGKILL)
+        job.process.wait(60)
+
+        said = {
+            "ranks": probe(*job.targets, "ranks").stderr,
+            "compare": probe(*job.targets, "compare").stderr,
+            "list": probe("list", "--dead").stderr,
+            "backtrace": probe(*job.targets, "--all", "backtrace", "--all-ranks").stderr,
+        }
+
+    first = f"rank 1 (pid {job.pids[1]} on {os.uname().nodename}) was the first to end: it was killed by SIGKILL at "
+    assert [name for name, text in said.items() if first not in text] == [], said
+
+
+def _watches(pid: int) -> bool:
+    return any(os.readlink(link) == "anon_inode:[pidfd]" for link in Path(f"/proc/{pid}/fd").iterdir())
