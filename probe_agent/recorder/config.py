@@ -9,11 +9,11 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from typing import NamedTuple, Union
+from typing import Any, NamedTuple, Union
 
 __all__ = ["SETTINGS", "Setting", "SettingError", "Settings", "unknown_variables"]
 
-Value = Union[int, float, bool]
+Value = Union[int, float, bool, str]
 
 
 class SettingError(ValueError):
@@ -44,6 +44,8 @@ class Setting(NamedTuple):
 
     def parse(self, text: str) -> Value:
         """The value `text` stands for. Raises SettingError."""
+        if isinstance(self.default, str):
+            return self._parse_path(text)
         try:
             if isinstance(self.default, bool):
                 return {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}[text.lower()]
@@ -57,6 +59,12 @@ class Setting(NamedTuple):
             raise SettingError(f"{self.name} cannot be {text}", f"the least it takes is {self.minimum:g}")
         return value
 
+    def _parse_path(self, text: str) -> str:
+        if text.strip() and _PATH.fullmatch(text.strip()) is None:
+            hint = 'it takes a variable and what is reached from it, such as trainer.global_step or state["step"]'
+            raise SettingError(f"{self.name} cannot be {text!r}", hint)
+        return text.strip()
+
     def show(self, value: Value) -> str:
         """A value as text, the way `parse` takes it."""
         if isinstance(self.default, bool):
@@ -66,6 +74,7 @@ class Setting(NamedTuple):
 
 #: The value that takes back what somebody has set.
 DEFAULT = "default"
+_PATH = re.compile(r"""[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[(\d+|'[^']*'|"[^"]*")\])*""")
 
 SETTINGS: tuple[Setting, ...] = (
     Setting("trace.every", 20, "steps", "module timings are recorded on one step in this many; 0 records none"),
@@ -82,6 +91,13 @@ SETTINGS: tuple[Setting, ...] = (
         "what recording may cost the training of its time: as long as it is certain to cost more, fewer steps are"
         " sampled than trace.every says, unless that was set by hand; a tenth of the budget is always left for that; 0"
         " is no limit",
+    ),
+    Setting(
+        "step.from",
+        "",
+        "",
+        "where the job has the number of its step when optimizer.step() returns, such as trainer.global_step; empty:"
+        " what the optimizer, or a Trainer of Hugging Face's or Lightning, counts",
     ),
     Setting("trace.rows", 131_072, "rows", "size of the ring of python.torch_trace", 1_000, live=False),
     Setting("steps.rows", 65_536, "rows", "size of the ring of python.steps", 1_000, live=False),
@@ -151,7 +167,7 @@ def _meant(name: str, known: list[str]) -> str:
     return f"set PROBE_{near[0]}" if near else "see docs/reference/settings.md for those there are"
 
 
-class Settings(dict[str, Value]):
+class Settings(dict[str, Any]):  # each value has the type of its setting's default
     """The values in force in this target: `settings["trace.every"]`, one dictionary lookup."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:

@@ -88,7 +88,7 @@ class Recorder:
     def ends(self) -> StepEnds:
         """Where steps end; torch must be loaded."""
         if self._ends is None:
-            self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps))
+            self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps), self.fail)
         return self._ends
 
     @property

@@ -27,8 +27,8 @@ class Step:
         self.thread: int | None = None
         #: Counted from 0; taken from the optimizer's own state where it keeps a count, so that ranks agree.
         self.number = -1
-        #: Whether `number` is the optimizer's own count. Otherwise it counts from when the recorder came, so that it
-        #: may differ between ranks.
+        #: Whether `number` is the job's own. Otherwise it counts from when the recorder came, so that it may differ
+        #: between ranks.
         self.is_counted = False
         #: `trace.every` names it: it is sampled, unless the budget leaves it out.
         self.is_scheduled = False

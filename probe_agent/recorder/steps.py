@@ -14,6 +14,7 @@ from time import time_ns
 from .config import Settings
 from .device import Device, Later
 from .governor import Governor
+from .job_step import JobStep
 from .ring.buffer import RowBuffer
 from .ring.table import NULL_FLOAT, Column, Table
 from .step import Step
@@ -103,19 +104,35 @@ class Steps(Table):
         Column("reserved", "float", "MiB", "device memory held by torch's allocator; NULL on a CPU-only target"),
         Column("peak_allocated", "float", "MiB", "the most that allocated has been since the job last reset the peak"),
         Column("rss", "float", "MiB", "resident memory of the process, read every flush.interval"),
+        Column(
+            "counted",
+            "bool",
+            "",
+            "step is the job's own number: step.from, a Trainer's or the optimizer's; else counted from the attach",
+        ),
     )
 
 
 class StepEnds:
     """Ends steps. The step that the recorder was started in is not whole, so it gets no row."""
 
-    def __init__(self, step: Step, settings: Settings, governor: Governor, device: Device, buffer: RowBuffer) -> None:
+    def __init__(
+        self,
+        step: Step,
+        settings: Settings,
+        governor: Governor,
+        device: Device,
+        buffer: RowBuffer,
+        fail: Callable[[str, BaseException], bool],
+    ) -> None:
         self._step = step
         self._settings = settings
         self._governor = governor
         self._device = device
         self._buffer = buffer
         self._partial = True
+        self._job_step = JobStep(settings, device, get_ident, fail)
+        self._last_number = -1
         self._ended_by = NOBODY
         self._waiting: deque[tuple[object, ...]] = deque()
         #: Calls are steps on every thread: numbers are drawn where each ends. Those on one thread, the home, may be
@@ -133,13 +150,13 @@ class StepEnds:
         """Whether a step may end where a module's call does: nothing else has ended one."""
         return self._ended_by <= CALLS
 
-    def end(self, now: int, lr: object, count: Callable[[], int], skipped: bool = False) -> None:
-        """The step ended at `now`, with learning rate `lr`; `count()` is how many the job has counted."""
+    def end(self, now: int, lr: object, count: Callable[[], int | None], skipped: bool = False) -> None:
+        """The step ended at `now`, with learning rate `lr`; `count()` is how many its optimizer has counted."""
         self._end(OPTIMIZER, now, lr, count, skipped)
 
     def end_by_hand(self, now: int) -> None:
         """The job says so itself; then nothing else ends steps any more."""
-        self._end(HAND, now, NULL_FLOAT, lambda: 1, False)
+        self._end(HAND, now, NULL_FLOAT, lambda: None, False)
 
     @property
     def takes_updates(self) -> bool:
@@ -156,11 +173,11 @@ class StepEnds:
             return True
         if not step.sampled:  # else the hooks have it
             step.forward = (step.forward or 0) + ended - began
-        return self._end(CALLS, ended, NULL_FLOAT, lambda: 1, False)
+        return self._end(CALLS, ended, NULL_FLOAT, lambda: None, False)
 
     def end_update(self, now: int) -> None:
         """The parameters have changed since the last backward, and the job goes on at `now`."""
-        self._end(UPDATES, now, NULL_FLOAT, lambda: 1, False)
+        self._end(UPDATES, now, NULL_FLOAT, lambda: None, False)
 
     def _is_home_now(self, ident: int, began: int, ended: int) -> bool:
         """Whether this call ends the home's step: true for the first of all. A home that calls nothing any more gives
@@ -214,7 +231,7 @@ class StepEnds:
             for begin in self._step.beginning:
                 begin()
 
-    def _end(self, by: int, now: int, lr: object, count: Callable[[], int], skipped: bool) -> bool:
+    def _end(self, by: int, now: int, lr: object, count: Callable[[], int | None], skipped: bool) -> bool:
         step = self._step
         if by < self._ended_by:
             return False
@@ -225,10 +242,11 @@ class StepEnds:
             step.is_training = True
         if self._partial:
             self._partial = False
-            step.number = count() - 1
-            step.is_counted = step.number > 0
+            self._first_number(by, count)
         else:
             step.duration = (now - step.started) * 1e-9
+            if by != CALLS:
+                self._check_number()
             for end in step.ending:
                 end()
             self._row(lr, skipped)
@@ -236,6 +254,31 @@ class StepEnds:
         self._next_step()
         step.reset()
         return True
+
+    def other_optimizer(self) -> None:
+        """Another training has begun, whose steps go on from the number of the last."""
+        if not self._partial:
+            self._job_step.begin()
+            self._step.is_counted = False
+
+    def _first_number(self, by: int, count: Callable[[], int | None]) -> None:
+        """The number of the step that ends now: the first one that is known."""
+        own = None
+        if by != CALLS:
+            self._job_step.begin()
+            own = self._job_step.read()
+        if own is None:
+            counted = count()
+            own = None if counted is None else counted - 1
+        self._step.number, self._step.is_counted = own or 0, own is not None
+
+    def _check_number(self) -> None:
+        """Have the step that ends now the job's own number, unless one before it had that already."""
+        step, own = self._step, self._job_step.read()
+        if own is not None:
+            step.is_counted = own > self._last_number
+            if step.is_counted:
+                step.number = own
 
     def _take_over(self, by: int) -> None:
         """What was taken for steps before were none of these: they are counted anew."""
@@ -292,6 +335,7 @@ class StepEnds:
             reserved,
             step.peak,
             step.rss,
+            step.is_counted,
         )
 
     def _arrived(self) -> None:
@@ -314,17 +358,20 @@ class StepEnds:
         step = self._step
         settings = self._settings
         step.thread = get_ident()
+        stride = 1
         if self._ended_by == CALLS:
             step.number = next(self._numbers)
             number = self._num_at_home = self._num_at_home + 1
         else:
-            number = step.number = step.number + 1
+            stride = self._job_step.stride
+            self._last_number = step.number
+            number = step.number = step.number + stride
         every = int(settings["trace.every"])
         step.sampled = step.deep = False
-        step.is_scheduled = every > 0 and number % every == 0
+        step.is_scheduled = every > 0 and number % every < stride
         if step.is_scheduled:
             deep_every = int(settings["trace.deep_every"])
-            step.is_deep_turn = deep_every > 0 and number % (every * deep_every) == 0
+            step.is_deep_turn = deep_every > 0 and number % (every * deep_every) < stride
             step.sampled = self._governor.takes(number // every)
             step.deep = step.sampled and step.is_deep_turn
         for begin in step.beginning:

@@ -26,6 +26,7 @@ from .open_rings import OpenRings
 from .part import Part
 from .snapshot import Columns, Snapshot
 from .source import TableSource
+from .uncounted_steps import uncounted
 
 __all__ = ["Gathered", "known_tables"]
 
@@ -44,6 +45,7 @@ class Gathered:
         self.notes: list[str] = []
         self._rings = rings
         self._targets = targets
+        self._sql = sql
         self._known = known_tables(targets)
         named = {name: table for name, table in self._known.items() if _names(sql, name)}
         if not named and _LISTS_TABLES.search(sql):
@@ -85,6 +87,9 @@ class Gathered:
         notes, explained = why_empty(empty, num_targets=len(self._targets))
         of_none = {name for name in explained if sum(table == name for _, table in empty) == len(self._targets)}
         self.missing = tuple(sorted(of_none))
+        recorded = [table for name, table in recorded_tables().items() if name in self._wanted]
+        if any(column.name == "step" for table in recorded for column in table.columns):
+            notes += uncounted([target for target in self._targets if target.has_recorder], self._sql)
         if STEPS in self._wanted:
             notes += why_old([target for target in self._targets if target.has_recorder])
         self.notes += [note for note in notes if note not in self.notes]

@@ -185,6 +185,8 @@ class Source(BaseSource):
             self._num_others += 1
             if primary is not None and self._num_others < MAX_OTHERS:
                 return False
+            if self._primary is not None:
+                self._ends.other_optimizer()
             self._primary = ref(optimizer)
             self._has_hooks = False
             self._step.optimizer_class = type(optimizer).__name__
@@ -209,14 +211,14 @@ class Source(BaseSource):
         self._cost.calls += 1
         self._cost.ns += self._step.started - now - (self._modules_cost.ns - of_modules)
 
-    def _count(self, optimizer: Any) -> int:
-        """How many steps this optimizer has taken, as far as it keeps count on the host; it has just taken one."""
+    def _count(self, optimizer: Any) -> int | None:
+        """How many steps this optimizer has taken, if it keeps count on the host; it has just taken one."""
         state = next(iter(optimizer.state.values()), None)
         count: Any = state.get("step") if isinstance(state, dict) else None
         if self._device.is_plain(count) and count.device.type != "cpu":
-            return 1
+            return None
         number = self._device.number(count)
-        return int(number) if number.__class__ is float and number >= 1.0 else 1
+        return int(number) if number.__class__ is float and number >= 1.0 else None
 
 
 def _is_inside(caller: FrameType) -> bool:
