@@ -39,10 +39,6 @@ def loader(num_batches: int, size: int) -> DataLoader:
     return DataLoader(TensorDataset(torch.ones(num_batches * size, 8)), batch_size=size)
 
 
-def near(seconds: float) -> object:
-    return pytest.approx(seconds, rel=0.05, abs=0.003 if seconds else 0)
-
-
 def assert_parts_add_up(steps: list[dict[str, float]]) -> None:
     for step in steps:
         parts = [step[name] or 0.0 for name in PARTS]
@@ -126,7 +122,7 @@ def test_an_evaluation_is_no_part_of_the_training(recording, evaluate, every, is
     assert {step["generation"] for step in it.steps} == {0.0}
     if every:
         for step, took in zip(it.steps, net.took[True][1:], strict=True):
-            assert step["forward"] == near(took)
+            assert took <= step["forward"] < took + 2 * NAP  # an evaluation takes three
         phases = [row["phase"] for row in it.trace if row["step"] == 3 and row["module"] == "Napping.inner"]
         assert phases == ["eval"] * 3 + ["train"]
     else:
@@ -158,8 +154,8 @@ def test_rollouts_and_their_updates(recording, every):
     assert [step["rollout"] for step in it.steps] == [0, 1, 1, 2, 2]
     assert [step["batch_size"] for step in it.steps] == [0, 4, 0, 4, 0]
     for step, (generation, evaluation) in zip(it.steps, own[1:], strict=True):
-        assert step["generation"] == near(generation)
-        assert step["evaluation"] == near(evaluation)
+        assert 3 * NAP * bool(generation) <= step["generation"] <= generation
+        assert NAP <= step["evaluation"] <= evaluation
     if every:
         roots = [row for row in it.trace if row["step"] == 2 and "." not in row["module"] and row["stage"] == "forward"]
         assert [row["phase"] for row in roots] == ["generate"] * 3 + ["eval", "train"]
