@@ -15,6 +15,8 @@ from .ring.table import NULL_FLOAT
 __all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
 
 #: What a module is called for, as `phase` of `python.torch_trace` has it.
+#: What may come right before a forward, or in the middle of one: a batch, `zero_grad`, and that of a closure.
+BATCH, ZERO_GRAD, CLOSURE = "batch", "zero_grad", "closure"
 TRAIN, EVAL, GENERATE, OTHER = "train", "eval", "generate", "other"
 
 
@@ -58,6 +60,8 @@ class Step:
         #: still its own), then what begins the new one (number and sampled are set).
         self.ending: list[Callable[[], None]] = []
         self.beginning: list[Callable[[], None]] = []
+        #: Whether what may come before the forward does so in this job, as the last sampled step has shown.
+        self._comes_first = {BATCH: True, ZERO_GRAD: False, CLOSURE: True}
         self.reset()
 
     def reset(self) -> None:
@@ -67,7 +71,10 @@ class Step:
         #: False where it turns out in the middle of it that there was no such step.
         self.is_one = True
         self.data_wait = 0
+        #: From what came last before the forward to where backward begins; None until a backward has begun.
         self.forward: int | None = None
+        #: Inside the outermost modules, where these are seen.
+        self.in_modules: int | None = None
         self.backward: int | None = None
         self.backward_ended = 0
         #: Whether backward runs now: a forward in it is a recomputation.
@@ -79,5 +86,30 @@ class Step:
         self.generation = 0
         #: How many stretches of evaluation and of generation have been found so far.
         self.num_without_grad = 0
+        #: Whether a forward has been seen to begin since; only sampled steps see it.
+        self.in_forward = False
+        self._forward_from, self._spent_before = self.started, 0
         self.loss: float | Later = NULL_FLOAT
         self.grad_norm: float | Later = NULL_FLOAT
+
+    @property
+    def spent(self) -> int:
+        """What the phases beside the forward have taken so far."""
+        return self.data_wait + self.evaluation + self.generation + self.optimizer + (self.backward or 0)
+
+    def begin_forward(self, now: int) -> None:
+        """Whatever has ended at `now`, what follows may be a forward."""
+        self.in_forward = False
+        self._forward_from, self._spent_before = now, self.spent
+
+    def may_begin_forward(self, what: str, now: int) -> None:
+        """A batch has come at `now`, or gradients were cleared: in some jobs that lies inside the forward."""
+        if self.sampled:
+            self._comes_first[what] = not self.in_forward
+        if self._comes_first[what]:
+            self.begin_forward(now)
+
+    def end_forward(self, now: int) -> None:
+        """A backward begins at `now`."""
+        took = now - self._forward_from - (self.spent - self._spent_before)
+        self.forward = (self.forward or 0) + max(0, took)

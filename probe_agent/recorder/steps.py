@@ -53,10 +53,17 @@ class Steps(Table):
             "forward",
             "float",
             "s",
-            "inside the outermost modules, in a training with gradients; NULL if not seen, in training unless sampled",
+            "from the batch, or what else came last before it (the step's begin, zero_grad, a backward), to where"
+            " backward begins: the modules, whose own time is in python.torch_trace, the loss, and what the job does"
+            " there, without evaluation. Where nothing calls backward, inside the outermost modules, NULL if not seen",
         ),
         Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL where neither was called"),
-        Column("optimizer", "float", "s", "inside optimizer.step, of all optimizers, after a closure's backward"),
+        Column(
+            "optimizer",
+            "float",
+            "s",
+            "inside optimizer.step, of all optimizers, without the forward and backward of a closure",
+        ),
         Column(
             "evaluation",
             "float",
@@ -70,7 +77,13 @@ class Steps(Table):
             "s",
             "those of them inside a function called generate… or rollout…: what the rollout of an RL loop generates",
         ),
-        Column("other", "float", "s", "the rest of the step; the forward too, where that is NULL"),
+        Column(
+            "other",
+            "float",
+            "s",
+            "the rest: what the job does from a backward or an optimizer to the next batch; the forward too, where that"
+            " is NULL",
+        ),
         Column("micro_batches", "int", "", "how often backward was called"),
         Column(
             "rollout",
@@ -172,7 +185,7 @@ class StepEnds:
             self._end_beside(ident, began, ended)
             return True
         if not step.sampled:  # else the hooks have it
-            step.forward = (step.forward or 0) + ended - began
+            step.in_modules = (step.in_modules or 0) + ended - began
         return self._end(CALLS, ended, NULL_FLOAT, lambda: None, False)
 
     def end_update(self, now: int) -> None:
@@ -213,7 +226,7 @@ class StepEnds:
             step = self._beside[ident] = Step()
             step.started = began
         step.number = next(self._numbers)
-        step.forward = ended - began
+        step.in_modules = ended - began
         step.duration = (ended - step.started) * 1e-9
         step.rss, step.peak = self._step.rss, self._step.peak
         self.num_ended += 1
@@ -310,7 +323,8 @@ class StepEnds:
     def _row_of(self, step: Step, lr: object, skipped: bool) -> tuple[object, ...]:
         has_gpu = self._device.has_gpu
         allocated, reserved = self._device.memory if has_gpu else (step.rss, NULL_FLOAT)
-        duration, data_wait, forward, backward = step.duration, step.data_wait, step.forward, step.backward
+        duration, data_wait, backward = step.duration, step.data_wait, step.backward
+        forward = step.forward if step.is_training and step.forward is not None else step.in_modules
         phases = data_wait + step.optimizer + (forward or 0) + (backward or 0) + step.evaluation + step.generation
         return (
             step.number,

@@ -127,7 +127,7 @@ class Windows:
             if stack:
                 stack[-1][3] += duration
             elif not recomputed and (self._phase in (TRAIN, OTHER) or not self._step.is_training):
-                self._step.forward = (self._step.forward or 0) + duration
+                self._step.in_modules = (self._step.in_modules or 0) + duration
             if position > began_at and (is_deep or not (stack or recomputed)):
                 self._spans.add(began_at, position, name)
             of_device = devices.get(device)

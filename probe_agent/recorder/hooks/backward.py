@@ -56,7 +56,7 @@ class Source(BaseSource):
             if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
                 return original(outputs, *args, **kwargs)
             is_backward = kwargs.get("accumulate_grad", False)  # or torch.autograd.grad, which leaves no gradients
-            if ends.takes_updates:
+            if is_backward and ends.takes_updates:
                 self._guarded(updates.before_backward, perf_counter_ns(), outputs)
             if step.thread != get_ident():
                 if step.thread is None:
@@ -64,19 +64,22 @@ class Source(BaseSource):
                 try:
                     return original(outputs, *args, **kwargs)
                 finally:
-                    self._guarded(updates.after_backward)
+                    if is_backward:
+                        self._guarded(updates.after_backward)
             step.in_backward = True
             step.micro_batches += is_backward
             began = perf_counter_ns()
+            step.end_forward(began)
             try:
                 return original(outputs, *args, **kwargs)
             finally:
                 step.backward_ended = ended = perf_counter_ns()
                 step.backward = (step.backward or 0) + ended - began
                 step.in_backward = False
+                step.begin_forward(ended)
                 if step.sampled:
                     step.module_events.append((ended, RUN_ENDED))
-                if ends.takes_updates:
+                if is_backward and ends.takes_updates:
                     self._guarded(updates.after_backward)
                 if is_backward and (
                     self._scaled is not None or device.has_gpu or ended - self._loss_read_at > LOSS_INTERVAL_NS

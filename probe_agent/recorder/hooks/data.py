@@ -23,7 +23,7 @@ from weakref import ref
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
-from ..step import Step
+from ..step import BATCH, Step
 
 __all__ = ["Source"]
 
@@ -116,6 +116,8 @@ class Source(BaseSource):
                         step.batch_size += num_samples
                         if step.is_training:
                             self._note(iterator, began, ended, num_samples, batch is None)
+                        if not step.blocks:
+                            step.may_begin_forward(BATCH, ended)
                     except Exception as error:  # a batch is the job's own, and so is what it does when it is looked at
                         if recorder.fail(self.name, error):
                             raise

@@ -303,7 +303,7 @@ class Source(BaseSource):
             step, ends = self._step, self._ends
             if not ends.takes_calls:
                 if step.thread == get_ident() and not step.sampled and self._has_grad():
-                    step.forward = (step.forward or 0) + ended - began
+                    step.in_modules = (step.in_modules or 0) + ended - began
             elif step.micro_batches:
                 ends.no_more_calls()
             elif self._is_step() and ends.end_call(began, ended):

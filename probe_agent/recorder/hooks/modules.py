@@ -242,6 +242,8 @@ class Source(BaseSource):
                     self._outermost = module
                     is_watched = True
                     phase = phase_of(module)
+                    if phase in (TRAIN, OTHER):
+                        step.in_forward = True
                     if phase != self._windows.noted_phase:
                         self._windows.note_phase(phase)
             elif outermost is module:

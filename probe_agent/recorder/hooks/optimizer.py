@@ -25,6 +25,7 @@ from ..no_steps import why_no_steps
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
+from ..step import CLOSURE, ZERO_GRAD
 from ..steps import Steps
 
 __all__ = ["Source"]
@@ -79,6 +80,7 @@ class Source(BaseSource):
         self._has_hooks = False
         self._num_others = 0
         self._began = 0
+        self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # how many calls of `step` we are in
         self._stand_ins = StandIns()
         self._tables: list[HookTable] = []
@@ -93,7 +95,7 @@ class Source(BaseSource):
         ):
             self._tables.append(HookTable(getattr(module, name), hook))
             self._stand_ins.put(module, name, self._tables[-1])
-        self._patch(module.Optimizer, "zero_grad", self._before_zero_grad, None)
+        self._patch(module.Optimizer, "zero_grad", self._before_zero_grad, self._after_zero_grad)
         self._patch(sys.modules["torch.amp.grad_scaler"].GradScaler, "update", None, self._after_update)
 
     def _patch(
@@ -132,11 +134,14 @@ class Source(BaseSource):
             return
         self._depth = 1
         self._began = perf_counter_ns()
+        step = self._step
         try:
-            if self._step.deep:
-                self._step.grad_norm = self._device.grad_norm(optimizer)
+            if step.deep:
+                step.grad_norm = self._device.grad_norm(optimizer)
                 self._cost.ns += perf_counter_ns() - self._began
                 self._began = perf_counter_ns()
+            step.begin_forward(self._began)
+            self._spent_before = step.spent + (step.forward or 0)
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
@@ -151,9 +156,10 @@ class Source(BaseSource):
                 self._depth -= 1
                 if self._depth:
                     return
-                # A closure runs forward and backward in here; what follows them is the optimizer's own.
-                began, ended = self._began, step.backward_ended
-                step.optimizer += now - (began if began > ended else ended)
+                # A closure runs forward and backward in here; the rest is the optimizer's own.
+                of_closure = step.spent + (step.forward or 0) - self._spent_before
+                step.optimizer += max(0, now - self._began - of_closure)
+                step.begin_forward(now)
             if self._counts(optimizer):
                 self._has_hooks = True
                 self._end(optimizer, now)
@@ -177,6 +183,11 @@ class Source(BaseSource):
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
+
+    def _after_zero_grad(self, optimizer: Any) -> None:
+        step = self._step
+        if step.thread == get_ident() and not self._device.is_compiling():
+            step.may_begin_forward(CLOSURE if self._depth else ZERO_GRAD, perf_counter_ns())
 
     def _counts(self, optimizer: Any) -> bool:
         """Whether this optimizer is the one whose steps are counted."""

@@ -1,6 +1,6 @@
 """What each rank does itself in a step, phase by phase.
 
-`forward` is measured in sampled steps only; in the others it is part of `other`. What Python waits inside collectives
+`forward` and `other` are told apart in sampled steps, in all steps they are one. What Python waits inside collectives
 is taken off the phase that the call was in. What C++ waits (DDP's reducer) is in no row, and inside backward.
 """
 
