@@ -2,8 +2,8 @@
 
 Rounds of two blocks in shuffled order: one training works while the readers send the worst statements there are, over
 TCP with the token for reading, and its twin works while nobody asks. Both have the recorder in them, and the throughput
-is compared within a round. The owner asks over the unix socket four times a second in both. The readers' own processor time is not
-the host's in real life, so their process runs at the lowest priority.
+is compared within a round. The owner asks over the unix socket four times a second in both. The readers' own processor
+time is not the host's in real life, so their process runs at the lowest priority.
 
 Prints the owner's answer times, the memory of the server and of its workers, and the throughput against the twin's.
 """
