@@ -28,6 +28,8 @@ __all__ = ["PACKAGE", "pack"]
 
 #: What the recorder's modules are called in the target.
 PACKAGE = "_probe_recorder"
+#: The one that loads the others; its source travels as it is.
+FIRST = PACKAGE + ".importing"
 #: Every CPython since 3.4 reads it.
 _FORMAT = 2
 _OURS = sys.version_info[:2]
@@ -50,7 +52,8 @@ _NONE: Code = (b"", {})
 
 
 def pack(process: Process, recorder: Path) -> bytes:
-    """What the loader in the target reads: {name: (is it a package, its packed source)}, magic number, {name: code}."""
+    """What the loader in the target reads: {name: (is it a package, its packed source)}, magic number, {name: code},
+    and the source of the first."""
     modules = dict(_modules(recorder))
     version = python_version(process) or _OURS
     program = None if version == _OURS else _program(process)
@@ -77,7 +80,7 @@ def _modules(recorder: Path) -> list[tuple[str, tuple[bool, bytes]]]:
 
 def _packed(modules: Mapping[str, tuple[bool, bytes]], code: Code) -> bytes:
     sources = {name: (is_package, zlib.compress(text, 9)) for name, (is_package, text) in modules.items()}
-    return marshal.dumps((sources, *code), _FORMAT)
+    return marshal.dumps((sources, *code, modules[FIRST][1]), _FORMAT)
 
 
 def _compile(modules: Mapping[str, tuple[bool, bytes]]) -> Code:

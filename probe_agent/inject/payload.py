@@ -28,50 +28,21 @@ _RECORDER = Path(__file__).parent.parent / "recorder"
 #: Runs in the target, on a new thread. The first thing it does is to take itself away: whoever comes second finds
 #: nothing. `how` and `usual` are in its namespace already, `run` is what is called.
 _LOADER = """
-import os
+import os, sys
 FOLDER = {folder!r}
 os.rename(FOLDER + "/payload", FOLDER + "/payload.taken")
 os.truncate(FOLDER + "/payload.taken", 0)
 PACKAGE = __name__ = {package!r}
 
-class Loader:
-    def __init__(self):
-        from _frozen_importlib_external import MAGIC_NUMBER
-        from marshal import loads
-        self.sources, magic, code = loads(globals().pop("carried"))
-        self.names = list(self.sources)
-        self.code = code if magic == MAGIC_NUMBER else {{}}
 
-    def find_spec(self, name, path=None, target=None):
-        if name not in self.sources:
-            return None
-        from importlib.machinery import ModuleSpec
-        return ModuleSpec(name, self, origin="<probe>/" + name, is_package=self.sources[name][0])
-
-    def create_module(self, spec):
-        return None
-
-    def get_source(self, name):
-        from zlib import decompress
-        return decompress(self.sources[name][1]).decode()
-
-    def exec_module(self, module):
-        from marshal import loads
-        name = module.__name__
-        code = self.code.pop(name, None)
-        self.yield_gil()
-        code = loads(code) if code else compile(self.get_source(name), "<probe>/" + name, "exec")
-        self.yield_gil()
-        exec(code, module.__dict__)
-
-    held_since = 0.0
-
-    def yield_gil(self):
-        # What runs in C cannot be interrupted (compile() above all): the job gets the GIL before its gap becomes long.
-        import time
-        if time.perf_counter() - self.held_since > 0.002:
-            time.sleep(0.0001)
-            self.held_since = time.perf_counter()
+def importer():
+    from _frozen_importlib_external import MAGIC_NUMBER
+    from marshal import loads
+    sources, magic, code, first = loads(globals().pop("carried"))
+    module = type(sys)(PACKAGE + ".importing")
+    body = code.get(module.__name__)
+    exec(loads(body) if body and magic == MAGIC_NUMBER else compile(first, "<probe>", "exec"), module.__dict__)
+    return module.Importer(PACKAGE, module.Carried(sources, magic, code))
 
 def run():
     for connection, answer in load_and_record():
@@ -83,45 +54,36 @@ def run():
     globals().clear()
 
 def load_and_record():
-    import sys
     # A forked child has its parent's modules, as they were at the fork: a lock in them may be held for ever.
-    forget()
-    loader = globals().pop("Loader")()
-    sys.meta_path.append(loader)
-    farewells = []
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]:
+        del sys.modules[name]
+    farewells, ours, ending, forks = [], None, None, None
     try:
-        from importlib import import_module
-        try:
-            ending = import_module(PACKAGE + ".ending")
-            ending.watch()
-            turns = import_module(PACKAGE + ".turns")
-            turns.usual_s = usual
-            forks = import_module(PACKAGE + ".forks")
-            forks.watch(turns.rest)
-            for name in loader.names:
-                import_module(name)
-        finally:
-            sys.meta_path.remove(loader)
-        farewells = sys.modules[PACKAGE + ".boot"].start(FOLDER, how, {host_pid!r})
+        ours = importer()
+        ending = ours.load(PACKAGE + ".ending")
+        ending.watch()
+        turns = ours.load(PACKAGE + ".turns")
+        turns.usual_s = usual
+        forks = ours.load(PACKAGE + ".forks")
+        forks.watch(turns.rest)
+        for name in ours.names:
+            ours.load(name)
+        farewells = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r})
     except BaseException:
-        import traceback
+        text = ours.load("traceback").format_exc() if ours else repr(sys.exc_info()[1])
         if not os.path.isdir(FOLDER):  # taken away when what had begun was undone
             os.mkdir(FOLDER, 0o700)
-        os.symlink(traceback.format_exc()[-3000:], FOLDER + "/boot.error")
+        os.symlink(text[-3000:], FOLDER + "/boot.error")
         sys.setswitchinterval(usual)
-    if PACKAGE + ".forks" in sys.modules:
+    if forks:
         forks.forget(turns.rest)
-    if PACKAGE + ".ending" in sys.modules:
+    if ending:
         ending.over()
-    forget()
+    if ours:
+        ours.close()
     if farewells:
         turns.rest()  # the last that needs the GIL more than once
     return farewells
-
-def forget():
-    import sys
-    for name in [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
 """
 
 #: What the new thread runs: silent when the payload is gone, because an attach that gave up has taken it back.
@@ -141,7 +103,8 @@ except BaseException as e:
 #: in here; that goes on (it has a frame of its own), what is ours stays. That is why the hook is asked by unpacking: a
 #: call would let a handler run before the `try` is over, and what it raises would be taken for the hook's. The new
 #: thread may have to fight for the GIL (see turns.py); another attach may have seen to that already, and what the job
-#: had is not known any more.
+#: had is not known any more. gevent and its like put a function of their own in the place of the one that starts
+#: threads; then a module made anew has it (of which Python 3.9 has but one, so what was in it is put back).
 _LINES = """
 F={folder!r}
 try:
@@ -151,8 +114,12 @@ try:
  except:0
  else:
   if os.getpid()=={pid} and os.access(F+"/payload",0):
+   f=_thread.start_new_thread
+   if type(f)!=type(len):
+    import _imp as i;d=vars(_thread);k=dict(d);m=i.create_builtin(_thread.__spec__)
+    i.exec_builtin(m);f=m.start_new_thread;d.update(k)
    u=s.getswitchinterval();s.setswitchinterval({short});S=s.getswitchinterval()
-   try:_thread.start_new_thread(exec,({thread!r},dict(F=F,s=s,o=os,N=dict(how={how!r},usual=u if u!=S else .005))))
+   try:f(exec,({thread!r},dict(F=F,s=s,o=os,N=dict(how={how!r},usual=u if u!=S else .005))))
    except:s.setswitchinterval(u);raise
 except(RuntimeError,MemoryError)as e:
  if e.__traceback__.tb_next:raise

@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 MACHINE = X86_64
-SIZE = 1344
+SIZE = 1536
 #: struct user_regs_struct of the kernel.
 _REGISTERS = struct.Struct("<27Q")
 #: Where the arguments of a system call are: rdi, rsi, rdx, r10, r8, r9.

@@ -24,7 +24,9 @@ def _watchers() -> list[Callable[[], None]]:
         setattr(sys, _KEY, found)
 
         # With no globals of ours, which it would keep: it stays for ever.
-        os.register_at_fork(after_in_child=FunctionType(_after_fork.__code__, {}, "after_fork", (found,)))
+        os.register_at_fork(
+            after_in_child=FunctionType(_after_fork.__code__, {"__builtins__": {}}, "after_fork", (found,))
+        )
     return found
 
 

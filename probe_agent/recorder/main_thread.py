@@ -23,7 +23,10 @@ def main_ident() -> int | None:
         return int(ask())
     ident = _ident_by_frames()
     if ident is None and "threading" in sys.modules:
-        return getattr(sys.modules["threading"].main_thread(), "ident", None)
+        ident = getattr(sys.modules["threading"].main_thread(), "ident", None)
+        if "greenlet" in sys.modules and ident not in (idents := list(sys._current_frames())):
+            # With gevent that is a greenlet's. The interpreter lists the thread that it began with last.
+            ident = idents[-1]
     return ident
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import import_module
 from socket import socket
 from time import perf_counter_ns, time
 from types import ModuleType
@@ -315,7 +313,7 @@ def _source_classes() -> Iterator[type[Source]]:
     """Every `Source` in hooks/ and samplers/: adding one is adding a file."""
     for package in (hooks, samplers):
         for name in _modules_of(package):
-            yield import_module(name).Source
+            yield _module(name).Source
 
 
 def _operations(recorder: Recorder) -> dict[str, Operation]:
@@ -326,17 +324,22 @@ def _operations(recorder: Recorder) -> dict[str, Operation]:
             return partial(module.stream, recorder)
         return lambda request, reply: module.answer(recorder, request)
 
-    return {name.rpartition(".")[2]: operation_of(import_module(name)) for name in _modules_of(operations)}
+    return {name.rpartition(".")[2]: operation_of(_module(name)) for name in _modules_of(operations)}
 
 
 def _reading_operations() -> list[str]:
     """Those in operations/ that say of themselves that they only read."""
-    return [n.rpartition(".")[2] for n in _modules_of(operations) if getattr(import_module(n), "READS", False)]
+    return [n.rpartition(".")[2] for n in _modules_of(operations) if getattr(_module(n), "READS", False)]
 
 
 def _modules_of(package: ModuleType) -> list[str]:
     """The modules of one of our packages, carried in as a payload or read from disk."""
     names = getattr(package.__loader__, "names", None)
     if names is None:
-        names = [info.name for info in pkgutil.iter_modules(package.__path__, package.__name__ + ".")]
+        files = [file for file in os.listdir(package.__path__[0]) if file.endswith(".py") and file != "__init__.py"]
+        names = [f"{package.__name__}.{file[:-3]}" for file in files]
     return sorted(name for name in names if name.startswith(package.__name__ + "."))
+
+
+def _module(name: str) -> ModuleType:
+    return __import__(name, globals(), fromlist=("*",))

@@ -30,13 +30,20 @@ def result_text(value: object, note: Callable[[str], object]) -> str:
 
 
 def remember_source(file: str, code: str) -> None:
-    """Make `file` show its lines in tracebacks."""
-    linecache.cache[file] = (len(code), None, [line + "\n" for line in code.splitlines()], file)
+    """Make `file` show its lines in tracebacks, the job's too."""
+    for cache in _caches():
+        cache[file] = (len(code), None, [line + "\n" for line in code.splitlines()], file)
 
 
 def forget_source(file: str) -> None:
     """The code of `file` cannot run any more."""
-    linecache.cache.pop(file, None)
+    for cache in _caches():
+        cache.pop(file, None)
+
+
+def _caches() -> list[dict[str, Any]]:
+    """Ours, and the job's, if it has one: they may be the same."""
+    return [linecache.cache, getattr(sys.modules.get("linecache"), "cache", {})]
 
 
 def exception_text(error: BaseException, file: str) -> str:

@@ -1,0 +1,377 @@
+"""The recorder's imports: its own modules, and the standard library's own, whatever lies on the job's path.
+
+A `socket.py` in the job's folder is not run by us, and the job's own `import socket` still finds it: what we need and
+the job has not imported is ours alone, and never in `sys.modules`. A module that the job has imported is shared, if it
+is the standard library's. Never shared are those whose functions others replace (gevent puts greenlets in the place of
+threads), and those that look modules up by name.
+
+It works through the `__import__` in the builtins of every module that is loaded here: `import` in them, in C code that
+they call, and inside their functions comes here, past the job's hooks. This module is the first of ours to run, so it
+imports only what every interpreter has loaded before the job's first line.
+
+Runs on our thread. What it loads holds the GIL for some 2 ms at a time.
+"""
+
+# No `from __future__ import annotations` either: it looks for a file of that name.
+import _frozen_importlib_external
+import _imp
+import builtins
+import marshal
+import sys
+from _frozen_importlib import ModuleSpec
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import CodeType, ModuleType
+    from typing import Any, Callable, Optional, Union
+else:
+    ModuleType = type(sys)
+
+__all__ = ["Carried", "Folder", "Importer"]
+
+#: Made anew from the interpreter's own: others replace what is in these.
+_FRESH = {"_thread", "time", "select"}
+#: Written in Python, and never shared: they keep what is replaced, look modules up in `sys.modules` by name, or import
+#: inside their functions.
+_PRIVATE = {"enum", "linecache", "selectors", "socket", "tokenize", "traceback"}
+_BUILTIN = type(len)
+#: Whenever a generic class is made, Python 3.12 and later look for `typing`, and not by way of us: one that we need
+#: and the job has not imported stays with the job.
+_TYPING_IS_LOOKED_UP = sys.version_info >= (3, 12)
+_HELD_S, _PAUSE_S = 0.002, 0.0001
+
+
+class Carried:
+    """The recorder's modules as they were carried in: `{name: (is it a package, packed source)}`, and their code."""
+
+    def __init__(self, sources: dict[str, tuple[bool, bytes]], magic: bytes, code: dict[str, bytes]) -> None:
+        self._sources = sources
+        self._code = code if magic == _frozen_importlib_external.MAGIC_NUMBER else {}
+        self.names = [name for name in sources if name != __name__]
+
+    def path(self, name: str) -> str:
+        return f"<probe>/{name}"
+
+    def is_package(self, name: str) -> bool:
+        return self._sources[name][0]
+
+    def source(self, name: str, importer: "Importer") -> str:
+        text: bytes = importer.load("zlib").decompress(self._sources[name][1])
+        return text.decode()
+
+    def code(self, name: str, importer: "Importer") -> "CodeType":
+        packed = self._code.pop(name, None)
+        return marshal.loads(packed) if packed else compile(self.source(name, importer), self.path(name), "exec")
+
+
+class Folder:
+    """The recorder's modules as files."""
+
+    def __init__(self, package: str, folder: str) -> None:
+        self._package = package
+        self._folder = folder
+        self.names = list(self._names(package, folder))
+
+    def _names(self, package: str, folder: str) -> "Iterator[str]":
+        yield package
+        for entry in sys.modules["posix"].listdir(folder):
+            name, _, ending = entry.partition(".")
+            if ending == "py" and not name.startswith("__") and f"{package}.{name}" != __name__:
+                yield f"{package}.{name}"
+            elif not ending and not name.startswith("__"):
+                yield from self._names(f"{package}.{name}", f"{folder}/{name}")
+
+    def path(self, name: str) -> str:
+        below = name[len(self._package) :].replace(".", "/")
+        return f"{self._folder}{below}/__init__.py" if self.is_package(name) else f"{self._folder}{below}.py"
+
+    def is_package(self, name: str) -> bool:
+        return any(other.startswith(name + ".") for other in self.names)
+
+    def source(self, name: str, importer: "Importer") -> str:
+        return str(self._loader(name).get_source(name))
+
+    def code(self, name: str, importer: "Importer") -> "CodeType":
+        found: CodeType = self._loader(name).get_code(name)
+        return found
+
+    def _loader(self, name: str) -> "Any":
+        return _frozen_importlib_external.SourceFileLoader(name, self.path(name))
+
+
+class Importer:
+    """Loads the modules of `package` that `ours` has, and what they import. It is the `__loader__` of the former."""
+
+    def __init__(self, package: str, ours: "Union[Carried, Folder]") -> None:
+        self._package = package
+        self._ours = ours
+        self.names = ours.names
+        self._loaded: dict[str, ModuleType] = {}
+        self._builtins = {**vars(builtins), "__import__": self.import_}
+        # Modules in C import as whoever loads them does: from here.
+        globals()["__builtins__"] = self._builtins
+        self._folders = _library()
+        self._lent: list[tuple[str, ModuleType, Optional[ModuleType]]] = []
+        self._held_since = 0.0
+        self._time: Any = self.load("time")
+        self._lock = self.load("_thread").RLock()
+        #: What modules of the standard library that are ours alone have for `sys`: one that does not know the job's.
+        self._sys = ModuleType("sys")
+        vars(self._sys).update(vars(sys), modules=self._loaded)
+
+    def get_source(self, name: str) -> str:
+        """For tracebacks."""
+        return self._ours.source(name, self)
+
+    def import_(
+        self,
+        name: str,
+        globals: "Optional[dict[str, Any]]" = None,
+        locals: object = None,
+        fromlist: "Union[tuple[str, ...], list[str]]" = (),
+        level: int = 0,
+    ) -> "Any":
+        """What `import` means in the modules that are loaded here."""
+        importing = str((globals or {}).get("__name__", ""))
+        if level:
+            parent = str((globals or {})["__package__"])
+            for _ in range(level - 1):
+                parent = parent.rpartition(".")[0]
+            name = f"{parent}.{name}" if name else parent
+        if name == "sys" and not self._is_ours(importing):
+            return self._sys
+        found = self.load(name)
+        self._take_back()
+        if type(fromlist) is list:
+            self._lend(name, found)
+        if not fromlist:
+            return found if level else self.load(name.partition(".")[0])
+        if hasattr(found, "__path__"):
+            for item in fromlist:
+                if item != "*" and not hasattr(found, item):
+                    self._load_if_there(f"{name}.{item}")
+        return found
+
+    def _lend(self, name: str, module: ModuleType) -> None:
+        """C code that imports takes the module from `sys.modules`: it is there until that code goes on."""
+        there = sys.modules.get(name)
+        if there is not module:
+            self._lent.append((name, module, there))
+            sys.modules[name] = module
+
+    def _take_back(self) -> None:
+        """At once: the job may import it as well, and would not have its own."""
+        while self._lent:
+            name, module, there = self._lent.pop()
+            if sys.modules.get(name) is module:
+                if there is None:
+                    del sys.modules[name]
+                else:
+                    sys.modules[name] = there
+
+    def load(self, name: str) -> "Any":
+        """A module of ours, or of the standard library. Raises ModuleNotFoundError."""
+        found = self._loaded.get(name)
+        if found is None:
+            if name in _FRESH:
+                return self._keep(name, self._fresh(name))
+            with self._lock:
+                found = self._loaded.get(name)
+                if found is None:
+                    found = self._load_ours(name) if self._is_ours(name) else self._load_library(name)
+        return found
+
+    def close(self) -> None:
+        """Our modules are not to be found any more, and what stays imports as everybody does."""
+        self._builtins["__import__"] = builtins.__import__
+        for name in [name for name in list(sys.modules) if self._is_ours(name)]:
+            del sys.modules[name]
+
+    def yield_gil(self) -> None:
+        """What runs in C cannot be interrupted (compile() above all): the job gets the GIL before its gap is long."""
+        if self._time.perf_counter() - self._held_since > _HELD_S:
+            self._time.sleep(_PAUSE_S)
+            self._held_since = self._time.perf_counter()
+
+    def _is_ours(self, name: str) -> bool:
+        return name.partition(".")[0] == self._package
+
+    def _keep(self, name: str, module: "Any") -> "Any":
+        self._loaded[name] = module
+        return module
+
+    def _load_if_there(self, name: str) -> None:
+        try:
+            self.load(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+
+    def _load_ours(self, name: str) -> ModuleType:
+        if name not in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        parent, _, child = name.rpartition(".")
+        if parent:
+            self.load(parent)
+            if name in self._loaded:  # by its parent
+                return self._loaded[name]
+        spec: Any = ModuleSpec(name, None, origin=self._ours.path(name), is_package=self._ours.is_package(name))
+        spec.loader = self
+        module = self._module(spec)
+        # Dynamo, where it sees a function of ours, looks for its module there.
+        sys.modules[name] = module
+        self._execute(module, lambda: self._ours.code(name, self))
+        if parent:
+            setattr(self.load(parent), child, module)
+        return module
+
+    def _load_library(self, name: str) -> "Any":
+        if name == "os":
+            return self._keep(name, self._os())
+        if name == "os.path":
+            return self._keep(name, self.load("posixpath"))
+        there = sys.modules.get(name)
+        if _imp.is_builtin(name):
+            return self._keep(name, there if type(there) is ModuleType else self._made(_built_in, name))
+        if name not in _PRIVATE and self._is_the_librarys(there):
+            return self._keep(name, there)
+        parent, _, child = name.rpartition(".")
+        folders = getattr(self.load(parent), "__path__", []) if parent else self._folders
+        if name in self._loaded:  # by its parent
+            return self._loaded[name]
+        found = self._found(name, folders)
+        if isinstance(found.loader, _frozen_importlib_external.ExtensionFileLoader):
+            return self._keep(name, self._made(_extension, found))
+        module = self._module(found)
+        if name == "typing" and _TYPING_IS_LOOKED_UP:
+            sys.modules.setdefault(name, module)
+        self._execute(module, lambda: found.loader.get_code(name))
+        module = self._loaded[name]  # one may put another in its place
+        if parent:
+            if self.load(parent) is sys.modules.get(parent):
+                self._loaded[parent] = self._copy(parent)
+            setattr(self._loaded[parent], child, module)
+        return module
+
+    def _copy(self, name: str) -> ModuleType:
+        """A module of the job's that is ours to change."""
+        module = ModuleType(name)
+        vars(module).update(vars(sys.modules[name]))
+        return module
+
+    def _module(self, spec: "Any") -> ModuleType:
+        module = ModuleType(spec.name)
+        vars(module).update(
+            __builtins__=self._builtins,
+            __loader__=spec.loader,
+            __package__=spec.parent,
+            __spec__=spec,
+            __file__=spec.origin,
+        )
+        if spec.submodule_search_locations is not None:
+            vars(module)["__path__"] = spec.submodule_search_locations
+        return module
+
+    def _execute(self, module: ModuleType, code: "Callable[[], CodeType]") -> None:
+        name = module.__name__
+        self._loaded[name] = module
+        try:
+            self.yield_gil()
+            body = code()
+            self.yield_gil()
+            exec(body, vars(module))
+        except BaseException:
+            del self._loaded[name]
+            if self._is_ours(name):
+                sys.modules.pop(name, None)
+            raise
+
+    def _found(self, name: str, folders: list[str]) -> "Any":
+        """Where the standard library has it."""
+        for folder in folders:
+            spec = _finder(folder).find_spec(name)
+            if spec is not None and spec.loader is not None:
+                return spec
+        raise ModuleNotFoundError(f"No module named {name!r} in the standard library", name=name)
+
+    def _is_the_librarys(self, module: "Optional[ModuleType]") -> bool:
+        """Whether the job has this from where we would take it, and has done with importing it."""
+        spec = getattr(module, "__spec__", None)
+        origin = getattr(spec, "origin", None)
+        if type(module) is not ModuleType or type(origin) is not str or getattr(spec, "_initializing", False):
+            return False
+        if origin in ("built-in", "frozen"):
+            return True
+        return "-packages/" not in origin and any(origin.startswith(folder + "/") for folder in self._folders)
+
+    def _fresh(self, name: str) -> ModuleType:
+        if _imp.is_builtin(name):
+            return self._made(_built_in, name)
+        return self._made(_extension, self._found(name, self._folders))
+
+    def _made(self, make: "Callable[[Any], ModuleType]", what: "Any") -> ModuleType:
+        """A module in C, which may have imported others."""
+        try:
+            return make(what)
+        finally:
+            self._take_back()
+
+    def _os(self) -> ModuleType:
+        """The job's `os`, its environment above all, with the system calls as they were."""
+        module = self._copy("os")
+        for name, value in vars(self.load("posix")).items():
+            if type(value) is _BUILTIN:
+                setattr(module, name, value)
+        return module
+
+
+def _library() -> list[str]:
+    """The standard library's folders: where the interpreter found the first module that it needs."""
+    folder = sys.modules["encodings"].__file__.rpartition("/encodings/")[0]  # type: ignore[union-attr]
+    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    return [folder, f"{folder}/lib-dynload", f"{sys.exec_prefix}/{sys.platlibdir}/{version}/lib-dynload"]
+
+
+def _finder(folder: str) -> "Any":
+    there = _frozen_importlib_external
+    return there.FileFinder(
+        folder,
+        (there.ExtensionFileLoader, _imp.extension_suffixes()),
+        (there.SourceFileLoader, there.SOURCE_SUFFIXES),
+        (there.SourcelessFileLoader, there.BYTECODE_SUFFIXES),
+    )
+
+
+def _built_in(name: str) -> ModuleType:
+    """A module that the interpreter has in itself, made anew: as it was before anybody changed it."""
+    job = sys.modules.get(name)
+    changed = dict(vars(job)) if job is not None else {}
+    made: ModuleType = _imp.create_builtin(ModuleSpec(name, None))
+    if made is not job:
+        _imp.exec_builtin(made)
+        return made
+    # Python 3.9 has but one of some, and has just put back what it was made with.
+    module = ModuleType(name)
+    vars(module).update(vars(made))
+    vars(made).update(changed)
+    return module
+
+
+def _extension(spec: "Any") -> ModuleType:
+    """A module in C from the standard library, made anew. Some put themselves where the job would find them."""
+    job = sys.modules.get(spec.name)
+    changed = dict(vars(job)) if job is not None else {}
+    made: ModuleType = _imp.create_dynamic(spec)
+    if sys.modules.get(spec.name) is not job:
+        if job is None:
+            del sys.modules[spec.name]
+        else:
+            sys.modules[spec.name] = job
+    if made is job:
+        module = ModuleType(spec.name)
+        vars(module).update(vars(made))
+        vars(made).update(changed)
+        return module
+    _imp.exec_dynamic(made)
+    return made
