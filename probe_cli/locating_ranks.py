@@ -31,7 +31,7 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
     from .render.terminal import wants_colour
 
     ranks, answers = _ask(session, all_threads, timeout_s)
-    found = [(ranks.get(endpoint, taken.rank or 0), taken) for endpoint, taken in answers.answered]
+    found = _numbered(ranks, answers)
     tree = fold(
         (rank, name, thread.frames)
         for rank, taken in found
@@ -57,6 +57,19 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
         sys.stdout.flush()
         _say_notes(notes)
     return answers.exit_code
+
+
+def _numbered(ranks: dict[Endpoint, int], answers: Answers[Backtrace]) -> list[tuple[int, Backtrace]]:
+    """The stacks by rank; by PID where a rank is not known yet."""
+    found = []
+    for endpoint, taken in answers.answered:
+        rank = ranks.get(endpoint, taken.rank)
+        if rank is None:
+            assert isinstance(endpoint, LocalProcess)  # all others are known by their rank
+            remark(f"pid {endpoint.pid}: its rank is not known yet, so its PID stands for it")
+            rank = endpoint.pid
+        found.append((rank, taken))
+    return found
 
 
 def _ask(session: Session, all_threads: bool, timeout_s: float) -> tuple[dict[Endpoint, int], Answers[Backtrace]]:

@@ -95,6 +95,7 @@ class CommandGroup(click.Group):
 @click.option("--rank", "ranks", callback=rank_set, metavar="RANKS", help="Only these ranks of the job: 0,4-7.")
 @click.option("--require-all", is_flag=True, help="When some do not answer, show nothing and exit with 3.")
 @click.option("--no-inject", is_flag=True, help="Never attach to a process that has no agent.")
+@click.option("--itself", is_flag=True, help="Ask a launcher (torchrun, …) itself, not what it has started.")
 @click.version_option(__version__, "-V", "--version", prog_name="probe")
 @click.pass_context
 def cli(
@@ -104,6 +105,7 @@ def cli(
     ranks: frozenset[int],
     require_all: bool,
     no_inject: bool,
+    itself: bool,
 ) -> None:
     from .cluster.discover import endpoints_of
     from .cluster.discover.brackets import split
@@ -111,7 +113,9 @@ def cli(
     _name_unknown_variables()
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
-    ctx.obj = Session(named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all)
+    ctx.obj = Session(
+        named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all, itself=itself
+    )
 
 
 def _name_unknown_variables() -> None:

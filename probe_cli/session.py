@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from probe_agent.errors import NoAnswer, ProbeError
+from probe_agent.errors import BadRequest, NoAnswer, ProbeError
 
 from .endpoint import Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
 
 if TYPE_CHECKING:
     from .client import Client
     from .cluster.ask import Answers
+    from .cluster.launchers import Led
     from .cluster.members import Member
 
 __all__ = ["Incomplete", "Session", "remark"]
@@ -46,10 +47,14 @@ class Session:
     ranks: frozenset[int] = frozenset()
     #: An answer of some is an error, and shows nothing.
     require_all: bool = False
+    #: A launcher is asked itself, not what it has started.
+    itself: bool = False
     endpoints: tuple[Endpoint, ...] = field(default=(), init=False)
     #: Who belongs to the job, and cannot be asked.
     missing: tuple[tuple[Endpoint | Ranks, ProbeError], ...] = field(default=(), init=False)
     _found: Answers[Member] | None = field(default=None, init=False)
+    #: Launchers among the endpoints that were named; None before they were looked for.
+    _led: list[Led] | None = field(default=None, init=False)
 
     def ask(
         self,
@@ -74,6 +79,9 @@ class Session:
         from .cluster.members import LIST_S
 
         async def choose_and_ask() -> Answers[T]:
+            await self.follow_launchers()
+            if needs_agent and not of_many:
+                self._refuse_several_of_a_launcher()
             endpoints = await self.choose()
             if self.everyone and not self.ranks and not of_many:
                 found = await self._members(LIST_S)
@@ -175,6 +183,8 @@ class Session:
 
         if self.endpoints or self.missing:
             return self.endpoints
+        await self.follow_launchers()
+        self._say_who_is_asked()
         if not self.everyone and not self.ranks:
             self.endpoints = self.named or (await the_only_target(),)
             return self.endpoints
@@ -184,6 +194,38 @@ class Session:
             self._found = found = of_ranks(await self._members(LIST_S), self.ranks)
             self.endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.failed
         return self.endpoints
+
+    async def follow_launchers(self) -> None:
+        """Put what a launcher has started in its place among the endpoints that were named."""
+        from .cluster.launchers import started_by
+
+        if self.itself or self._led is not None:
+            return
+        self._led = []
+        named: dict[Endpoint, None] = {}
+        for endpoint in self.named:
+            led = await started_by(endpoint.pid) if isinstance(endpoint, LocalProcess) else None
+            if led is None:
+                named[endpoint] = None
+                continue
+            self._led.append(led)
+            named.update(dict.fromkeys(led.endpoints))
+        self.named = tuple(named)
+
+    def _say_who_is_asked(self) -> None:
+        for led in self._led or ():
+            remark(f"{led}: {'they are' if len(led.processes) > 1 else 'it is'} asked instead")
+
+    def _refuse_several_of_a_launcher(self) -> None:
+        """Raise where one target is meant, and a launcher has started several."""
+        several = [led for led in self._led or () if len(led.processes) > 1]
+        if several and not self.everyone and not self.ranks:
+            led = several[0]
+            raise BadRequest(
+                f"{len(led.processes)} processes fit: {led}",
+                f"name one: probe {led.processes[0].pid} …; or put it to each: probe -t {led.pid} --all …;"
+                " the launcher itself: --itself",
+            )
 
     def _told(self, answers: Answers[T], *, may_raise: bool = True) -> Answers[T]:
         """`answers`, after each failure was said on stderr. The only one asked raises."""
@@ -219,9 +261,13 @@ class Session:
         """The PIDs a command about processes of this host is meant for: its own argument, or the endpoints."""
         import click
 
-        pids = [endpoint.pid for endpoint in self.named if isinstance(endpoint, LocalProcess)]
+        from .client.loop import run
+
         if pid is not None:
-            return [pid]
+            self.named = (LocalProcess(pid),)
+        run(self.follow_launchers())
+        self._say_who_is_asked()
+        pids = [endpoint.pid for endpoint in self.named if isinstance(endpoint, LocalProcess)]
         if not pids or len(pids) < len(self.named):
             raise click.UsageError("this command is about a process of this host: name its PID")
         return pids

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["FORK_SERVER", "TARGET", "BadValue", "role", "with_children"]
+__all__ = ["FORK_SERVER", "TARGET", "BadValue", "is_launcher", "is_tool", "program_of", "role", "with_children"]
 
 TARGET = "target"
 #: The fork server of multiprocessing, where the children of a target are targets: it forks them.
@@ -43,9 +43,10 @@ def role(environ: Mapping[str, str]) -> str | None:
     """TARGET, FORK_SERVER, or None for a process not asked for. Raises BadValue when the variables say nothing."""
     if environ.get("PROBE", "0") in ("", "0"):
         return None
-    kind, program = _program(_command("self"))
-    if _is_one_of(_LAUNCHERS, kind, program) or _is_one_of(_TOOLS, kind, program):
+    command = _command("self")
+    if is_launcher(command) or is_tool(command):
         return None
+    kind, program = program_of(command)
     is_worker = kind == "code" and program.startswith(("from multiprocessing.", "import multiprocessing."))
     if is_worker and environ["PROBE"] != "all":
         return None
@@ -54,12 +55,22 @@ def role(environ: Mapping[str, str]) -> str | None:
     pattern, ranks = _pattern(environ), _ranks(environ)
     targets = _targets()
     for pid, ticks in _ancestors():
-        if _is_one_of(_TOOLS, *_program(_command(pid))):
+        if is_tool(_command(pid)):
             return None
         if f"{pid}-{ticks}" in targets:
             return answer if children else None
     is_meant = _has_name(kind, program, pattern) and any(first <= _rank(environ) <= last for first, last in ranks)
     return answer if is_meant else None
+
+
+def is_launcher(command: Sequence[str]) -> bool:
+    """Whether a Python with these arguments is a launcher: no training itself, what it starts is."""
+    return _is_one_of(_LAUNCHERS, *program_of(command))
+
+
+def is_tool(command: Sequence[str]) -> bool:
+    """Whether a Python with these arguments is a tool that is never a training."""
+    return _is_one_of(_TOOLS, *program_of(command))
 
 
 def with_children(environ: Mapping[str, str]) -> bool:
@@ -115,7 +126,7 @@ def _command(pid: int | str) -> list[str]:
         return []
 
 
-def _program(command: list[str]) -> tuple[str, str]:
+def program_of(command: Sequence[str]) -> tuple[str, str]:
     """What an interpreter was told to run: ("script", its path), ("module", its name) or ("code", its text)."""
     rest = iter(command[1:])
     for argument in rest:

@@ -8,13 +8,14 @@ from .awaited import WhyEmpty, read_awaited
 from .control import ask, stream
 from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
+from .launched import launched_by
 from .peers import peers_of
-from .processes import Process
+from .processes import Process, read_process
 from .rings import Ring, RingError
 from .settings import settings
 from .source_text import read_source, with_source
 from .stacks import take_stacks
-from .target import Target
+from .target import Target, without_recorder
 from .workers import take_worker_stacks, workers_of
 
 __all__ = [
@@ -27,13 +28,16 @@ __all__ = [
     "TargetDirectory",
     "WhyEmpty",
     "ask",
+    "launched_by",
     "peers_of",
     "read_awaited",
+    "read_process",
     "read_source",
     "settings",
     "stream",
     "take_stacks",
     "take_worker_stacks",
     "with_source",
+    "without_recorder",
     "workers_of",
 ]

@@ -103,11 +103,19 @@ def without_recorder(process: Process) -> Target:
     try:
         with open(process.proc + "/environ", "rb") as file:
             environment = dict(part.partition(b"=")[::2] for part in file.read().split(b"\0"))
+        rank: int | None
         rank, world_size = int(environment[b"RANK"]), int(environment[b"WORLD_SIZE"])
     except (OSError, KeyError, ValueError):
-        rank, world_size = 0, 1
+        rank, world_size = (None if _is_of_multiprocessing(process) else 0), 1
     identity = {"host": os.uname().nodename, "host_pid": process.pid, "rank": rank, "world_size": world_size}
     return Target("", identity, process)
+
+
+def _is_of_multiprocessing(process: Process) -> bool:
+    try:
+        return any(word.startswith("from multiprocessing.") for word in process.command)
+    except OSError:
+        return False  # ended meanwhile
 
 
 def read_identity(folder: str, uid: int) -> dict[str, Any] | None:

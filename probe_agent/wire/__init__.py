@@ -17,6 +17,7 @@ from .evaluation import (
     TicketMove,
     TicketState,
 )
+from .launched import Launched, LaunchedList
 from .peers import Peer, PeerList
 from .problem import Problem, ProblemAnswer
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
@@ -44,6 +45,8 @@ __all__ = [
     "Health",
     "HoldRequest",
     "HostClock",
+    "Launched",
+    "LaunchedList",
     "Peer",
     "PeerList",
     "Problem",

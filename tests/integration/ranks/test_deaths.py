@@ -70,7 +70,7 @@ def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_pat
         (job.folder / "raise-1").touch()
         until(lambda: "has had enough" in probe(*job.targets, "list").stderr, "rank 1 raised")
 
-        tree = probe(*job.targets, "backtrace", "--all-ranks", "--json")
+        tree = probe(str(job.process.pid), "backtrace", "--all-ranks", "--json")  # torchrun leads to its ranks
         alone = probe(str(job.pids[1]), "backtrace")
 
     answer = json.loads(tree.stdout)

@@ -1,10 +1,10 @@
-"""A job started by `mp.spawn`: its ranks are known as soon as torch knows them, and also on rows written before."""
+"""A script that accelerate has started, and that has spawned its ranks by `mp.spawn`: they are known as soon as torch
+knows them, also on rows written before, and both launchers stand for them."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("torch")
+pytest.importorskip("accelerate")
 
 from hosting import ROOT, Probe, environment
 
@@ -37,6 +38,11 @@ class Spawned:
         """As arguments of `probe`."""
         return [word for pid in self.pids for word in ("-t", str(pid))]
 
+    @property
+    def parent(self) -> int:
+        """The script that waits in `mp.spawn`."""
+        return int(Path(f"/proc/{self.pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+
     def trains(self) -> bool:
         assert self.process.poll() is None
         return all((self.folder / f"step-{rank}").exists() for rank in range(NUM_RANKS))
@@ -46,7 +52,7 @@ class Spawned:
 def spawned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawned]:
     """Both ranks train alone until there is a file `join`."""
     folder = tmp_path_factory.mktemp("spawned")
-    command = [sys.executable, str(ROOT / "tests" / "targets" / "spawned_ranks.py"), str(folder)]
+    command = ["accelerate", "launch", "--cpu", str(ROOT / "tests" / "targets" / "spawned_ranks.py"), str(folder)]
     process = subprocess.Popen(command, env=environment(OMP_NUM_THREADS="1"))
     job = Spawned(folder, process)
     try:
@@ -97,3 +103,28 @@ def test_one_rank_leads_to_the_others_of_its_host_though_they_meet_in_a_file(joi
 
     assert done.returncode == 0, done.stderr
     assert [(row["rank"], row["pid"]) for row in rows(done)] == [*enumerate(joined.pids)]
+
+
+@pytest.mark.parametrize("launcher", ["accelerate", "mp.spawn"])
+def test_a_launcher_stands_for_the_ranks_it_has_started(launcher: str, joined: Spawned, probe: Probe) -> None:
+    pid = joined.parent if launcher == "mp.spawn" else joined.process.pid
+    first, second = joined.pids
+
+    done = probe(str(pid), "query", BY_RANK, "--format", "csv")
+    asked = probe(str(pid), "eval", "1 + 1")
+    both = probe("-t", str(pid), "--all", "eval", "1 + 1")
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[1:] == [f"0,2,{first},true", f"1,2,{second},true"]
+    named = f"pid {pid} is a launcher ({launcher}) and has started pid {first} (rank 0), pid {second} (rank 1)"
+    assert f"{named}: they are asked instead" in done.stderr
+    assert (asked.returncode, asked.stdout) == (2, "")
+    assert f"2 processes fit: {named}" in asked.stderr
+    assert both.stdout.split().count("2") == NUM_RANKS, both.stderr
+
+
+def test_a_launcher_can_be_asked_itself(joined: Spawned, probe: Probe) -> None:
+    done = probe("--no-inject", "--itself", str(joined.parent), "backtrace")
+
+    assert done.returncode == 0, done.stderr
+    assert "torch/multiprocessing/spawn.py" in done.stdout
