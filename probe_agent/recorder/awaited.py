@@ -34,7 +34,7 @@ class AwaitedFile:
         if found == self._written or monotonic() < self._due:
             return
         self._due = monotonic() + INTERVAL_S
-        content = {"since": self._since, "as_of": time(), "tables": {name: list(one) for name, one in found.items()}}
+        content = {"since": self._since, "tables": {name: list(one) for name, one in found.items()}}
         with open(self._path + ".new", "w") as file:
             file.write(json.dumps(content))
         os.chmod(self._path + ".new", 0o600)

@@ -27,6 +27,8 @@ MAX_LEAVES, NUM_BYTES = 4, 64
 MAX_NODES = 2_000
 #: After so many backwards without a change others are looked for: another training may have begun.
 MAX_UNCHANGED = 100
+#: So many backwards are searched for parameters in vain; those of a sharded model cannot be compared.
+MAX_SEARCHES = 20
 #: Changes that have to be seen before they end steps, where the job's frames lead to no optimizer, and where they do.
 NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER = 2, 50
 
@@ -40,6 +42,7 @@ class Updates:
         self._strided = sys.modules["torch"].strided
         self._leaves: list[tuple[Callable[[], Any], tuple[object, ...]]] = []
         self._num_unchanged = 0
+        self._num_searches = 0
         #: Whether a backward has ended whose update has not been seen.
         self.is_awaited = False
         self._thread: int | None = None
@@ -52,9 +55,10 @@ class Updates:
         """A backward begins, from `tensors`."""
         if self.is_awaited:
             self.look(now)
-        if not self._leaves or self._num_unchanged > MAX_UNCHANGED:
+        if (not self._leaves and self._num_searches < MAX_SEARCHES) or self._num_unchanged > MAX_UNCHANGED:
             self._num_unchanged = 0
             self._leaves = [(ref(leaf), ()) for leaf in self._leaves_of(tensors)]
+            self._num_searches = 0 if self._leaves else self._num_searches + 1
 
     def after_backward(self) -> None:
         """It has ended: what the parameters look like now is what they looked like in it."""

@@ -25,7 +25,7 @@ def why_empty(
 ) -> tuple[list[str], set[str]]:
     """One note for each reason why these tables of these targets have no rows; and the tables with a reason. Unless
     `on_request` nothing is said of those that are only filled when somebody wants that."""
-    found: dict[tuple[str, str], tuple[list[Target], list[str], float]] = {}
+    found: dict[tuple[str, str], tuple[list[Target], list[str], float | None]] = {}
     explained = set()
     told = {}
     for target, table in empty:
@@ -36,7 +36,7 @@ def why_empty(
         if reason is not None:
             key, age_s = (reason.why, reason.remedy), reason.age_s
         elif on_request and declared is not None and declared.filled_by:
-            key, age_s = ("nothing has filled it yet", declared.filled_by), 0.0
+            key, age_s = ("nothing has filled it yet", declared.filled_by), None
         else:
             continue
         explained.add(table)
@@ -46,7 +46,7 @@ def why_empty(
     notes = []
     for (why, remedy), (targets, tables, age_s) in found.items():
         of = "" if num_targets == 1 else f" of {_listed(list(map(str, targets)))}"
-        since = f" (the recorder started {_duration(age_s)} ago)" if age_s else ""
+        since = f" (the recorder started {_duration(age_s)} ago)" if age_s is not None else ""
         notes.append(f"{_listed(tables)}{of}: no rows: {why}{since}; try: {remedy}")
     return notes, explained
 

@@ -20,11 +20,11 @@ _MAX_CHARS = 500
 
 @dataclass(frozen=True)
 class WhyEmpty:
-    """Why a table has no rows, and what to do; `age_s` is how long the recorder has been there, or was."""
+    """Why a table has no rows, and what to do; `age_s` is the age of the recorder, None in a dead target."""
 
     why: str
     remedy: str
-    age_s: float
+    age_s: float | None
 
 
 def read_awaited(target: Target) -> dict[str, WhyEmpty]:
@@ -32,8 +32,7 @@ def read_awaited(target: Target) -> dict[str, WhyEmpty]:
     try:
         with opened(os.path.join(target.folder, AWAITED)) as descriptor:
             content = json.loads(os.read(descriptor, _MAX_BYTES))
-        until = time.time() if target.is_alive else float(content["as_of"])
-        age_s = max(0.0, until - float(content["since"]))
+        age_s = max(0.0, time.time() - float(content["since"])) if target.is_alive else None
         return {
             str(name): WhyEmpty(str(why)[:_MAX_CHARS], str(remedy)[:_MAX_CHARS], age_s)
             for name, (why, remedy) in content["tables"].items()

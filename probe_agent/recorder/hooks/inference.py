@@ -108,7 +108,7 @@ class CallWatch:
     def end(self) -> None:
         """For good: the job may have kept the method, but that finds nothing of us any more."""
         self.take()
-        self._ended = None
+        self._ended, self._begins, self._skips = None, _nothing, bool
 
     @property
     def module(self) -> Any:
@@ -324,6 +324,10 @@ class Source(BaseSource):
             return True
         self._with_grad.add(thread)
         return False
+
+
+def _nothing(now: int) -> None:
+    """What a call begins with when we are gone."""
 
 
 def _is_torchs(frame: FrameType | None) -> bool:
