@@ -28,7 +28,7 @@ from .faults import FaultDump
 from .job import meeting_place, number_in, rank_and_size
 from .redaction import redacted_command
 from .ring.buffer import RowBuffer
-from .ring.folder import CONTROL, STACKS, TARGET, hold, prune, remove, ring_name
+from .ring.folder import CONTROL, STACKS, TARGET, hold, keep, prune, remove, ring_name
 from .ring.writer import RingWriter
 from .source import Recorder, Source, loaded
 
@@ -59,6 +59,8 @@ class Runtime:
         self._running: list[Source] = []
         self._taken_off: list[type[Source]] = []
         self._num_left = 0  # threads that could not be ended
+        self._keeps_rings = False
+        self._kept = ""  # the name of the folder that stays
         #: Those that need least come first: our frames are marked for Dynamo before a hook of ours can run.
         self._to_start: list[type[Source]] = sorted(_source_classes(), key=lambda kind: len(kind.needs))
         self._awaited = AwaitedFile(folder)
@@ -127,16 +129,24 @@ class Runtime:
         self._recorder.step.beginning.clear()
         self._faults.disarm()
         self._evaluator.close()
+        if self._keeps_rings:
+            self._flush_all()
         self._recorder.close()
         os.close(self._held)
-        remove(self._folder)
+        if self._keeps_rings:
+            self._guarded("keep", self._keep_folder)
+        if not self._kept:
+            remove(self._folder)
         self._server.close()
         self._num_left = own_threads.wait_for_end(CANCELLED_S)
 
+    def _keep_folder(self) -> None:
+        self._kept = os.path.basename(keep(self._folder))
+
     def farewells(self) -> list[tuple[socket, bytes]]:
         """Who has detached, and what to answer when nothing of us is left."""
-        left = {"threads_left": self._num_left} if self._num_left else {}
-        answer = json.dumps({**left, "done": True}).encode() + b"\n"
+        left: dict[str, object] = {"threads_left": self._num_left} if self._num_left else {}
+        answer = json.dumps({**left, "kept": self._kept, "done": True}).encode() + b"\n"
         return [(connection, answer) for connection in self._server.kept()]
 
     def _in_child(self) -> None:
@@ -274,6 +284,7 @@ class Runtime:
         return {}
 
     def _detach(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
+        self._keeps_rings = bool(request.get("keep"))
         self._server.keep(reply)
         self._server.stop_serving()
         return {}

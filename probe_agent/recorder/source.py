@@ -15,6 +15,7 @@ from .config import Settings
 from .device import Device
 from .evaluate.at_step import StepQueue
 from .governor import Governor
+from .in_use import InUse
 from .peers import Peers
 from .ring.buffer import RowBuffer
 from .ring.table import Table
@@ -53,6 +54,7 @@ class Recorder:
         self.at_step = StepQueue()
         self.governor = Governor(settings)
         self.sightings = Sightings()
+        self.optimizers, self.modules = InUse(), InUse()
         self.buffers: dict[str, RowBuffer] = {}
         self.costs: dict[str, Cost] = {}
         #: Where the target keeps its files.

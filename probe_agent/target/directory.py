@@ -25,7 +25,8 @@ __all__ = ["Scan", "TargetDirectory"]
 #: How long a container that has just started may stay unseen by a question that names no target of it.
 _VIEWS_S = 2.0
 _USER_FOLDER = re.compile(r"probe-(\d+)")
-_TARGET_FOLDER = re.compile(r"\d+-\d+")
+#: With a number behind the dot: what a detach has kept.
+_TARGET_FOLDER = re.compile(r"\d+-\d+(\.\d+)?")
 
 
 class TargetDirectory:

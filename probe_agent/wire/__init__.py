@@ -26,7 +26,7 @@ from .settings import SettingChanges, SettingInfo, SettingList
 from .stacks import Backtrace, Frame, ThreadStack
 from .suggestions import suggest, suggest_column, suggest_table
 from .tables import ColumnInfo, TableInfo, TableList, shape
-from .target import Candidate, Detached, Health, TargetInfo, TargetList
+from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
 from .watching import WatchLine, WatchRequest
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "CompletionRequest",
     "Completions",
     "CpuProfileRequest",
+    "DetachRequest",
     "Detached",
     "EvalLine",
     "EvalRequest",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ._documented import DOCUMENTED
 
-__all__ = ["Candidate", "Detached", "Health", "TargetInfo", "TargetList"]
+__all__ = ["Candidate", "DetachRequest", "Detached", "Health", "TargetInfo", "TargetList"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,16 @@ class Health:
 
 
 @dataclass(frozen=True)
+class DetachRequest:
+    """How to take the recorder out."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    keep: bool = False
+    """leave the rings as those of a target that has ended"""
+
+
+@dataclass(frozen=True)
 class Detached:
     """The recorder is out of the target again."""
 
@@ -116,3 +126,5 @@ class Detached:
 
     detached: int
     """process id of the target"""
+    kept: str | None = None
+    """the folder that holds its rings, where they were kept; otherwise they are gone"""

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "LOADER", "MODEL", "OPTIMIZER", "Found", "Kind", "members", "outermost", "search", "walk"]
+__all__ = [
+    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "Found", "Kind", "attribute", "members", "outermost", "search", "walk",
+]  # fmt: skip
 
 MAX_OBJECTS = 2_000
 MAX_DEPTH = 3
@@ -100,6 +102,24 @@ def walk(
                 queue.append((child, way, place, name, depth + 1))
 
 
+def attribute(trainer: Any, name: str) -> tuple[Any, str] | None:
+    """What a trainer, or the `state` that it keeps, has under this name, and how that is reached. A property of the
+    trainer's is asked for: Lightning's `global_step` is one."""
+    own = _attributes(trainer)
+    if name in own:
+        return own[name], f"attribute `{name}`"
+    of_state = _attributes(own.get("state"))
+    if name in of_state:
+        return of_state[name], f"attribute `{name}` of `state`"
+    for kind in type(trainer).__mro__:
+        if isinstance(kind.__dict__.get(name), property):
+            try:
+                return getattr(trainer, name), f"property `{name}`"
+            except Exception:  # the job's own code: what it raises now means that it has no value now
+                return None
+    return None
+
+
 def _is_container(kind: type) -> bool:
     module = kind.__module__.partition(".")[0]
     return kind in (list, tuple, dict) or (module not in ("builtins", "torch", "numpy") and not _is_module(kind))
@@ -109,14 +129,17 @@ def _children(value: Any) -> list[tuple[str, Any]]:
     kind = type(value)  # not isinstance: that asks the object for its class, and a proxy has code of its own for it
     if kind in (list, tuple):
         return [(f"[{index}]", child) for index, child in enumerate(value[:MAX_CHILDREN])]
-    if not issubclass(kind, dict):
-        try:
-            value = object.__getattribute__(value, "__dict__")
-        except AttributeError:
-            return []
-    if not issubclass(type(value), dict):
-        return []
-    return [(name, child) for name, child in list(dict.items(value))[:MAX_CHILDREN] if type(name) is str]
+    held = value if issubclass(kind, dict) else _attributes(value)
+    return [(name, child) for name, child in list(dict.items(held))[:MAX_CHILDREN] if type(name) is str]
+
+
+def _attributes(value: Any) -> dict[Any, Any]:
+    """Its `__dict__`, without asking it; empty where it has none."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if issubclass(type(held), dict) else {}
 
 
 def outermost(found: list[Found]) -> list[Found]:

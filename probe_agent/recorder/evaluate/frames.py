@@ -12,7 +12,7 @@ from collections.abc import Collection
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["defines", "is_user", "read", "user_frames", "where"]
+__all__ = ["defines", "is_user", "library_frames", "read", "user_frames", "where"]
 
 _CO_OPTIMIZED = 1
 _PACKAGE = __name__.rpartition(".evaluate.")[0]
@@ -22,10 +22,36 @@ _SNAPSHOTS = sys.version_info < (3, 13)
 
 
 def user_frames(ident: int, runner: CodeType) -> list[FrameType]:
-    """The frames of thread `ident` from the innermost of the user's own outwards.
+    """The frames of the job's own code on thread `ident`, innermost first; of a program of libraries alone, all.
 
     When our `runner` is on that thread (at-step code), what lies inside it is the eval code itself.
     """
+    frames = _frames(ident, runner)
+    return [frame for frame in frames if is_user(frame)] or [one for one in frames if not _is_machinery(one)] or frames
+
+
+def library_frames(ident: int, runner: CodeType) -> list[FrameType]:
+    """Those of libraries, the nearest to the job's innermost one first: what that has called, then what has called it.
+
+    Without those of torch and the standard library: nobody means the `loss` in `Adam.step`, which is None.
+    """
+    frames = _frames(ident, runner)
+    own = [at for at, frame in enumerate(frames) if is_user(frame)]
+    if not own:
+        return []
+    nearest = [*reversed(frames[: own[0]]), *frames[own[0] :]]
+    return [frame for frame in nearest if not is_user(frame) and not _is_machinery(frame)]
+
+
+def _is_machinery(frame: FrameType) -> bool:
+    """Whether the frame is of torch or the standard library."""
+    is_torchs = str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    file = frame.f_code.co_filename
+    return is_torchs or (file.startswith(("<frozen", _STDLIB)) and "-packages" not in file)
+
+
+def _frames(ident: int, runner: CodeType) -> list[FrameType]:
+    """All but ours, innermost first."""
     frames: list[FrameType] = []
     frame = sys._current_frames().get(ident)
     while frame is not None:
@@ -34,9 +60,6 @@ def user_frames(ident: int, runner: CodeType) -> list[FrameType]:
         elif not _is_ours(frame):
             frames.append(frame)
         frame = frame.f_back
-    for index, candidate in enumerate(frames):
-        if is_user(candidate):
-            return frames[index:]
     return frames
 
 
@@ -54,9 +77,13 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def where(frame: FrameType) -> str:
-    """`main() at train.py:41`."""
+    """`main() at train.py:41`; of a library `Trainer.train() at transformers/trainer.py:41, in a library frame`."""
     code = frame.f_code
-    place = f"{os.path.basename(code.co_filename)}:{frame.f_lineno or code.co_firstlineno}"
+    line = frame.f_lineno or code.co_firstlineno
+    if not is_user(frame):
+        file = os.sep.join(code.co_filename.split(os.sep)[-2:])
+        return f"{getattr(code, 'co_qualname', code.co_name)}() at {file}:{line}, in a library frame"
+    place = f"{os.path.basename(code.co_filename)}:{line}"
     return place if code.co_name == "<module>" else f"{code.co_name}() at {place}"
 
 

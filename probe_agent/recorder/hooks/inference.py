@@ -197,6 +197,7 @@ class Source(BaseSource):
     def follow(self, module: Any) -> None:
         """A step ends where a call of this module does, on any thread."""
         self.stop()
+        self.recorder.modules.note(module)
         self._watch = CallWatch(module, self._skips, self._begins, self._ended)
         self._put()
         self._aside.watch()

@@ -232,6 +232,7 @@ class Source(BaseSource):
         is_tracing = sys.modules["torch"]._C._is_tracing
         position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
         phase_of = self._phase_of
+        in_use = self.recorder.modules.note
 
         def before(module: Any, args: object) -> None:
             if is_compiling() or self._thread != get_ident() or is_tracing():
@@ -246,6 +247,7 @@ class Source(BaseSource):
                         step.in_forward = True
                     if phase != self._windows.noted_phase:
                         self._windows.note_phase(phase)
+                    in_use(module)
             elif outermost is module:
                 self._num_inside += 1
             try:

@@ -79,6 +79,7 @@ class Source(BaseSource):
         #: Whether torch calls our hooks for the primary; not where its step is compiled.
         self._has_hooks = False
         self._num_others = 0
+        self._note = recorder.optimizers.note
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # how many calls of `step` we are in
@@ -191,6 +192,7 @@ class Source(BaseSource):
 
     def _counts(self, optimizer: Any) -> bool:
         """Whether this optimizer is the one whose steps are counted."""
+        self._note(optimizer)
         primary = self._primary() if self._primary is not None else None
         if primary is not optimizer:
             self._num_others += 1

@@ -26,9 +26,8 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """One row a parameter group."""
     rows: list[list[object]] = []
     for optimizer, place in inventory.find(inventory.OPTIMIZER, recorder):
-        held = vars(optimizer)
-        while "param_groups" not in held and hasattr(held.get("optimizer"), "__dict__"):
-            held = vars(held["optimizer"])  # a wrapper, such as Accelerate's
+        chain = [vars(one) for one in (optimizer, *inventory.wrapped_in(optimizer))]
+        held: Mapping[str, Any] = next((held for held in chain if "param_groups" in held), {})
         for number, group in enumerate(list(held.get("param_groups", ()))):
             rows.append([type(optimizer).__qualname__, place, *_row(number, group, held.get("state", {}))])
     return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("optimizer")]}

@@ -8,6 +8,8 @@
         stacks.txt      written by faulthandler when nobody can take the GIL
         end.json        how it ended: its own word, or that of a rank that saw it die
 
+What a detach has kept lies in <pid>-<start time>.<when>.
+
 The start time (clock ticks since boot, field 22 of /proc/PID/stat) keeps a reused PID apart. The target holds a lock
 on its folder as long as it lives, so that others can tell, also from another PID namespace; the rings of the dead can
 be read until newer ones push them out.
@@ -20,6 +22,7 @@ import fcntl
 import os
 import stat
 import time
+from contextlib import suppress
 
 __all__ = [
     "AWAITED",
@@ -32,6 +35,7 @@ __all__ = [
     "folder_name",
     "hold",
     "is_held",
+    "keep",
     "make",
     "make_own",
     "prune",
@@ -148,6 +152,17 @@ def prune(parent: str, keep: int = KEEP_DEAD) -> None:
     for number, (age_s, path) in enumerate(sorted(dead)):
         if number >= keep or age_s > KEEP_DEAD_S:
             remove(path)
+
+
+def keep(path: str) -> str:
+    """Leave a target's folder as that of one that has ended, and return its new path: it can be read, and is in the way
+    of no later attach to the same process."""
+    for name in (CONTROL, STACKS):
+        with suppress(FileNotFoundError):
+            os.unlink(os.path.join(path, name))
+    kept = f"{path}.{time.time_ns() // 1_000_000}"
+    os.rename(path, kept)
+    return kept
 
 
 def remove(path: str) -> None:

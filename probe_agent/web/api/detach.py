@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from fastapi import APIRouter, Request
 
 from probe_agent.target import ask
@@ -9,7 +11,7 @@ from probe_agent.web.access import Role
 from probe_agent.web.audited import audited
 from probe_agent.web.chosen import ChosenTarget, Engine
 from probe_agent.web.problem import PROBLEMS
-from probe_agent.wire import Detached
+from probe_agent.wire import Detached, DetachRequest
 
 __all__ = ["ROLE", "router"]
 
@@ -21,9 +23,11 @@ _DETACH_S = 8.0
 
 
 @router.post("/v1/detach")
-def detach(request: Request, target: ChosenTarget, engine: Engine) -> Detached:
-    """Take the recorder out again: hooks, thread, signal handler and files. What it recorded is gone afterwards."""
+def detach(request: Request, target: ChosenTarget, engine: Engine, wanted: DetachRequest | None = None) -> Detached:
+    """Take the recorder out again: hooks, thread, signal handler and files. What it recorded is gone afterwards, unless
+    it is to be kept: then it is that of a target that has ended."""
     with audited(request, target, "detach"):
-        ask(target, "detach", timeout_s=_DETACH_S)
+        answer = ask(target, "detach", timeout_s=_DETACH_S, keep=wanted is not None and wanted.keep)
     engine.rings.forget_removed()
-    return Detached(target.pid)
+    kept = os.path.basename(str(answer.get("kept") or ""))
+    return Detached(target.pid, os.path.join(os.path.dirname(target.folder), kept) if kept else None)

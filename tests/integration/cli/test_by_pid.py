@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -175,3 +176,30 @@ def test_our_threads_are_marked_whoever_reads_the_stacks(pid: str, probe: Probe)
     assert all(line.startswith("thread probe (Probe's own, ident ") for line in headings[1:]), headings
     assert {row["thread"] for row in rows} == {"MainThread", "probe"}
     assert outside == {"MainThread": False, "probe": True}
+
+
+def test_a_detach_says_that_the_rings_are_gone_or_keeps_them(pid: str, probe: Probe) -> None:
+    count = "SELECT count(*) AS rows FROM process.samples"
+
+    def rows(endpoint: str) -> int:
+        return int(json.loads(probe(endpoint, "query", count, "--format", "json").stdout)[0]["rows"])
+
+    def folders() -> list[str]:
+        return sorted(map(str, Path("/dev/shm").glob(f"probe-*/{pid}-*")))
+
+    while not (recorded := rows(pid)):
+        pass
+    kept = probe(pid, "detach", "--keep")
+    (folder,) = folders()
+    again = probe(pid, "inject")
+    listed = [json.loads(line) for line in probe("list", "--dead", "--format", "jsonl").stdout.splitlines()]
+    gone = probe(pid, "detach")
+
+    assert f"its rings are kept: probe {folder} tables" in kept.stderr
+    assert rows(folder) >= recorded
+    assert not (Path(folder) / "control.sock").exists()
+    assert again.returncode == 0, again.stderr
+    assert [row["state"] == "gone" for row in listed if row["pid"] == int(pid)] == [False, True]
+    assert "what it had recorded is gone (to keep it: probe PID detach --keep)" in gone.stderr
+    assert folders() == [folder]
+    shutil.rmtree(folder)

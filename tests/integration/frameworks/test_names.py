@@ -1,0 +1,132 @@
+"""Names that only the frames of a framework have: eval finds them and says where; so do the live tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.cli.conftest import environment
+
+PROGRAM = Path(__file__).parents[2] / "targets" / "framework_names.py"
+START_S = 90
+WAIT_FOR_LOSS = """
+for _ in range(5000):
+    try:
+        if loss is not None: break
+    except NameError:
+        __import__("time").sleep(0.001)
+type(loss).__name__
+"""
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+Ask = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ask]]:
+    """`job(kind)(…)` is `probe PID …` about the program of that kind, which is started the first time."""
+    pytest.importorskip("torch")
+    started: dict[str, Ask] = {}
+    with ExitStack() as running:
+
+        def of(kind: str) -> Ask:
+            if kind != "hidden" and find_spec(kind) is None:
+                pytest.skip(f"{kind} is not installed (extra `frameworks`)")
+            if kind not in started:
+                folder = tmp_path_factory.mktemp(kind)
+                errors = running.enter_context((folder / "errors").open("wb"))
+                process = running.enter_context(
+                    subprocess.Popen(
+                        [sys.executable, str(PROGRAM), kind, str(folder)],
+                        stdout=subprocess.PIPE, stderr=errors, env=environment(PROBE_TRACE_EVERY="2"),
+                    )
+                )  # fmt: skip
+                running.callback(process.kill)
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"ready\n", (folder / "errors").read_text()
+                ask = started[kind] = asks(process.pid)
+                ask("config", "trace.every=2")
+            return started[kind]
+
+        yield of
+
+
+def asks(pid: int) -> Ask:
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = ["probe", str(pid), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=START_S, env=environment())
+
+    return ask
+
+
+def rows(ask: Ask, sql: str) -> list[dict[str, Any]]:
+    """The rows of a query, once there are some."""
+    deadline = time.monotonic() + 20
+    while True:
+        done = ask("query", sql, "--format", "json")
+        assert done.returncode == 0, done.stderr
+        found: list[dict[str, Any]] = json.loads(done.stdout)
+        if found or time.monotonic() > deadline:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "code", "result", "where"),
+    [
+        ("transformers", "self.state.global_step == global_step > 0", "True", "self: local of Trainer.train() at "),
+        ("transformers", "trainer.state.global_step == global_step", "True", "trainer: the only object whose class "),
+        ("lightning", "trainer.global_step == global_step > 0", "True", "trainer: local of "),
+        ("lightning", "type(self).__name__", "'Trainer'", "self: local of Trainer.fit() at trainer/trainer.py:"),
+    ],
+)
+def test_names_in_library_frames_are_found_and_their_place_is_said(
+    job: Callable[[str], Ask], kind: str, code: str, result: str, where: str
+) -> None:
+    done = job(kind)("eval", "--at-step", code)
+
+    assert done.stdout.strip() == result, done.stderr
+    assert any(line.startswith(where) and line.endswith("in a library frame") for line in done.stderr.splitlines())
+
+
+@pytest.mark.parametrize("kind", ["transformers", "lightning"])
+def test_the_loss_is_found_while_a_frame_holds_it(job: Callable[[str], Ask], kind: str) -> None:
+    done = job(kind)("eval", WAIT_FOR_LOSS)
+
+    assert done.stdout.strip() == "'Tensor'", done.stderr
+    assert "loss: local of " in done.stderr
+
+
+def test_a_name_that_is_nowhere_says_where_we_looked(job: Callable[[str], Ask]) -> None:
+    done = job("transformers")("eval", "--at-step", "los")
+
+    assert done.returncode == 1
+    assert "frames of the job and " in done.stderr + done.stdout
+    assert "of libraries on the training thread" in done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    ("kind", "optimizer", "model"),
+    [("transformers", "AcceleratedOptimizer", "Tiny"), ("lightning", "AdamW", "Task"), ("hidden", "SGD", "Tiny")],
+)
+def test_what_the_steps_are_recorded_of_is_in_the_live_tables(
+    job: Callable[[str], Ask], kind: str, optimizer: str, model: str
+) -> None:
+    ask = job(kind)
+
+    assert rows(ask, "SELECT step FROM python.torch_trace LIMIT 1")
+    optimizers = rows(ask, "SELECT DISTINCT optimizer, place FROM torch.optimizers")
+    modules = rows(ask, "SELECT module, place FROM torch.modules WHERE depth = 0")
+
+    assert [row["optimizer"] for row in optimizers] == [optimizer]
+    assert [row["module"] for row in modules] == [model]
+    if kind == "hidden":
+        assert optimizers[0]["place"] == "seen when it stepped; no frame leads to it"
+        assert modules[0]["place"] == "seen when it was called; no frame leads to it"
