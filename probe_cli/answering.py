@@ -104,6 +104,9 @@ def _write(data: bytes, format_: str, output: str | None) -> None:
 
 def _ask_many(session: Session, request: QueryRequest, across: Across, format_: str, output: str | None) -> int:
     """Ask all endpoints as one database; who did not answer is said on stderr, and in JSON in the answer."""
+    from .cluster.sql.database import expect_merging
+
+    expect_merging()
     from .client.loop import run
     from .cluster.ask import Answers
     from .cluster.conversation import open_conversation

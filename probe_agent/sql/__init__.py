@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .answer import Answer
     from .catalog import list_tables
     from .engine import QueryEngine
     from .last_step import newest_step
     from .live.gpu_samples import sample_host
-    from .merged import MalformedAnswer, MergedDatabase, NotThere
-    from .statement import Answer
+    from .merging import MalformedAnswer, MergedDatabase, NotThere, start_merging
     from .workers import Asker, Reply
 
 __all__ = [
@@ -29,18 +29,20 @@ __all__ = [
     "list_tables",
     "newest_step",
     "sample_host",
+    "start_merging",
 ]
 
 _HOMES = {
-    "Answer": "statement",
+    "Answer": "answer",
     "Asker": "workers",
-    "MalformedAnswer": "merged",
-    "MergedDatabase": "merged",
-    "NotThere": "merged",
+    "MalformedAnswer": "merging",
+    "MergedDatabase": "merging",
+    "NotThere": "merging",
     "QueryEngine": "engine",
     "Reply": "workers",
     "list_tables": "catalog",
     "newest_step": "last_step",
+    "start_merging": "merging",
     "sample_host": "live.gpu_samples",
 }
 

@@ -11,9 +11,9 @@ from probe_agent.errors import ProbeError
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
+from .limits import check_request
 from .live_rows import take_live
 from .open_rings import OpenRings
-from .request import check_request
 from .workers import Asker, Reply, Workers
 from .workers.frames import Job
 

@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 
 import duckdb
 
-from probe_agent.errors import LimitReached, QueryFailed
+from probe_agent.errors import QueryFailed
 from probe_agent.wire import suggest_column, suggest_table
 
-__all__ = ["READ_ONLY", "duckdb_error", "failed", "out_of_memory", "out_of_time"]
+from .limits import out_of_memory
+
+__all__ = ["READ_ONLY", "duckdb_error", "failed"]
 
 READ_ONLY = "Probe's SQL is read-only: one SELECT over the tables that `probe tables` lists"
 
@@ -26,7 +28,7 @@ def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], m
     said = _said(error)
     message = said["exception_message"]
     if isinstance(error, duckdb.OutOfMemoryException) or "bad_alloc" in message:
-        return LimitReached(*out_of_memory(memory_mb))
+        return out_of_memory(memory_mb)
     if isinstance(error, duckdb.PermissionException) or "configuration has been locked" in message:
         return QueryFailed(f"{READ_ONLY}; no files, network, extensions or settings", _first_line(message))
     place = _place(sql, said.get("position", ""))
@@ -34,16 +36,6 @@ def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], m
     if missing is not None:
         return QueryFailed(f"SQL error{place}: {missing[0]}", missing[1])
     return QueryFailed(f"SQL error{place}: {_first_line(message)}", _hint(message))
-
-
-def out_of_memory(memory_mb: int) -> tuple[str, str]:
-    """Message and hint for a query that came to the end of its memory."""
-    return f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES"
-
-
-def out_of_time(timeout_s: float) -> tuple[str, str]:
-    """Message and hint for a query that came to the end of its time."""
-    return f"the query did not end within {timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
 
 
 def duckdb_error(text: str) -> duckdb.Error:

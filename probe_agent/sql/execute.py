@@ -12,17 +12,18 @@ from typing import TypeVar
 
 import duckdb
 
-from probe_agent.errors import LimitReached
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
+from .answer import Answer
 from .databases import Database, Databases
-from .errors import failed, out_of_memory
+from .errors import failed
 from .gather import Gathered
+from .limits import out_of_memory
 from .live_rows import TakeLive
 from .open_rings import OpenRings
 from .source import TableSource
-from .statement import Answer, Rows, arrow_stream, json_answer, only_statement, read_rows, with_cut
+from .statement import Rows, arrow_stream, json_answer, only_statement, read_rows, with_cut
 from .workers.limits import free_memory, hold_memory
 
 __all__ = ["Executor"]
@@ -99,7 +100,7 @@ class Executor:
             columns = Gathered(self._rings, targets, "", take).columns_of_all
             raise failed(error, request.sql, columns, request.memory_mb) from error
         except MemoryError as error:
-            raise LimitReached(*out_of_memory(request.memory_mb)) from error
+            raise out_of_memory(request.memory_mb) from error
         finally:
             free_memory()
 

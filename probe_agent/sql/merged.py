@@ -1,8 +1,9 @@
-"""The database of whoever merges the answers of several host servers: tables made and filled from outside.
+"""The database where the answers of several host servers come together: tables made and filled from outside.
 
-Runs in the CLI, which reaches it through one door (probe_cli/cluster/sql/database.py), so that a statement meets the
-same DuckDB, the same limits and the same JSON there as on a host. What comes from a host is not believed: types are
-checked before they are put into SQL, and a stream that does not fit raises MalformedAnswer and leaves no row.
+Runs in a worker of the CLI's (`merging.py` is the CLI's side), so that a statement meets the same DuckDB, the same
+limits and the same JSON there as on a host, and what ends the process that reads the answers ends nothing else. What
+comes from a host is not believed: types are checked before they are put into SQL, and a stream that does not fit raises
+MalformedAnswer and leaves no row.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ from typing import Any
 
 import duckdb
 
-from probe_agent.errors import LimitReached, QueryFailed
+from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest
 
+from .answer import Answer
 from .databases import open_database, quoted
-from .deadline import Deadline
-from .errors import failed, out_of_time
-from .readable import check_readable
-from .request import check_request
-from .statement import Answer, arrow_stream, json_answer, only_statement, read_rows, with_cut
-from .suspicion import decoded, undecodable
+from .errors import failed
+from .merging import MalformedAnswer, NotThere
+from .statement import arrow_stream, json_answer, only_statement, read_rows, with_cut
+from .suspicion import decoded
 
-__all__ = ["MalformedAnswer", "MergedDatabase", "NotThere"]
+__all__ = ["MergeExecutor"]
 
 #: Without what is known of the (still empty) tables, plans say which columns and rows a statement needs of any table.
 _PLANS_FOR_ANY_ROWS = "disabled_optimizers='statistics_propagation,empty_result_pullup'"
@@ -39,32 +39,20 @@ _functions: list[tuple[str, str, str | None]] = []
 _idle: dict[int, duckdb.DuckDBPyConnection] = {}
 
 
-class MalformedAnswer(Exception):
-    """A host has sent something that is not the answer to its question; says why."""
-
-
-class NotThere(Exception):
-    """A statement that DuckDB does not take as it stands; says why. For who tries one that may fail."""
-
-
-class MergedDatabase:
+class MergeExecutor:
     """Tables by name, and statements over them. One thread at a time."""
 
     def __init__(self, request: QueryRequest) -> None:
-        check_request(request)
         self._request = request
         waiting = _idle.pop(request.memory_mb, None)
         self._connection = waiting or open_database(request.memory_mb, settings=(_PLANS_FOR_ANY_ROWS,))
         self._schemas: set[str] = set()
         self._tables: dict[str, list[str]] = {}
         self._types: dict[str, bool] = {}
-        self.deadline = Deadline(request.timeout_s)
 
     def close(self) -> None:
         """Drop everything. After a failure the database itself is dropped."""
         try:
-            if self.deadline.reason is not None:
-                raise duckdb.InterruptException("ended")
             self._connection.execute("SELECT 1").fetchall()  # closes a result that was not read to its end
             for schema in self._schemas:
                 self._connection.execute(f"DROP SCHEMA {quoted(schema)} CASCADE")
@@ -76,7 +64,6 @@ class MergedDatabase:
     def only_statement(self, sql: str) -> str:
         """The one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
         try:
-            check_readable(sql)
             return only_statement(self._connection, sql)
         except duckdb.Error as error:
             raise self._failed(error, {}) from None
@@ -118,12 +105,6 @@ class MergedDatabase:
             self._connection.execute(f"CREATE TABLE {quoted(schema)}.{quoted(name)} AS {sql}")
         except duckdb.Error as error:
             raise NotThere(str(error)) from None
-
-    def undecodable(self, streams: Sequence[bytes]) -> dict[int, str]:
-        """Which of these Arrow streams must not be given to `fill`, and why: decoding some of them ends the process."""
-        import nanoarrow.ipc  # type: ignore[import-untyped]  # noqa: F401  # here, so that no child has to load it
-
-        return undecodable(streams)
 
     def fill(self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]) -> int:
         """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
@@ -230,13 +211,10 @@ class MergedDatabase:
         return Answer((body,), truncated, tuple(with_cut(list(notes), truncated, self._request)))
 
     def _limited(self, read: Any) -> Any:  # Any: whatever `read` gives
-        self.deadline.start(self._connection)
         try:
             return read()
         except duckdb.Error as error:
-            raise self._failed(error, self._tables) from None
-        finally:
-            self.deadline.end()
+            raise self._failed(error, self._tables) from error
 
     def _fetch_one(self, sql: str, *parameters: str) -> tuple[object, ...]:
         (row,) = self._connection.execute(sql, list(parameters)).fetchall()
@@ -244,10 +222,6 @@ class MergedDatabase:
 
     def _failed(self, error: duckdb.Error, tables: Mapping[str, Sequence[str]]) -> QueryFailed:
         request = self._request
-        if self.deadline.reason == "timed out":
-            return LimitReached(*out_of_time(request.timeout_s))
-        if self.deadline.reason is not None:
-            return QueryFailed("the query was cancelled")
         return failed(error, request.sql, tables, request.memory_mb)
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import duckdb
@@ -17,11 +17,11 @@ import duckdb
 from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
 
+from .answer import Answer
 from .errors import READ_ONLY, duckdb_error
 from .values import json_rows
 
 __all__ = [
-    "Answer",
     "Rows",
     "arrow_stream",
     "json_answer",
@@ -47,22 +47,6 @@ _PRAGMA = re.compile(r"pragma\b", re.I)  # DuckDB 1.5 shows some of them as SELE
 _EXPLAIN = re.compile(r"explain(?:\s+analyze\b)?(?:\s*\([^)]*\)(?=\s*\w))?", re.I)
 _SPACE = re.compile(r"(?:\s|--[^\r\n]*(?:[\r\n]|\Z))*")
 _COMMENT_ENDS = re.compile(r"/\*|\*/")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer, and what has to be known about it."""
-
-    pieces: Sequence[bytes | memoryview]
-    truncated: bool
-    notes: tuple[str, ...]
-    #: Of each table that was named the shape, as the wire calls it.
-    tables: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def body(self) -> bytes:
-        """All of it at once."""
-        return b"".join(self.pieces)
 
 
 def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:

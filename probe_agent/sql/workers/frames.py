@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
-__all__ = ["HEAD", "MAX_HEAD_BYTES", "Job", "packed", "received", "send_body", "send_head"]
+__all__ = ["HEAD", "MAX_HEAD_BYTES", "Job", "exactly", "packed", "received", "send_body", "send_head"]
 
 #: The length of a message from the server, and of one from a worker.
 _LENGTH = struct.Struct("<Q")
@@ -42,8 +42,8 @@ def packed(message: object) -> bytes:
 
 def received(connection: socket.socket) -> object:
     """Wait for the server's next message. Raises EOFError when the server has gone."""
-    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
-    return pickle.loads(_exactly(connection, length))
+    (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
+    return pickle.loads(exactly(connection, length))
 
 
 def send_head(connection: socket.socket, said: Mapping[str, object]) -> None:
@@ -58,13 +58,14 @@ def send_body(connection: socket.socket, pieces: Sequence[bytes | memoryview]) -
         connection.sendall(piece)
 
 
-def _exactly(connection: socket.socket, length: int) -> bytes:
+def exactly(connection: socket.socket, length: int) -> bytes:
+    """So many bytes. Raises EOFError when whoever sends them has gone."""
     data = bytearray(length)
     view = memoryview(data)
     at = 0
     while at < length:
         num = connection.recv_into(view[at:])
         if not num:
-            raise EOFError("the server has gone")
+            raise EOFError("the other end has gone")
         at += num
     return bytes(data)

@@ -32,10 +32,10 @@ def mapped_bytes() -> int:
         return int(file.read().split()[0]) * _PAGE_BYTES
 
 
-def hold_memory(memory_mb: int) -> None:
-    """Let this process map `memory_mb` and some slack more than now."""
+def hold_memory(memory_mb: int, more_bytes: int = 0) -> None:
+    """Let this process map `memory_mb`, some slack and `more_bytes` more than now."""
     _, most = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = mapped_bytes() + memory_mb * 1_000_000 + SLACK_BYTES
+    wanted = mapped_bytes() + memory_mb * 1_000_000 + SLACK_BYTES + more_bytes
     resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 

@@ -12,19 +12,18 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
-import probe_agent
 from probe_agent import errors
 from probe_agent.errors import LimitReached, NoAnswer, ProbeError, QueryFailed
+from probe_agent.sql.limits import out_of_time
 
 from .frames import HEAD, MAX_HEAD_BYTES, Job, packed
-from .zygote import ASK, FORK, GIVE_WAY, KILL
+from .process import ZygoteProcess
+from .zygote import FORK, GIVE_WAY, KILL
 
 __all__ = ["Asker", "Reply", "Workers"]
 
@@ -51,13 +50,6 @@ TAKE_S = 60.0
 _MAX_BODY_SLACK = 16 << 20
 
 TakeLiveRows = Callable[[Sequence[str]], Awaitable[object]]
-_START = """
-import sys
-sys.path[:] = sys.argv[2:]
-from probe_agent.sql.workers.zygote import main
-main(int(sys.argv[1]))
-"""
-
 
 @dataclass
 class Reply:
@@ -103,7 +95,7 @@ class Workers:
     """Workers for one server. Nothing is started before `start`, or before the first statement."""
 
     def __init__(self) -> None:
-        self._zygote: _Zygote | None = None
+        self._zygote: ZygoteProcess | None = None
         self._idle: dict[bool, list[_Worker]] = {True: [], False: []}
         self._credit = _Credit()
         self._turns = {asker: asyncio.Semaphore(num) for asker, num in _AT_ONCE.items()}
@@ -175,10 +167,12 @@ class Workers:
         if self._zygote is None or self._zygote.has_ended:
             if self._zygote is not None:
                 self._zygote.close()
-            self._zygote = _Zygote()
-        if not for_readers:
-            return self._zygote.fork(min(_MAX_THREADS, _PROCESSORS), gives_way=False, for_readers=False)
-        return self._zygote.fork(1, gives_way=not self._credit.spend(_BIRTH_S), for_readers=True)
+            self._zygote = ZygoteProcess()
+        threads = 1 if for_readers else min(_MAX_THREADS, _PROCESSORS)
+        gives_way = for_readers and not self._credit.spend(_BIRTH_S)
+        number, connection = self._zygote.fork(FORK, threads, gives_way=gives_way)
+        connection.setblocking(False)
+        return _Worker(number, connection, self._zygote, for_readers, gives_way)
 
 
 class _Credit:
@@ -203,66 +197,11 @@ class _Credit:
         return True
 
 
-class _Zygote:
-    """The process that forks, seen from here."""
-
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._said = os.memfd_create("probe-workers")
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE", "PYTHON"))}
-        folder = os.path.dirname(os.path.dirname(os.path.abspath(probe_agent.__file__)))
-        path = [folder, *(entry for entry in sys.path if entry not in ("", folder))]
-        with theirs:
-            self._process = subprocess.Popen(
-                # -S: no .pth file of anybody's runs in it, ours that starts a recorder among them
-                [sys.executable, "-I", "-S", "-c", _START, str(theirs.fileno()), *path],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._said,
-                pass_fds=(theirs.fileno(),),
-                env={**environment, "OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"},
-                start_new_session=True,
-            )
-        self._numbers = itertools.count(1)
-
-    @property
-    def has_ended(self) -> bool:
-        return self._process.poll() is not None
-
-    def fork(self, threads: int, *, gives_way: bool, for_readers: bool) -> _Worker:
-        """A new worker, which may be waiting to be born. Raises OSError when the zygote has gone."""
-        number = next(self._numbers)
-        ours, theirs = socket.socketpair()
-        with theirs:
-            asked = ASK.pack(FORK, number, threads, gives_way)
-            socket.send_fds(self._socket, [asked], [theirs.fileno()], socket.MSG_NOSIGNAL)
-        ours.setblocking(False)
-        return _Worker(number, ours, self, for_readers, gives_way)
-
-    def tell(self, number: int, verb: int) -> None:
-        """KILL a worker, or have it GIVE_WAY."""
-        with contextlib.suppress(OSError):  # it has gone, and all workers with it
-            self._socket.send(ASK.pack(verb, number, 0, False), socket.MSG_NOSIGNAL)
-
-    def why(self) -> str:
-        """What it has said of its end."""
-        os.lseek(self._said, 0, os.SEEK_SET)
-        lines = os.read(self._said, 1 << 16).decode("utf-8", "replace").strip().splitlines()
-        return lines[-1] if lines else f"exit code {self._process.poll()}"
-
-    def close(self) -> None:
-        self._socket.close()
-        if self._process.poll() is None:
-            self._process.kill()  # its workers end with it
-        self._process.wait()
-        os.close(self._said)
-
-
 class _Worker:
     """One worker, lent to one statement at a time."""
 
     def __init__(
-        self, number: int, connection: socket.socket, zygote: _Zygote, for_readers: bool, gives_way: bool
+        self, number: int, connection: socket.socket, zygote: ZygoteProcess, for_readers: bool, gives_way: bool
     ) -> None:
         self.number = number
         self.connection = connection
@@ -285,7 +224,7 @@ class _Worker:
                     await self._send(await take(said["live"]))
                     said = await self._head()
         except asyncio.TimeoutError:
-            raise _out_of_time(job) from None
+            raise out_of_time(job.request.timeout_s) from None
         except ConnectionError:
             raise self._ended(job, None) from None
         if "answer" not in said:
@@ -348,7 +287,7 @@ class _Worker:
             return NoAnswer(f"no query worker could be had: {why}", "ask again; has this host memory left")
         code = int(said.get("ended", 0))
         if code == -signal.SIGXCPU:
-            return _out_of_time(job)
+            return out_of_time(job.request.timeout_s)
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
             return LimitReached(
@@ -407,9 +346,3 @@ async def _until(ends: float) -> AsyncIterator[None]:
     finally:
         timer.cancel()
 
-
-def _out_of_time(job: Job) -> LimitReached:
-    timeout_s = job.request.timeout_s
-    return LimitReached(
-        f"the query did not end within {timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
-    )

@@ -14,9 +14,9 @@ from time import perf_counter
 
 import duckdb
 
-from probe_agent.errors import LimitReached, ProbeError
-from probe_agent.sql.errors import out_of_memory
+from probe_agent.errors import ProbeError
 from probe_agent.sql.execute import Executor
+from probe_agent.sql.limits import out_of_memory
 from probe_agent.sql.live_rows import LiveRows
 
 from .frames import Job, received, send_body, send_head
@@ -69,7 +69,7 @@ def _answer(connection: socket.socket, executor: Executor, job: Job, threads: in
         _send_error(connection, error)
         return not isinstance(cause, _BROKEN)
     except MemoryError:
-        _send_error(connection, LimitReached(*out_of_memory(job.request.memory_mb)))
+        _send_error(connection, out_of_memory(job.request.memory_mb))
         return False
     except (EOFError, ConnectionError):
         raise

@@ -23,11 +23,11 @@ from typing import NoReturn
 from .frames import HEAD
 from .limits import die_with, give_way
 
-__all__ = ["ASK", "FORK", "GIVE_WAY", "KILL", "main"]
+__all__ = ["ASK", "FORK", "GIVE_WAY", "KILL", "MERGE", "main"]
 
 #: What the server asks: the verb, the worker's number, the threads it may have, whether it gives way from the start.
 ASK = struct.Struct("<BQB?")
-FORK, KILL, GIVE_WAY = 1, 2, 3
+FORK, KILL, GIVE_WAY, MERGE = 1, 2, 3, 4
 
 
 @dataclass
@@ -55,7 +55,7 @@ def _load() -> None:
     from probe_agent.sql import execute
     from probe_agent.sql.gather import known_tables
 
-    from . import worker  # noqa: F401
+    from . import merging, worker  # noqa: F401
 
     known_tables([])
     del execute
@@ -84,12 +84,12 @@ class _Zygote:
                 if not asked:
                     return
                 verb, number, threads, gives_way = ASK.unpack(asked)
-                if verb == FORK:
-                    self._fork(number, socket.socket(fileno=descriptors[0]), threads, gives_way)
+                if verb in (FORK, MERGE):
+                    self._fork(verb, number, socket.socket(fileno=descriptors[0]), threads, gives_way)
                 else:
                     self._tell(number, verb)
 
-    def _fork(self, number: int, connection: socket.socket, threads: int, gives_way: bool) -> None:
+    def _fork(self, verb: int, number: int, connection: socket.socket, threads: int, gives_way: bool) -> None:
         zygote = os.getpid()
         try:
             pid = os.fork()
@@ -109,9 +109,14 @@ class _Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for other in (self._server, self._ended, self._waking, *(c.connection for c in self._children.values())):
                 other.close()
-            from .worker import work
+            if verb == MERGE:
+                from .merging import merge
 
-            work(connection, threads)
+                merge(connection)
+            else:
+                from .worker import work
+
+                work(connection, threads)
         finally:
             os._exit(0)
 

@@ -162,14 +162,14 @@ class _Course:
         return text
 
     async def read(self, sql: str, arrow: bool) -> Answer:
-        """The answer. Cancelling it stops DuckDB."""
+        """The answer. Cancelling it ends the worker."""
         if self.explains:
             sql = self._explained()
         read = self.database.arrow if arrow else self.database.json
         try:
             return await asyncio.to_thread(read, sql, self._folded_notes())
         except asyncio.CancelledError:
-            self.database.deadline.cancel()
+            self.database.cancel()
             raise
 
     async def _check(self, sql: str) -> None:

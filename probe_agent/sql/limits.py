@@ -1,14 +1,14 @@
-"""What a question must be before it is given to anybody.
+"""What a question may ask for, and what is said to one that came to its limits.
 
-Runs in the host server, and in the CLI where the answers of many hosts are put together; loads nothing.
+Runs in the host server, in the CLI where the answers of many hosts are put together, and in query workers.
 """
 
 from __future__ import annotations
 
-from probe_agent.errors import BadRequest
+from probe_agent.errors import BadRequest, LimitReached
 from probe_agent.wire import QueryRequest
 
-__all__ = ["check_request"]
+__all__ = ["check_request", "out_of_memory", "out_of_time"]
 
 
 def check_request(request: QueryRequest) -> None:
@@ -26,3 +26,15 @@ def check_request(request: QueryRequest) -> None:
             f" (U+{ord(request.sql[error.start]):04X})",
             "write the character itself, or both halves of its \\u escape",
         ) from None
+
+
+def out_of_memory(memory_mb: int) -> LimitReached:
+    """What to tell of a query that came to the end of its memory."""
+    return LimitReached(f"the query needs more than {memory_mb} MB of memory", "allow it more: --memory MEGABYTES")
+
+
+def out_of_time(timeout_s: float) -> LimitReached:
+    """What to tell of a query that came to the end of its time."""
+    return LimitReached(
+        f"the query did not end within {timeout_s:g} s and was stopped", "allow it more: --timeout SECONDS"
+    )
