@@ -85,7 +85,7 @@ class Device:
         """A tensor or parameter of torch's own, not of a subclass."""
         return type(value) in self._plain
 
-    def _is_watched(self) -> bool:
+    def is_watched(self) -> bool:
         """Whether the job has put a mode around its operators: it would take ours for its own."""
         return bool(self._num_dispatch_modes() or self._num_function_modes())
 
@@ -114,7 +114,7 @@ class Device:
         if isinstance(value, (int, float)):
             return float(value)
         tensor: Any = value
-        if type(value) not in self._plain or self._is_watched() or tensor.numel() != 1 or tensor.dtype.is_complex:
+        if type(value) not in self._plain or self.is_watched() or tensor.numel() != 1 or tensor.dtype.is_complex:
             return NULL_FLOAT
         if tensor.is_cpu:
             return float(tensor.item())
@@ -136,7 +136,7 @@ class Device:
             for parameter in group["params"]
             if parameter.grad is not None
         ]
-        if not grads or self.is_capturing() or self._is_watched():
+        if not grads or self.is_capturing() or self.is_watched():
             return NULL_FLOAT
         first = grads[0]
         for grad in grads:

@@ -10,6 +10,7 @@ from time import perf_counter_ns
 from typing import Any, Callable
 
 from .device import Later
+from .losses import Losses
 from .ring.table import NULL_FLOAT
 
 __all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
@@ -89,7 +90,8 @@ class Step:
         #: Whether a forward has been seen to begin since; only sampled steps see it.
         self.in_forward = False
         self._forward_from, self._spent_before = self.started, 0
-        self.loss: float | Later = NULL_FLOAT
+        #: None where the losses of this step are not read.
+        self.losses: Losses | None = None
         self.grad_norm: float | Later = NULL_FLOAT
 
     @property

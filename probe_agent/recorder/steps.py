@@ -104,7 +104,9 @@ class Steps(Table):
             "loss",
             "float",
             "",
-            "the scalar backward was last called on; read every 2 ms at most, on a GPU in sampled steps only",
+            "what backward was called on: of several losses the sum if each was divided (or multiplied) by a constant"
+            " in the end, else the mean; those before a zero_grad do not count; read every 2 ms at most, on a GPU in"
+            " sampled steps only",
         ),
         Column(
             "grad_norm",
@@ -342,7 +344,7 @@ class StepEnds:
             step.batch_size,
             skipped,
             step.sampled,
-            step.loss,
+            NULL_FLOAT if step.losses is None else step.losses.of_step(),
             step.grad_norm,
             lr if lr.__class__ is float else self._device.number(lr),
             allocated,

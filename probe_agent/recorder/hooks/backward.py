@@ -16,6 +16,7 @@ from typing import Any
 from weakref import ref
 
 from ..backward_spans import RUN_ENDED
+from ..losses import Losses, is_part
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
@@ -33,7 +34,7 @@ class Source(BaseSource):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
         self._stand_ins = StandIns()
-        self._loss_read_at = 0
+        self._loss_read_at = self._num_read = 0
         self._scaled: Any = None  # the loss before GradScaler multiplied it
 
     def start(self) -> None:
@@ -81,10 +82,12 @@ class Source(BaseSource):
                     step.module_events.append((ended, RUN_ENDED))
                 if is_backward and ends.takes_updates:
                     self._guarded(updates.after_backward)
-                if is_backward and (
-                    self._scaled is not None or device.has_gpu or ended - self._loss_read_at > LOSS_INTERVAL_NS
-                ):
-                    self._note_loss(outputs)
+                if is_backward:
+                    if step.micro_batches == 1:
+                        self._begin_losses(ended)
+                    if step.losses is not None:
+                        self._note_loss(outputs, step.losses)
+                    self._scaled = None
 
         return engine_run_backward
 
@@ -101,7 +104,7 @@ class Source(BaseSource):
             scaled = original(scaler, outputs)
             try:
                 if self.recorder.device.is_plain(outputs):
-                    self._scaled = (ref(scaled), outputs.detach())
+                    self._scaled = (ref(scaled), outputs.detach(), self._is_part(outputs))
             except Exception as error:
                 if self.recorder.fail(self.name, error):
                     raise
@@ -109,18 +112,28 @@ class Source(BaseSource):
 
         return scale
 
-    def _note_loss(self, outputs: Any) -> None:
+    def _is_part(self, loss: Any) -> bool:
+        device = self.recorder.device
+        return device.is_plain(loss) and not device.is_watched() and is_part(loss)
+
+    def _begin_losses(self, now: int) -> None:
+        """Have the losses of this step read, all or none."""
+        step = self.recorder.step
+        interval = LOSS_INTERVAL_NS * max(1, self._num_read)
+        if step.sampled if self.recorder.device.has_gpu else now - self._loss_read_at > interval:
+            step.losses = Losses()
+            self._loss_read_at, self._num_read = now, 0
+
+    def _note_loss(self, outputs: Any, losses: Losses) -> None:
         """The loss is what backward was called on: one tensor of one element."""
-        step, device = self.recorder.step, self.recorder.device
+        self._num_read += 1
         try:
             loss = outputs[0] if len(outputs) == 1 else None
-            if self._scaled is not None:
-                if self._scaled[0]() is loss:
-                    loss = self._scaled[1]
-                self._scaled = None
-            if step.sampled if device.has_gpu else step.backward_ended - self._loss_read_at > LOSS_INTERVAL_NS:
-                self._loss_read_at = step.backward_ended
-                step.loss = device.number(loss)
+            if self._scaled is not None and self._scaled[0]() is loss:
+                _, loss, part = self._scaled
+            else:
+                part = self._is_part(loss)
+            losses.add(self.recorder.device.number(loss), is_part=part)
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

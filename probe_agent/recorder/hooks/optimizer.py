@@ -175,12 +175,16 @@ class Source(BaseSource):
         return self._primary() not in (None, optimizer)
 
     def _before_zero_grad(self, optimizer: Any) -> None:
-        """Ends the steps of an optimizer whose step is compiled: its hooks are never called."""
-        if self._depth or not self._step.micro_batches or self._device.is_compiling():
+        """Ends the steps of an optimizer whose step is compiled: its hooks are never called. In the middle of a step
+        the losses so far are none of it."""
+        step = self._step
+        if not step.micro_batches or self._device.is_compiling():
             return
         try:
-            if self._counts(optimizer) and not self._has_hooks:
+            if not self._depth and self._counts(optimizer) and not self._has_hooks:
                 self._end(optimizer, perf_counter_ns())
+            elif step.losses is not None and self._primary is not None and self._primary() is optimizer:
+                step.losses.clear()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

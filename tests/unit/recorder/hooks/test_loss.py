@@ -1,0 +1,145 @@
+"""`loss` is the step's, also where it is made of several."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from probe_agent.recorder.hooks import backward  # noqa: E402
+
+N = 4
+
+
+@pytest.fixture(autouse=True)
+def every_loss(monkeypatch):
+    monkeypatch.setattr(backward, "LOSS_INTERVAL_NS", 0)
+
+
+def divided(loss, tokens):
+    return loss / N
+
+
+def divided_in_place(loss, tokens):
+    loss /= N
+    return loss
+
+
+def multiplied(loss, tokens):
+    return 1 / N * loss
+
+
+def divided_by_a_tensor(loss, tokens):
+    return loss / tokens
+
+
+def divided_with_an_auxiliary_loss(loss, tokens):
+    return loss / N + loss.detach() * 0 + loss.square() * 0 / N
+
+
+def divided_and_checkpointed(loss, tokens):
+    return checkpoint(lambda one: one.square().sqrt() / tokens, loss, use_reentrant=False)
+
+
+def divided_and_converted(loss, tokens):
+    return (loss / N).double().reshape(1).squeeze()
+
+
+def whole(loss, tokens):
+    return loss
+
+
+PARTS = [
+    divided,
+    divided_in_place,
+    multiplied,
+    divided_by_a_tensor,
+    divided_with_an_auxiliary_loss,
+    divided_and_checkpointed,
+    divided_and_converted,
+]
+
+
+def train(end, num_steps: int = 4, scaler=None) -> tuple[list[float], list[torch.Tensor]]:
+    """What the job itself has for the loss of each step, and what it ends with."""
+    torch.manual_seed(0)
+    net, tokens = nn.Linear(8, 1), torch.tensor(N)
+    optimizer = torch.optim.AdamW(net.parameters())
+    losses = []
+    for _ in range(num_steps):
+        seen = []
+        for _ in range(N):
+            loss = net(torch.rand(4, 8)).square().mean()
+            seen.append(loss.item())
+            loss = end(loss, tokens)
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        losses.append(sum(seen) / N)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.zero_grad()
+    return losses, [*net.state_dict().values(), torch.rand(2)]
+
+
+@pytest.mark.parametrize("is_scaled", [False, True])
+@pytest.mark.parametrize("end", [*PARTS, whole], ids=lambda end: end.__name__)
+def test_the_loss_of_micro_batches_is_the_steps(recording, end, is_scaled):
+    def scaler():
+        return torch.amp.GradScaler("cpu", init_scale=4.0) if is_scaled else None
+
+    alone = train(end, scaler=scaler())
+    with recording(trace_every=2) as it:
+        losses, bits = train(end, scaler=scaler())
+
+    assert [step["loss"] for step in it.steps] == pytest.approx(losses[1:], rel=1e-5)
+    assert {step["micro_batches"] for step in it.steps} == {N}
+    assert all(torch.equal(one, other) for one, other in zip(alone[1], bits, strict=True))
+
+
+def test_a_single_loss_is_what_backward_was_called_on(recording):
+    net = nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    losses = []
+    with recording(trace_every=0) as it:
+        for _ in range(4):
+            loss = net(torch.ones(4, 8)).square().mean() / 2
+            losses.append(loss.item())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert [step["loss"] for step in it.steps] == losses[1:]
+
+
+def test_losses_whose_gradients_were_cleared_do_not_count(recording):
+    net = nn.Linear(8, 1)
+    optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3)
+    losses: list[float] = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (net(torch.ones(4, 8)) - 1).square().mean()
+        losses.append(loss.item())
+        loss.backward()
+        return loss
+
+    last = []
+    with recording(trace_every=0) as it:
+        for _ in range(3):
+            optimizer.step(closure)
+            last.append(losses[-1])
+    assert [step["loss"] for step in it.steps] == last[1:]
+
+
+def test_all_micro_batches_of_a_step_are_read_or_none(recording, monkeypatch):
+    monkeypatch.setattr(backward, "LOSS_INTERVAL_NS", 1_000_000)
+    with recording(trace_every=0) as it:
+        losses, _ = train(lambda loss, tokens: (time.sleep(0.0005), loss / N)[1], 12)
+    seen = [(step["loss"], loss) for step, loss in zip(it.steps, losses[1:], strict=True) if step["loss"] is not None]
+    assert 1 < len(seen) < 11
+    assert [one for one, _ in seen] == pytest.approx([other for _, other in seen], rel=1e-5)
