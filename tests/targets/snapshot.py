@@ -47,7 +47,9 @@ def _of_torch():
         "zero_grad": torch.optim.Optimizer.zero_grad,
         "call": torch.nn.Module.__call__,
         "next": dataloader._BaseDataLoaderIter.__next__,
-        "no grad": (torch.no_grad.__enter__, torch.no_grad.__exit__, torch.inference_mode.__enter__),
+        "no grad entered": torch.no_grad.__enter__,
+        "no grad left": torch.no_grad.__exit__,
+        "inference mode": torch.inference_mode.__enter__,
         "any hook": modules._has_any_global_hook,
     }
     tables = {name: len(table) for name, table in vars(modules).items() if name.startswith("_global_") and table}
