@@ -185,6 +185,9 @@ class Importer:
     def close(self) -> None:
         """Our modules are not to be found any more, and what stays imports as everybody does."""
         self._builtins["__import__"] = builtins.__import__
+        # A module in C may keep one that it has imported, and must not keep all of them by that.
+        vars(self._sys)["modules"] = sys.modules
+        self._loaded = {}
         for name in [name for name in list(sys.modules) if self._is_ours(name)]:
             del sys.modules[name]
 

@@ -108,7 +108,9 @@ def detach(attached: inject.Attached) -> None:
     folder = attached.folder
     if not folder.is_dir():
         folder = Path(f"/proc/{attached.pid}/root{folder}")
-    assert ask(folder, "detach", attached.pid) == {"done": True}
+    answer = ask(folder, "detach", attached.pid)
+    assert answer["done"] is True
+    assert "threads_left" not in answer
 
 
 def until(condition: Callable[[], bool], timeout_s: float = 10.0, says: Callable[[], str] = str) -> None:
