@@ -1,8 +1,8 @@
 """Reasons why tables have no rows, or no more of them: `awaited.json` beside the rings.
 
 Each source says what it waits for (`Source.awaited`). The file is written by our own thread, when a reason has changed
-and once a second at most: some 20 µs of CPU time; it is readable when the target cannot answer or has ended. Costs the training
-thread nothing.
+and once a second at most: some 20 µs of CPU time. It can be read when the target cannot answer or has ended. It costs
+the training thread nothing.
 """
 
 from __future__ import annotations
