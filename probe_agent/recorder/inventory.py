@@ -19,7 +19,7 @@ from .evaluate import candidates, frames
 from .main_thread import main_ident
 from .source import Recorder
 
-__all__ = ["LOADER", "MIB", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "unseen", "wrapped_in"]
+__all__ = ["LOADER", "MIB", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "roots", "unseen", "wrapped_in"]
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
 MAX_OBJECTS = 20_000
@@ -34,8 +34,8 @@ USED = {
 
 def find(kind: candidates.Kind, recorder: Recorder) -> list[tuple[Any, str]]:
     """Each object of `kind` that was found, with its place: "local `loader` of main() at train.py:41"."""
-    found = list(candidates.walk(kind, _roots(recorder, frames.user_frames), MAX_OBJECTS, MAX_DEPTH))
-    found += candidates.walk(kind, _roots(recorder, frames.library_frames), MAX_OBJECTS, MAX_DEPTH)
+    found = list(candidates.walk(kind, roots(recorder, frames.user_frames), MAX_OBJECTS, MAX_DEPTH))
+    found += candidates.walk(kind, roots(recorder, frames.library_frames), MAX_OBJECTS, MAX_DEPTH)
     inner = {id(wrapped) for value, _, _ in found for wrapped in wrapped_in(value)}
     found += [(value, USED[kind], "") for value in _in_use(kind, recorder) if id(value) not in inner]
     once = list({id(value): (value, place, last) for value, place, last in reversed(found)}.values())[::-1]
@@ -65,27 +65,27 @@ def unseen(what: str) -> str:
     )
 
 
-def _roots(
+def roots(
     recorder: Recorder, of_thread: Callable[[int, CodeType], list[FrameType]]
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """What the frames of the training and the main thread hold; with the job's own also what their globals hold."""
     stack: list[FrameType] = []
     for ident in dict.fromkeys((recorder.step.thread, main_ident())):
         if ident is not None:
-            stack += of_thread(ident, _roots.__code__)
-    roots: list[tuple[str, Mapping[str, Any]]] = [
+            stack += of_thread(ident, roots.__code__)
+    found: list[tuple[str, Mapping[str, Any]]] = [
         (f"local of {frames.where(frame)}", frames.read(frame))
         for frame in stack
         if frame.f_locals is not frame.f_globals
     ]
     if of_thread is frames.library_frames:
-        return roots
-    roots.append(("global of __main__", dict(vars(sys.modules["__main__"]))))
+        return found
+    found.append(("global of __main__", dict(vars(sys.modules["__main__"]))))
     for frame in stack:
         if frames.is_user(frame):
             file = os.path.basename(frame.f_code.co_filename)
-            roots.append((f"global of {file}", dict(frame.f_globals)))
-    return roots
+            found.append((f"global of {file}", dict(frame.f_globals)))
+    return found
 
 
 def name_of(value: object) -> str:

@@ -45,8 +45,6 @@ class Step:
         self.rss = 0.0
         #: The most memory that tensors have taken (on a CPU-only target: that was resident), likewise.
         self.peak = NULL_FLOAT
-        #: Class of the optimizer that counts the steps.
-        self.optimizer_class = ""
         #: What the hooks on modules and on the nodes of torch's graph have noted in a sampled step (windows.py).
         self.module_events: list[tuple[Any, ...]] = []
         #: Whether an optimizer has stepped: then calls without gradients are none of its steps.
@@ -68,6 +66,7 @@ class Step:
     def reset(self) -> None:
         """Begin the next step now."""
         self.started = perf_counter_ns()
+        self.module_events.clear()  # where nobody has taken them: the hooks on modules may have had to go
         self.duration = 0.0  # seconds; set when the step ends
         #: False where it turns out in the middle of it that there was no such step.
         self.is_one = True

@@ -69,14 +69,10 @@ class Windows:
 
     def end(self) -> None:
         """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
-        now = perf_counter_ns()
         if not self._step.is_one:
             self.events.clear()
         self.replay()
         self._spans.end_step()
-        if self._step.optimizer_class and self._step.is_one:
-            name = self._buffer.number(self._step.optimizer_class)
-            self._host_row(name, self._optimizer, now, self._step.optimizer, self._step.optimizer)
         self._stack.clear()
         self._seq = 0
         self.noted_phase, self._phase = "", TRAIN
@@ -114,6 +110,12 @@ class Windows:
                     self._seq = seq
                     self._host_row(name, self._backward, ended, duration, own)
                     seq += 1
+                continue
+            if len(event) == 3:
+                optimizer, ended, took = event
+                self._seq = seq
+                self._host_row(self._buffer.number(optimizer), self._optimizer, ended, took, took)
+                seq += 1
                 continue
             module, now, mark, allocated, device, position, shapes, recomputed = event
             while stack and stack[-1][0] is not module:

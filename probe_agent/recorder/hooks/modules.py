@@ -48,7 +48,13 @@ class TorchTrace(Table):
         Column("step", "int", "", "number of the step, counted from 0"),
         Column("ts", "time", "UTC", "when the window ended"),
         Column("seq", "int", "", "order in which the windows of the step ended"),
-        Column("module", "text", "", "class of the outermost module, then the path below it: GPT.blocks.0.attn"),
+        Column(
+            "module",
+            "text",
+            "",
+            "class of the outermost module, then the path below it: GPT.blocks.0.attn; of an optimizer its class, with"
+            " the variable that holds it where several of the class step: Adam optimizer_d",
+        ),
         Column("stage", "text", "", "forward, backward or step (the optimizer)"),
         Column(
             "duration",

@@ -22,6 +22,7 @@ from typing import Any, Callable
 from weakref import ref
 
 from ..no_steps import why_no_steps
+from ..optimizer_names import OptimizerNames
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
@@ -87,6 +88,7 @@ class Source(BaseSource):
         self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
         self._device = recorder.device
+        self._names = OptimizerNames(recorder)
 
     def start(self) -> None:
         module = sys.modules["torch.optim.optimizer"]
@@ -125,6 +127,7 @@ class Source(BaseSource):
         while self._tables:
             self._tables.pop().close()
         self._primary = None
+        self._names.forget()
         self._ends.close()
 
     def _before(self, optimizer: Any, args: object, kwargs: object) -> None:
@@ -159,8 +162,12 @@ class Source(BaseSource):
                     return
                 # A closure runs forward and backward in here; the rest is the optimizer's own.
                 of_closure = step.spent + (step.forward or 0) - self._spent_before
-                step.optimizer += max(0, now - self._began - of_closure)
+                took = max(0, now - self._began - of_closure)
+                step.optimizer += took
                 step.begin_forward(now)
+                name = self._names.of(optimizer)
+                if step.sampled:
+                    step.module_events.append((name, now, took))
             if self._counts(optimizer):
                 self._has_hooks = True
                 self._end(optimizer, now)
@@ -206,7 +213,6 @@ class Source(BaseSource):
                 self._ends.other_optimizer()
             self._primary = ref(optimizer)
             self._has_hooks = False
-            self._step.optimizer_class = type(optimizer).__name__
         self._num_others = 0
         return True
 

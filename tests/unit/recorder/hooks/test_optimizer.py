@@ -79,6 +79,49 @@ def test_two_optimizers_make_one_step(recording):
     assert [row["step"] for row in it.steps] == [1, 2, 3, 4]
 
 
+class Adversaries:
+    def __init__(self):
+        self.nets = [torch.nn.Linear(8, 8) for _ in range(3)]
+        self.optimizer_g = torch.optim.Adam(self.nets[0].parameters())
+        self.others = [torch.optim.Adam(self.nets[1].parameters()), torch.optim.SGD(self.nets[2].parameters(), 0.1)]
+
+    def train(self, steps):
+        for _ in range(steps):
+            for net in self.nets:
+                net(torch.ones(4, 8)).mean().backward()
+            for optimizer in (self.optimizer_g, *self.others):
+                optimizer.step()
+
+
+def test_optimizers_of_one_class_have_a_row_each_by_the_name_that_holds_them(recording):
+    trainer = Adversaries()
+    with recording(trace_every=1) as it:
+        trainer.train(4)
+
+    rows = [row for row in it.trace if row["stage"] == "step"]
+    assert {row["step"] for row in rows} == {1, 2, 3}
+    for step in it.steps[1:]:  # in the first one the second had not yet stepped
+        own = {row["module"]: row["duration"] for row in rows if row["step"] == step["step"]}
+        assert set(own) == {"Adam optimizer_g", "Adam others[0]", "SGD"}
+        assert math.isclose(sum(own.values()), step["optimizer"], rel_tol=1e-6)
+
+
+def test_optimizers_of_one_class_that_nothing_names_are_numbered(recording):
+    nets = [torch.nn.Linear(8, 8) for _ in range(2)]
+
+    def stepped_by(net):
+        return torch.optim.SGD(net.parameters(), 0.1).step
+
+    steps = [stepped_by(net) for net in nets]
+    with recording(trace_every=1) as it:
+        for _ in range(3):
+            for net, step in zip(nets, steps, strict=True):
+                net(torch.ones(4, 8)).mean().backward()
+                step()
+
+    assert {row["module"] for row in it.trace if row["step"] == 2 and row["stage"] == "step"} == {"SGD", "SGD#2"}
+
+
 def test_phases_lie_within_the_step(recording):
     class Slow(torch.nn.Module):
         def forward(self, x):
