@@ -51,6 +51,7 @@ _MAX_BODY_SLACK = 16 << 20
 
 TakeLiveRows = Callable[[Sequence[str]], Awaitable[object]]
 
+
 @dataclass
 class Reply:
     """An answer on its way from a worker. It has to be closed."""
@@ -345,4 +346,3 @@ async def _until(ends: float) -> AsyncIterator[None]:
         raise
     finally:
         timer.cancel()
-
