@@ -48,16 +48,17 @@ async def serve(base: Path, addresses: Sequence[str]) -> None:
     import uvicorn
 
     from probe_agent.target import TargetDirectory
-    from probe_agent.web import create_app
+    from probe_agent.web import QueryEngine, create_app
 
     servers = []
+    engine = QueryEngine()  # one for all: a process for each that forks workers would be too much for this machine
     for at, address in enumerate(addresses):
         name, _, port = address.rpartition(":")
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((name, int(port)))
         listener.listen(128)
-        app = create_app(TargetDirectory((str(base / str(at)),)))
+        app = create_app(TargetDirectory((str(base / str(at)),)), engine=engine)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
         servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
     while not all(server.started for server, _ in servers):

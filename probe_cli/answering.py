@@ -46,7 +46,10 @@ class Across:
 
 def ask(session: Session, request: QueryRequest, across: Across, format_: str, output: str | None) -> int:
     """Ask, and write the answer."""
+    from .client.connect import expect_query
     from .client.loop import run
+
+    expect_query()
 
     async def choose() -> int:
         return len(await session.choose())

@@ -12,7 +12,6 @@ from probe_agent.target import Target
 from probe_agent.wire import QueryRequest
 
 from .limits import check_request
-from .live_rows import take_live
 from .open_rings import OpenRings
 from .workers import Asker, Reply, Workers
 from .workers.frames import Job
@@ -53,6 +52,8 @@ class QueryEngine:
         check_request(request)
 
         async def take(names: Sequence[str]) -> object:
+            from .live_rows import take_live  # loads NumPy, 60 ms of a short command
+
             try:
                 return await take_live(names, targets, request.timeout_s * _LIVE_SHARE)
             except ProbeError as error:

@@ -196,7 +196,7 @@ class _Worker:
 
     def __init__(self) -> None:
         if not _zygotes or _zygotes[-1].has_ended:
-            _zygotes[:] = [ZygoteProcess()]
+            _zygotes[:] = [ZygoteProcess(merging=True)]
         self._zygote = _zygotes[-1]
         self._number, self.connection = self._zygote.fork(MERGE)
         self.is_fit, self.was_ended = True, False

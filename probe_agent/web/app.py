@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 
 import probe_agent
-from probe_agent.sql import QueryEngine, sample_host
+from probe_agent.sql import QueryEngine
 from probe_agent.target import ArchiveDirectory, TargetDirectory
 
 from .access import Access, OwnProcess
@@ -24,17 +24,24 @@ __all__ = ["create_app"]
 
 
 def create_app(
-    directory: TargetDirectory | None = None, *, archive: str | None = None, access: Access | None = None
+    directory: TargetDirectory | None = None,
+    *,
+    archive: str | None = None,
+    access: Access | None = None,
+    engine: QueryEngine | None = None,
 ) -> FastAPI:
     """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
     of this host. Without `access` everybody is let in who can call it: that is for an app in the caller's own process.
+    Apps that share an `engine` share its query workers.
     """
     if archive is not None:
         directory = ArchiveDirectory(archive)
-    engine = QueryEngine()
+    engine = engine or QueryEngine()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        from probe_agent.sql import sample_host  # loads NumPy, which a short command does without
+
         engine.start()
         try:
             with sample_host():

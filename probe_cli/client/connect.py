@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from probe_agent.tokens import Tokens
+    from probe_agent.web import QueryEngine
 
-__all__ = ["host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
+__all__ = ["expect_query", "host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
 CONNECT_S = 5.0
+_expects_query = False
 
 
 def host_socket() -> str:
@@ -147,9 +149,26 @@ def archive_app(folder: str) -> FastAPI:
 
 def _create_app(archive: str | None) -> FastAPI:
     _spare_threads()
+    engine = _engine()
+    if _expects_query:
+        engine.start()  # its worker gets ready while FastAPI is loaded
     from probe_agent.web import create_app
 
-    return create_app(archive=archive)
+    return create_app(archive=archive, engine=engine)
+
+
+@cache
+def _engine() -> QueryEngine:
+    """One for all apps of this process, which have its workers together."""
+    from probe_agent.web import QueryEngine
+
+    return QueryEngine()
+
+
+def expect_query() -> None:
+    """Have a query worker made as soon as it turns out that this process answers itself."""
+    global _expects_query
+    _expects_query = True
 
 
 def _spare_threads() -> None:

@@ -20,16 +20,16 @@ __all__ = ["ZygoteProcess"]
 
 _START = """
 import sys
-sys.path[:] = sys.argv[2:]
+sys.path[:] = sys.argv[3:]
 from probe_agent.sql.workers.zygote import main
-main(int(sys.argv[1]))
+main(int(sys.argv[1]), merging=sys.argv[2] == "merging")
 """
 
 
 class ZygoteProcess:
     """The process that forks, seen from here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, merging: bool = False) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._said = os.memfd_create("probe-workers")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE", "PYTHON"))}
@@ -38,7 +38,7 @@ class ZygoteProcess:
         with theirs:
             self._process = subprocess.Popen(
                 # -S: no .pth file of anybody's runs in it, ours that starts a recorder among them
-                [sys.executable, "-I", "-S", "-c", _START, str(theirs.fileno()), *path],
+                [sys.executable, "-I", "-S", "-c", _START, str(theirs.fileno()), "merging" * merging, *path],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._said,

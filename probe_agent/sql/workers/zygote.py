@@ -16,7 +16,6 @@ import select
 import signal
 import socket
 import struct
-import sys
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -37,28 +36,31 @@ class _Child:
     connection: socket.socket
 
 
-def main(descriptor: int) -> NoReturn:
-    """Fork workers for the server at the other end of a socket until that is closed."""
+def main(descriptor: int, *, merging: bool) -> NoReturn:
+    """Fork workers for the server at the other end of a socket until that is closed; those that only put answers
+    together if `merging`, which takes less to load."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # if the kernel has to end somebody, then never the job
-    _load()
+    _load(merging)
     gc.freeze()  # or the first collection in a child would copy all of it
     _Zygote(socket.socket(fileno=descriptor)).run()
     os._exit(0)
 
 
-def _load() -> None:
+def _load(merging: bool) -> None:
     """Import now what every worker needs."""
     import nanoarrow.ipc  # type: ignore[import-untyped]  # noqa: F401
 
-    from probe_agent.sql import execute
+    if merging:
+        from .merging import merge  # noqa: F401
+
+        return
     from probe_agent.sql.gather import known_tables
 
-    from . import merging, worker  # noqa: F401
+    from .worker import work  # noqa: F401
 
     known_tables([])
-    del execute
 
 
 class _Zygote:
@@ -142,6 +144,3 @@ def _say(connection: socket.socket, said: dict[str, object]) -> None:
     with contextlib.suppress(OSError):  # nobody listens any more, or there is no room: the end is seen then
         connection.send(HEAD.pack(len(data)) + data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
