@@ -92,9 +92,11 @@ def _with_values(
     )
 
 
-def profile_cpu(session: Session, seconds: float, rate: int, idle: bool, path: str | None, format_: str) -> int:
-    """Sample stacks; show the hottest lines, or write what the ending of `path` says."""
-    from .render.hottest import hottest
+def profile_cpu(
+    session: Session, seconds: float, rate: int, idle: bool, path: str | None, by: str | None, format_: str
+) -> int:
+    """Sample stacks; show the job's functions and the hottest lines, or write what the ending of `path` says."""
+    from .render.hottest import by_function, hottest
     from .render.show import show_each
 
     kind = "folded"
@@ -118,7 +120,13 @@ def profile_cpu(session: Session, seconds: float, rate: int, idle: bool, path: s
             remark(note if answers.num_asked == 1 else f"{endpoint}: {note}")
     if path is None:
         limit = MAX_ROWS if format_ == "table" else 1_000_000
-        show_each([(who, hottest(data.body.decode(), rate, limit)) for who, data in answers.answered], format_, remark)
+        shown = {"function": by_function, "line": hottest}
+        ways = ([by] if by else ["function", "line"]) if format_ == "table" else [by or "line"]
+        for at, way in enumerate(ways):
+            if at:
+                print()
+            sheets = [(who, shown[way](data.body.decode(), rate, limit)) for who, data in answers.answered]
+            show_each(sheets, format_, remark)
     for _, data in answers.answered if path is not None else ():
         with _writing(cast(str, path)) as file:
             file.write(data.body)

@@ -71,7 +71,7 @@ class Sampler:
             )
         note = f"{int(done[1]):,} samples in {self._seconds} s"
         if int(done[2]):
-            note += f"; {int(done[2]):,} could not be read, since they changed meanwhile"
+            note += f"; {int(done[2]):,} more are lost: stacks that changed while they were read"
         behind = [float(found) for found in _BEHIND.findall(said)]
         if behind:
             note += f"; up to {max(behind):g} s late: take fewer a second"

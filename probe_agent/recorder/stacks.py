@@ -13,6 +13,7 @@ from collections.abc import Collection
 from types import FrameType
 from typing import Any
 
+from .cells import cell_line, cell_name
 from .main_thread import main_ident
 from .thread_ids import native_ids
 
@@ -96,6 +97,9 @@ def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, objec
         func = getattr(code, "co_qualname", code.co_name)  # qualified since Python 3.11
         module = dict.get(frame.f_globals, "__name__")
         if with_ours or not (type(module) is str and module.startswith(_OURS)):
-            frames.append({"func": func, "file": code.co_filename, "lineno": frame.f_lineno or code.co_firstlineno})
+            file, lineno = code.co_filename, frame.f_lineno or code.co_firstlineno
+            cell = cell_name(file)
+            source = None if cell is None else cell_line(file, lineno)
+            frames.append({"func": func, "file": cell or file, "lineno": lineno, "source": source})
         frame = frame.f_back
     return frames

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from probe_agent.wire import CpuProfileRequest
 
+from .own_samples import WITHOUT_OURS
 from .target import Target
 
 __all__ = ["CpuProfile", "Sampled"]
@@ -47,6 +48,9 @@ class CpuProfile:
     def take(self) -> Sampled:
         """Sample to the end. Raises NoAnswer."""
         data, note = self._sampler.run()
+        data, num_ours = WITHOUT_OURS[_FORMATS[self._wanted.format]](data)
+        if num_ours:
+            note += f"; {num_ours:,} of them were of Probe's own threads and are left out"
         if self._wanted.format == "html":
             title = f"{self._target}: {self._wanted.seconds} s of CPU time"
             data = _PAGE.format(title=title, picture=base64.b64encode(data).decode("ascii")).encode()

@@ -133,7 +133,7 @@ def _thread(said: dict[str, object]) -> ThreadStack:
         is_training=bool(said["is_training"]),
         is_probe=bool(said["is_probe"]),
         frames=tuple(
-            Frame(frame["func"], frame["file"], frame["lineno"], depth, "python", None)
+            Frame(frame["func"], frame["file"], frame["lineno"], depth, "python", frame.get("source"))
             for depth, frame in enumerate(frames)
         ),
     )

@@ -28,6 +28,11 @@ __all__ = ["command"]
 @click.option(
     "--rate", type=click.IntRange(1, 1000), default=100, show_default=True, help="Samples a second of CPU time."
 )
+@click.option(
+    "--by",
+    type=click.Choice(["function", "line"]),
+    help="Of CPU time: the job's own functions or single lines.  [default: both, in other formats line]",
+)
 @click.option("--idle", is_flag=True, help="Of CPU time: threads that wait as well.")
 @format_option()
 @click.option(
@@ -48,6 +53,7 @@ def command(
     shapes: bool,
     memory: bool,
     rate: int,
+    by: str | None,
     idle: bool,
     format_: str,
     timeout_s: float,
@@ -56,8 +62,9 @@ def command(
     python.profile_ops afterwards. The profiled steps are slower, their results the same. Ctrl-C stops the profiler when
     the step ends.
 
-    With --cpu, sample the stacks of all threads from outside, and show the lines that take most. The process is not
-    stopped, and needs no agent.
+    With --cpu, sample the stacks of all threads from outside, and show the job's functions (each with what libraries
+    do for it) and the lines that take most. The process is not stopped, and needs no agent. Probe's own threads are
+    left out; a remark says how many samples these were, and how many are lost.
     """
     from probe_agent.wire import ProfileRequest
     from probe_cli.profiling import profile_cpu, profile_steps
@@ -65,6 +72,6 @@ def command(
     if cpu_s is not None:
         if steps is not None or shapes or memory:
             raise click.UsageError("--cpu samples stacks; --steps, --shapes and --memory are for torch's profiler")
-        return profile_cpu(session, cpu_s, rate, idle, path, format_)
+        return profile_cpu(session, cpu_s, rate, idle, path, by, format_)
     wanted = ProfileRequest(3 if steps is None else steps, timeout_s, shapes, memory, trace=path is not None)
     return profile_steps(session, wanted, path, format_)

@@ -12,6 +12,8 @@ from collections.abc import Collection
 from types import CodeType, FrameType
 from typing import Any
 
+from ..cells import cell_name
+
 __all__ = ["defines", "is_user", "library_frames", "read", "user_frames", "where"]
 
 _CO_OPTIMIZED = 1
@@ -83,7 +85,8 @@ def where(frame: FrameType) -> str:
     if not is_user(frame):
         file = os.sep.join(code.co_filename.split(os.sep)[-2:])
         return f"{getattr(code, 'co_qualname', code.co_name)}() at {file}:{line}, in a library frame"
-    place = f"{os.path.basename(code.co_filename)}:{line}"
+    cell = cell_name(code.co_filename)
+    place = f"{os.path.basename(code.co_filename)}:{line}" if cell is None else f"{cell}, line {line}"
     return place if code.co_name == "<module>" else f"{code.co_name}() at {place}"
 
 

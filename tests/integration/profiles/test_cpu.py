@@ -53,15 +53,28 @@ def test_the_hottest_lines_are_shown_without_an_agent(start: Start) -> None:
     assert any(str(line).startswith("targets/profiled_training.py:") for line in lines), lines
     assert sum(row["percent"] for row in rows) == pytest.approx(100, abs=0.1 * len(rows))
     assert not list(Path("/dev/shm").glob(f"probe-*/{training.pid}-*"))
+    both = training.probe("profile", "--cpu", "1s", "--idle").stdout
+    functions, lines = both.split("\n\n")
+    rows = {line.split()[0]: line.split()[1] for line in functions.splitlines()[2:]}
+    assert {"Trainer.train", "main.<locals>.read", "main"} <= set(rows)
+    assert set(rows.values()) == {"targets/profiled_training.py"}, "the job's own, and no library's"
+    assert "targets/profiled_training.py:" in lines
     training.send("end")
     assert training.end() == ""
 
 
 def test_every_form_is_written_by_its_ending(served: str, tmp_path: Path) -> None:
     for ending in ("svg", "html", "json", "folded"):
-        run_probe(served, "profile", "--cpu", "1", "--idle", "--out", str(tmp_path / f"flame.{ending}"))
+        done = run_probe(served, "profile", "--cpu", "1", "--idle", "--out", str(tmp_path / f"flame.{ending}"))
+        assert "were of Probe's own threads and are left out" in done.stderr
+        assert "boot.py" not in (tmp_path / f"flame.{ending}").read_text()
 
-    assert ElementTree.parse(tmp_path / "flame.svg").getroot().tag.endswith("svg")
+    picture = ElementTree.parse(tmp_path / "flame.svg").getroot()
+    assert picture.tag.endswith("svg")
+    boxes = {element[0].text: element[1].get("width") for element in picture.iter() if element.tag.endswith("}g")}
+    threads = [float(width[:-1]) for name, width in boxes.items() if name.startswith("thread (")]
+    assert sum(threads) == pytest.approx(100, abs=0.1), "no hole where our threads were"
+    assert len(threads) == 2
     assert "data:image/svg+xml;base64," in (tmp_path / "flame.html").read_text()
     assert "speedscope" in json.loads((tmp_path / "flame.json").read_text())["$schema"]
     stacks = (tmp_path / "flame.folded").read_text().splitlines()
