@@ -1,6 +1,6 @@
 """The kernel's number of threads that `threading` does not know: started by `_thread`, from C, or in a subinterpreter.
 
-Runs on a thread of ours, when somebody asks for all stacks and such a thread is there: 30 µs. What Python calls a
+Runs on a thread of ours, when somebody asks for all stacks and such a thread is there: 55 µs. What Python calls a
 thread's identifier is, on Linux, the address of the C library's record of it. The kernel's number stands in there, at a
 place that is found by our own record. It is read through /proc/self/mem, where a wrong address is an error.
 """

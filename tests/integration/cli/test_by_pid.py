@@ -173,7 +173,7 @@ def test_our_threads_are_marked_whoever_reads_the_stacks(pid: str, probe: Probe)
     headings = [line for line in shown.splitlines() if line.startswith("thread ")]
     assert headings[0] == f"thread MainThread (main, tid {pid})"
     assert len(headings) > 1
-    assert all(line.startswith("thread probe (Probe's own, ident ") for line in headings[1:]), headings
+    assert all(line.startswith("thread probe (Probe's own, tid ") for line in headings[1:]), headings
     assert {row["thread"] for row in rows} == {"MainThread", "probe"}
     assert outside == {"MainThread": False, "probe": True}
 

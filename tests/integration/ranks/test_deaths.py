@@ -54,7 +54,7 @@ def job_in(folder: Path, **environ: str) -> Iterator[Job]:
         )
     try:
         job = Job(folder, process)
-        until(job.trains, "both ranks train", 90)
+        until(job.trains, "both ranks train", 180)
         yield job
     finally:
         (folder / "stop").touch()

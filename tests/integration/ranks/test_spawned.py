@@ -4,6 +4,7 @@ knows them, also on rows written before, and both launchers stand for them."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,7 +57,7 @@ def spawned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawned]:
     process = subprocess.Popen(command, env=environment(OMP_NUM_THREADS="1"))
     job = Spawned(folder, process)
     try:
-        until(job.trains, "both ranks train", 90)
+        until(job.trains, "both ranks train", 180)
         yield job
     finally:
         (folder / "stop").touch()
@@ -128,3 +129,15 @@ def test_a_launcher_can_be_asked_itself(joined: Spawned, probe: Probe) -> None:
 
     assert done.returncode == 0, done.stderr
     assert "torch/multiprocessing/spawn.py" in done.stdout
+
+
+def test_after_a_detach_no_rank_watches_another(joined: Spawned, probe: Probe) -> None:
+    def watching() -> list[bool]:
+        links = [[os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()] for pid in joined.pids]
+        return ["anon_inode:[pidfd]" in of_rank for of_rank in links]
+
+    until(lambda: watching() == [True, True], "each rank watches the other")
+    for pid in joined.pids:
+        probe("-t", str(pid), "detach")
+
+    assert watching() == [False, False]
