@@ -36,9 +36,9 @@ _AT_ONCE: Mapping[Asker, int] = {"reader": max(1, min(4, _PROCESSORS // 2)), "co
 #: What readers may take of a processor at the priority of everybody; beyond that they get what nobody else wants. So a
 #: short question now and then is answered at once on a busy host, and a flood does not keep the job waiting.
 _CREDIT_A_SECOND, _MAX_CREDIT_S = 0.02, 3.0
-#: A statement that runs for so long gives way. A worker that has once done that does so for ever, so it is replaced
-#: when there is credit for so much; to get a new one ready takes this much.
-_SHORT_S, _ENOUGH_S, _BIRTH_S = 0.25, 0.5, 0.03
+#: A statement that runs for so long, or uses up the credit, gives way. A worker that has once done that does so for
+#: ever, so it is replaced when there is credit for so much; to get a new one ready takes this much.
+_SHORT_S, _ENOUGH_S, _BIRTH_S = 1.0, 0.5, 0.03
 #: Threads of DuckDB: of a ring's 1,000,000 rows it makes nine parts.
 _MAX_THREADS = 8
 #: Workers that wait for the next statement, of each kind.
@@ -149,8 +149,9 @@ class Workers:
         if not self._credit.spend(0):
             worker.give_way()
             return
-        timer = asyncio.get_running_loop().call_later(_SHORT_S, worker.give_way)
-        release.callback(lambda: self._credit.spend(min(_SHORT_S, monotonic() - began)))
+        short_s = min(_SHORT_S, self._credit.left_s)
+        timer = asyncio.get_running_loop().call_later(short_s, worker.give_way)
+        release.callback(lambda: self._credit.spend(min(short_s, monotonic() - began)))
         release.callback(timer.cancel)
 
     def _take_back(self, worker: _Worker) -> None:
@@ -180,21 +181,21 @@ class _Credit:
     """Processor time that comes by itself, little by little, up to a bound."""
 
     def __init__(self) -> None:
-        self._left_s = _MAX_CREDIT_S
+        self.left_s = _MAX_CREDIT_S
         self._at = monotonic()
 
     def has(self, seconds: float) -> bool:
         """Whether there is so much of it."""
         now = monotonic()
-        self._left_s = min(_MAX_CREDIT_S, self._left_s + (now - self._at) * _CREDIT_A_SECOND)
+        self.left_s = min(_MAX_CREDIT_S, self.left_s + (now - self._at) * _CREDIT_A_SECOND)
         self._at = now
-        return self._left_s > seconds
+        return self.left_s > seconds
 
     def spend(self, seconds: float) -> bool:
         """Take so much of it, if there is any; False where there is none."""
         if not self.has(0):
             return False
-        self._left_s -= seconds
+        self.left_s -= seconds
         return True
 
 
