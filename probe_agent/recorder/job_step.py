@@ -51,6 +51,8 @@ class JobStep:
         self._thread = thread
         self._fail = fail
         self._text = ""
+        #: What it is read from, and why that is so, or why it cannot be read.
+        self.text = self.why = ""
         self._parts: list[str | int] = []
         #: What the parts behind the first are reached from, once it is found.
         self._root: Callable[[], object] | None = None
@@ -69,6 +71,7 @@ class JobStep:
         self.stride = 1
         self._text, self._root = str(self._settings[SETTING]), None
         self._parts = parts_of(self._text)
+        self.text, self.why = self._text, "set by hand" if self._text else ""
         if not self._text:
             try:
                 self._find_trainer()
@@ -87,6 +90,7 @@ class JobStep:
             return self._read()
         except Exception as error:
             self._num_failures += 1
+            self.why = str(error)
             if self._num_failures == MAX_FAILURES:
                 self._parts = []  # for good, unless it is set anew
             if self._fail(SETTING, error):
@@ -97,7 +101,7 @@ class JobStep:
         number, previous = self._whole(self._value()), self._previous
         self._previous = number
         if self._num_reads and number <= previous:
-            raise ValueError(f"{self._text} does not count these steps: it was {previous}, and {number} in a later one")
+            raise ValueError(f"{self.text} does not count these steps: it was {previous}, and {number} in a later one")
         if self._num_reads == 1:
             self.stride = number - previous
         self._num_reads += 1
@@ -112,12 +116,12 @@ class JobStep:
             try:
                 value = value[part] if isinstance(part, int) or isinstance(value, dict) else getattr(value, part)
             except (AttributeError, LookupError) as error:
-                raise ValueError(f"{self._text} cannot be read: {type(error).__name__}: {error}") from error
+                raise ValueError(f"{self.text} cannot be read: {type(error).__name__}: {error}") from error
         return value
 
     def _look_up(self, name: str) -> Any:
         if self._root is not None:
-            raise LookupError(f"{self._text}: the object that counted the steps is gone")
+            raise LookupError(f"{self.text}: the object that counted the steps is gone")
         lookup = Lookup(self._thread, JobStep.read.__code__, set())
         try:
             value = lookup.find(name)
@@ -137,7 +141,7 @@ class JobStep:
         elif type(value).__module__ == "numpy":
             number = value.item()
         if number.__class__ not in (int, float) or number == NULL_FLOAT or number != number // 1:
-            raise TypeError(f"{self._text} is {type(value).__name__}; the number of a step is a whole number")
+            raise TypeError(f"{self.text} is {type(value).__name__}; the number of a step is a whole number")
         return int(number)
 
     def _find_trainer(self) -> None:
@@ -149,6 +153,8 @@ class JobStep:
                 trainer = frames.read(frame, ("self",)).get("self")
                 if trainer is not None:
                     self._parts, self._root = ["Trainer", *path], ref(trainer)
+                    self.text = ".".join(map(str, self._parts))
+                    self.why = f"found in the loop of {type(trainer).__module__}"
                     return
             frame = frame.f_back
 

@@ -277,6 +277,8 @@ class Runtime:
         for setting in described:
             if setting["name"] == "trace.every":
                 setting["in_force"], setting["why"] = self._recorder.governor.explain()
+            elif setting["name"] == "step.from" and self._recorder.step.is_training:
+                setting["in_force"], setting["why"] = self._recorder.ends.explain_number()
         return {"settings": described, "notes": notes}
 
     def _flush(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:

@@ -276,6 +276,17 @@ class StepEnds:
             self._job_step.begin()
             self._step.is_counted = False
 
+    def explain_number(self) -> tuple[str, str]:
+        """Where the numbers of the steps come from now, and why."""
+        if self._job_step.is_known:
+            why = "" if self._step.is_counted else "the steps before had higher numbers: they go on from these"
+            return self._job_step.text, why or self._job_step.why
+        if self._step.is_counted and self._job_step.why:
+            return "counted on from the last number that was known", self._job_step.why
+        if self._step.is_counted:
+            return "the optimizer's count", ""
+        return "counted from the attach", self._job_step.why or "no count of the job's was found"
+
     def _first_number(self, by: int, count: Callable[[], int | None]) -> None:
         """The number of the step that ends now: the first one that is known."""
         own = None

@@ -41,7 +41,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     found = session.members(timeout_s)
     places = {endpoint: member.server if member.info.alive else endpoint for endpoint, member in found.answered}
     times = session.ask_these(tuple(dict.fromkeys(places.values())), _step_times, timeout_s=timeout_s)
-    durations = {place: of_pid for place, of_pid in times.answered}
+    durations = {place: of_pid for place, (of_pid, _) in times.answered}
     for_people = format_ == "table"
     rows = [
         (
@@ -59,11 +59,14 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     columns = ("rank", "host", "pid", "step", "step_time", "state", "last_seen", "endpoint")
     types = ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
     show(Sheet(columns, types, rows), format_, remark)
+    for note in dict.fromkeys(note for _, (_, notes) in times.answered for note in notes):
+        remark(note)
     return Answers(found.answered, found.failed + times.failed).exit_code
 
 
-async def _step_times(client: Client) -> dict[int, float]:
+async def _step_times(client: Client) -> tuple[dict[int, float], tuple[str, ...]]:
     from probe_agent.wire import QueryRequest, QueryResult
 
     answer = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(SQL))
-    return {int(str(pid)): float(str(median)) for pid, median in answer.rows if median is not None}
+    times = {int(str(pid)): float(str(median)) for pid, median in answer.rows if median is not None}
+    return times, tuple(answer.notes)

@@ -75,19 +75,24 @@ def rows(probe: Probe, pid: str, where: str) -> tuple[list[list[float]], str]:
 def test_step_is_the_jobs_once_it_is_known(probe: Probe, family: list[str], which: int) -> None:
     pid = family[which]
     before, told = rows(probe, pid, "true")
-    plain = probe(pid, "query", "SELECT count(loss) FROM python.steps")
+    ranks = probe(pid, "ranks").stderr if which == 0 else NOTE
+    changed = probe(pid, "config", "step.from=trainer.global_step")
+    after, told_after = rows(probe, pid, "counted")
 
     assert NOTE in told
+    assert NOTE in ranks
     assert "config step.from=VARIABLE" in told
-    assert NOTE not in plain.stderr
     assert all(not counted and loss - step >= 100 for step, loss, counted in before)
-
-    changed = probe(pid, "config", "step.from=trainer.global_step")
-    after, told = rows(probe, pid, "counted")
-
     assert changed.returncode == 0
-    assert NOTE not in told
+    assert NOTE not in told_after
     assert all(step == loss for step, loss, _ in after)
+
+
+def test_config_says_where_the_number_comes_from(probe: Probe, family: list[str]) -> None:
+    shown = json.loads(probe(family[1], "config", "--format", "json").stdout)
+    setting = next(one for one in shown if "step.from" in one.values())
+
+    assert (setting["in_force"], setting["why"]) == ("trainer.global_step", "set by hand")
 
 
 def test_what_is_no_variable_is_refused(probe: Probe, family: list[str]) -> None:

@@ -115,6 +115,9 @@ def test_what_cannot_be_read_is_told_and_not_raised(recording, text, why):
     assert numbers(it) == list(range(1, 10))
     assert [step["counted"] for step in it.steps][-1] is False
     assert len(told) == 3  # then it is not tried again
+    in_force, reason = it.recorder.ends.explain_number()
+    assert in_force == "counted from the attach"
+    assert why in reason
     assert all(source == "step.from" and why in message for source, message in told)
 
 
@@ -169,6 +172,8 @@ def test_the_trainer_of_hugging_face_is_found(recording, tmp_path):
     assert counted == list(range(1, 10))
     assert numbers(it) == [4, 5, 6, 7, 8]
     assert {step["counted"] for step in it.steps} == {True}
+    text, why = it.recorder.ends.explain_number()
+    assert (text, why) == ("Trainer.state.global_step", "found in the loop of transformers.trainer")
 
 
 def test_the_trainer_of_lightning_is_found(recording, tmp_path):
