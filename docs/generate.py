@@ -22,7 +22,8 @@ SETTINGS_HEAD = """\
 
 # Settings
 
-Show them with `probe ENDPOINT config`; change a live one with `probe ENDPOINT config NAME=VALUE`. The
+Show them with `probe ENDPOINT config`; change a live one with `probe ENDPOINT config NAME=VALUE`. What
+is set holds until `NAME=default` takes it back; where another value is in force, `config` shows it and says why. The
 environment variable is read when the recorder starts in the target. One that is misspelt, or has a value that the
 setting cannot have, is ignored and said so: in a line on stderr when the job starts with `PROBE=1`, by `probe ENDPOINT
 config`, and in `probe.errors`; `probe` names misspelt ones in its own environment.
