@@ -34,7 +34,8 @@ def command(
     timeout_s: float | None,
     at_step: str | None,
 ) -> int:
-    """Run CODE in the target, on a thread of ours, with the names of the script as a debugger would find them.
+    """Run CODE in the target, on a thread of ours, with the names of the script as a debugger would find them, then
+    those in the frames of libraries, such as a framework's Trainer; a remark says where a name was found.
 
     The value of a last expression is shown. Ctrl-C stops the code in the target. Exit code 1 when it raised.
 
