@@ -31,6 +31,8 @@ SERVER = Path(__file__).with_name("fork_server.py")
 PATH_ENTRY = str(Path(activate.__file__).with_name("path"))
 #: Every third step with all its modules, so that there are steps of each kind; nothing is left out for its cost.
 ALL = {"PROBE": "1", "PROBE_TRACE_EVERY": "3", "PROBE_TRACE_DEEP_EVERY": "1", "PROBE_TRACE_BUDGET": "0"}
+#: Our own thread looks at once, so that a short program is long enough for it.
+ALL["PROBE_FLUSH_INTERVAL"] = "0.02"
 TABLES = ("python.steps", "python.torch_trace", "probe.errors")
 #: What a program tells of itself that is the same whenever it runs.
 LASTING = ("steps", "losses", "digest")

@@ -51,16 +51,16 @@ OTHERS: dict[str, tuple[str, ...] | None] = {
     "thread_pool_server": (),
     "numpy_loop": None,
 }
-EACH = pytest.mark.parametrize("name", TRAINING)
-#: What the rows do not have right yet.
-NOT_YET = {
-    *((name, "loss") for name in ("accelerate_accumulate", "lightning_fit", "nanogpt", "pipeline", "hf_trainer")),
-    *((name, "forward") for name in ("ema", "grpo", "hf_trainer", "lightning_fit", "mnist", "ppo")),
-    ("mnist", "data_wait"),
-    ("mnist", "batch_size"),
-}
-#: They add up to a step.
+#: Four processes on two cores are too many for CI.
+LONG = {"tensor_parallel"}
+EACH = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in TRAINING]
+)
 PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
+#: What the rows do not have right yet.
+NOT_YET = {(name, "loss") for name in ("accelerate_accumulate", "lightning_fit", "nanogpt", "pipeline", "hf_trainer")}
+#: Trainers whose validation has more in it than the program can hold a stopwatch to.
+HAVE_MORE = {(name, "evaluation") for name in ("hf_trainer", "lightning_fit")}
 #: What a clock read in the program and one in a hook lie apart, a measurement.
 APART_S = 0.00005
 
@@ -131,7 +131,7 @@ def test_steps_are_those_the_program_counts(programs: Programs, name: str) -> No
         assert [row["step"] for row in ran.steps] == list(range(1, truth["steps"]))
         micro_batches = truth.get("num_calls") or [truth["micro_batches"] or 1] * truth["steps"]
         assert [row["micro_batches"] for row in ran.steps] == micro_batches[1:]
-        if "batch_size" in truth and (name, "batch_size") not in NOT_YET:
+        if "batch_size" in truth:
             assert {row["batch_size"] for row in ran.steps} == {truth["batch_size"]}
         if "skipped" in truth:
             assert [row["skipped"] for row in ran.steps] == truth["skipped"][1:]
@@ -155,20 +155,21 @@ def test_losses_are_those_the_program_logs(programs: Programs, name: str) -> Non
 def test_phases_sum_up_to_the_programs_own_clock(programs: Programs, name: str) -> None:
     def check(ran: Ran) -> None:
         truth = ran.truth
-        for phase in {"data_wait", "forward", "backward", "optimizer"} & set(truth["seconds"]):
+        for phase in set(PHASES) & set(truth["seconds"]):
             rows = [row for row in ran.steps if row[phase] is not None]
             if phase == "optimizer":  # its end, on the program's clock, is that of what we do between two steps
                 sampled = {number for row in rows if row["sampled"] for number in (row["step"], row["step"] - 1)}
                 rows = [row for row in rows if row["step"] not in sampled]
             own = sum(truth["seconds"][phase].get(str(row["step"]), 0.0) for row in rows)
             assert rows
-            if (name, phase) in NOT_YET:
-                continue
             seen, num = sum(row[phase] for row in rows), len(rows) * max(1, truth["micro_batches"])
             if phase == "forward":  # up to where backward begins: what the program does there is in it, loss and all
                 clocked = sum(clock.get(str(row["step"]), 0.0) for clock in truth["seconds"].values() for row in rows)
                 own += min(max(0.0, seen - own), max(0.0, sum(row["duration"] for row in rows) - clocked))
-            assert_close(seen, own, num)
+            if (name, phase) in HAVE_MORE:
+                assert own < seen < 2 * own
+            else:
+                assert_close(seen, own, num)
 
     assert_of_each(programs, name, check)
 
@@ -177,13 +178,16 @@ def test_phases_sum_up_to_the_programs_own_clock(programs: Programs, name: str) 
 def test_every_call_of_a_module_has_a_row_with_its_time(programs: Programs, name: str) -> None:
     def check(ran: Ran) -> None:
         sampled = {row["step"] for row in ran.steps if row["sampled"]}
-        calls = [call for call in ran.truth["calls"] if call[1] == "forward" and call[2] in sampled]
-        rows = [row for row in ran.trace("forward") if row["step"] in sampled]
-        for module in {call[0] for call in calls}:
-            own = [seconds for called, _, _, seconds in calls if called == module]
-            seen = [row["duration"] for row in rows if row["module"] == module]
-            assert len(seen) == len(own), module
-            assert_close(sum(seen), sum(own), len(own))
+        calls = [call for call in ran.truth["calls"] if call[3] in sampled]
+        for module, stage, doing in {tuple(call[:3]) for call in calls if call[1] in ("forward", "backward")}:
+            own = [call[4] for call in calls if call[:3] == [module, stage, doing]]
+            rows = [row for row in ran.trace(stage) if row["module"] == module and row["step"] in sampled]
+            seen = [row["duration"] for row in rows if row["phase"] == doing]
+            assert len(seen) == len(own), (module, stage, doing)
+            assert sum(seen) > sum(own)
+            # In a backward there are operators of the layer, and what is computed again, beside what the module times.
+            if stage == "forward" or module not in {row["module"] for row in ran.trace("forward") if row["recomputed"]}:
+                assert_close(sum(seen), sum(own), len(own) * (4 if stage == "backward" else 1))
 
     assert_of_each(programs, name, check)
 
@@ -196,6 +200,13 @@ def test_phases_add_up_to_the_step_and_self_times_to_the_phase(programs: Program
             assert sum(phases) == pytest.approx(step["duration"], rel=1e-6)
             assert min(phases) >= 0.0
             if step["sampled"]:
-                rows = [row for row in ran.trace("forward") if row["step"] == step["step"] and not row["recomputed"]]
-                rows = [row for row in rows if row["phase"] in ("train", "other")]
-                assert sum(row["self_duration"] for row in rows) <= step["forward"] * 1.000001
+                forward, backward = (
+                    sum(
+                        row["self_duration"]
+                        for row in ran.trace(stage)
+                        if row["step"] == step["step"] and row["phase"] in ("train", "other") and not row["recomputed"]
+                    )
+                    for stage in ("forward", "backward")
+                )
+                assert forward <= step["forward"] * 1.000001
+                assert backward <= (step["backward"] or 0.0) * 1.000001

@@ -33,7 +33,7 @@ for number in range(STEPS):
     truth.step(loss.item())
     if (number + 1) % EVERY == 0:
         averaged.eval()
-        with torch.no_grad(), truth.clock("eval"):
+        with torch.no_grad(), truth.clock("evaluation"):
             score = (averaged(held_out) - held_out.abs().sum(1, keepdim=True)).square().mean().item()
         best, bad = (score, 0) if score < best - 0.5 else (best, bad + 1)
         print(f"step {number + 1}: {score:.4f}")

@@ -25,7 +25,7 @@ def log_probs(tokens):
 for group in range(GROUPS):
     prompt = torch.randint(1, 256, (1, 4)).repeat(ANSWERS, 1)
     model.eval()
-    with torch.no_grad(), truth.clock("generate"):
+    with torch.no_grad(), truth.clock("generation"):
         answers = model.generate(
             prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=LENGTH, min_new_tokens=LENGTH, do_sample=True
         )

@@ -29,7 +29,7 @@ class Count(TrainerCallback):
 
 class Clocked(Trainer):
     def compute_loss(self, *args, **kwargs):
-        with truth.clock("forward" if self.model.training else "eval"):
+        with truth.clock("forward" if self.model.training else "evaluation"):
             return super().compute_loss(*args, **kwargs)
 
 

@@ -47,7 +47,7 @@ class Task(lightning.LightningModule):
             self.total = 0.0
 
     def validation_step(self, batch, number):
-        with truth.clock("eval"):
+        with truth.clock("evaluation"):
             self.net(batch[0])
 
     def configure_optimizers(self):

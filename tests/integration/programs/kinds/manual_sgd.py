@@ -8,7 +8,7 @@ from paced import Paced, named
 from torch import nn
 from truth import Truth
 
-STEPS = 24
+STEPS = 80
 truth = Truth(STEPS)
 torch.manual_seed(2)
 torch.set_num_threads(1)

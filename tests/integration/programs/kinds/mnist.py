@@ -18,7 +18,7 @@ truth = Truth(EPOCHS * BATCHES)
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3), Paced(truth, nn.Conv2d(4, 8, 3))
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3), Paced(truth, nn.Conv2d(4, 8, 3), 0.004, 0.01)
         self.dropout, self.fc = nn.Dropout(0.25), nn.Linear(8 * 12 * 12, 10)
 
     def forward(self, x):
@@ -51,10 +51,9 @@ def train(epoch):
 def test():
     model.eval()
     correct = 0
-    with torch.no_grad():
-        for data, target in truth.batches(test_loader, "eval"):
-            with truth.clock("eval"):
-                correct += (model(data).argmax(1) == target).sum().item()
+    with torch.no_grad(), truth.clock("evaluation"):
+        for data, target in test_loader:
+            correct += (model(data).argmax(1) == target).sum().item()
             truth.others["eval_batches"] = truth.others.get("eval_batches", 0) + 1
     print(f"Test set: Accuracy: {correct}/{len(test_set)}")
 

@@ -19,14 +19,15 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, owner: Paced) -> torch.Tensor:
-        ctx.owner = owner
+        ctx.owner, ctx.step = owner, owner.truth.steps
         return inputs.view_as(inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         began = perf_counter()
         time.sleep(ctx.owner.backward_s)
-        ctx.owner.note("backward", perf_counter() - began)
+        of_step = "" if ctx.step == ctx.owner.truth.steps else " of the step before"
+        ctx.owner.note("backward" + of_step, perf_counter() - began)
         return gradient, None
 
 
@@ -41,7 +42,7 @@ class Paced(nn.Module):
         self.name = ""
 
     def note(self, stage: str, seconds: float) -> None:
-        self.truth.calls.append((self.name, stage, self.truth.steps, seconds))
+        self.truth.calls.append((self.name, stage, self.truth.doing, self.truth.steps, seconds))
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         began = perf_counter()

@@ -1,6 +1,6 @@
 """PPO: a rollout under `no_grad`, then several updates on what it brought.
 
-Holds: an update is a step; the rollout's forwards are no update's forward, they can be summed on their own.
+Holds: an update is a step; the rollout's forwards are generation, in the first step after it, and no update's forward.
 """
 
 import torch
@@ -27,7 +27,7 @@ def rollout():
     """States, actions, their log-probabilities and returns of one episode of a pole that nobody can hold."""
     state, seen = torch.randn(1, 4), []
     for _ in range(LENGTH):
-        with torch.no_grad(), truth.clock("rollout"):
+        with torch.no_grad(), truth.clock("generation"):
             policy, _ = agent(state)
         action = policy.sample()
         seen.append((state, action, policy.log_prob(action)))

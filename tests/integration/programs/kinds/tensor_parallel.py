@@ -28,7 +28,7 @@ class FeedForward(nn.Module):
         return self.down(torch.relu(self.up(x)))
 
 
-model = nn.Sequential(FeedForward(), Paced(truth, nn.Identity(), 0.002, 0.002))
+model = nn.Sequential(FeedForward(), Paced(truth, nn.Identity(), 0.01, 0.01))
 parallelize_module(model[0], mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
 fully_shard(model, mesh=mesh["dp"])
 named(model)

@@ -30,10 +30,12 @@ class Truth:
         self.steps = 0
         self.losses: list[float] = []
         self.micro_batches = 0
-        #: Seconds by phase and step. A phase is data_wait, forward, backward, optimizer, eval, generate or update.
+        #: Seconds by phase and step; a phase has the name of its column.
         self.seconds: dict[str, dict[int, float]] = {}
-        #: Calls of modules with a stopwatch of their own: name, stage, step, seconds.
-        self.calls: list[tuple[str, str, int, float]] = []
+        #: What the job does now: train, eval or generate.
+        self.doing = "train"
+        #: Calls of modules with a stopwatch of their own: name, stage, what the job did, step, seconds.
+        self.calls: list[tuple[str, str, str, int, float]] = []
         self.others: dict[str, Any] = {}
         self._visit = os.environ.get("PROGRAM_VISIT")
         self._before: object = None
@@ -41,11 +43,13 @@ class Truth:
     @contextmanager
     def clock(self, phase: str) -> Iterator[None]:
         """Seconds of this phase in the step that is being taken."""
+        before, self.doing = self.doing, {"evaluation": "eval", "generation": "generate"}.get(phase, self.doing)
         began = perf_counter()
         try:
             yield
         finally:
             self.add(phase, perf_counter() - began)
+            self.doing = before
 
     def add(self, phase: str, seconds: float) -> None:
         steps = self.seconds.setdefault(phase, {})
