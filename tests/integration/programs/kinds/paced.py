@@ -61,7 +61,7 @@ def named(root: nn.Module, name: str = "") -> nn.Module:
     return root
 
 
-def slow(optimizer: torch.optim.Optimizer, seconds: float = 0.003) -> Any:
+def slow(optimizer: torch.optim.Optimizer, seconds: float = 0.005) -> Any:
     """The optimizer, whose step is as much longer."""
     optimizer.register_step_pre_hook(lambda *_: time.sleep(seconds))
     return optimizer

@@ -74,15 +74,16 @@ class Truth:
             self._be_visited(Path(self._visit))
 
     def _be_visited(self, folder: Path) -> None:
-        """Somebody attaches after the fourth step and leaves before the last but one; meanwhile the job goes on."""
+        """Somebody comes after the fourth step, has come by two thirds of them, and leaves before the last one."""
         if self.steps == 4:
             self._before = _look()
             (folder / "come").touch()
         elif self.steps == self.num_steps * 2 // 3:
             _wait_for(folder / "here")
-            (folder / "leave").touch()
         elif self.steps == self.num_steps - 1:
+            (folder / "leave").touch()
             _wait_for(folder / "gone")
+        elif self.steps == self.num_steps:  # the graph of the step before, which knows us, is gone
             self.others["before"], self.others["after"] = self._before, _look()
 
     def tell(self, *values: Any) -> None:

@@ -1,0 +1,69 @@
+"""Programs of forty kinds that are attached to and left while they run: they are as before, and compute the same."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from inject.conftest import detach, until
+
+from probe_agent import inject
+
+from .conftest import Programs
+from .test_programs import OTHERS, TRAINING, all_there
+
+pytestmark = pytest.mark.torch
+
+#: Those in which there is more to leave behind than a training has: threads, signals, hooks, loops of other kinds.
+ODD = {"asyncio_server", "gan", "gevent_loop", "numpy_loop", "own_tools", "plain_sgd", "thread_pool_server", "workers"}
+ALONE = {name for name, (_, ranks) in TRAINING.items() if ranks == 1}
+
+
+@pytest.mark.situation(
+    "programs of forty kinds, visited on their way", "results, streams and process are as before"
+)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ODD else pytest.mark.long) for name in sorted(ALONE | set(OTHERS))],
+)
+def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_path: Path) -> None:
+    needs = all_there(TRAINING[name][0] if name in TRAINING else OTHERS[name])
+    if name == "gevent_loop":
+        pytest.importorskip("gevent")
+    (alone,) = programs.twin(name, needs)
+
+    pid, streams = programs.start(name, needs, PROGRAM_VISIT=str(tmp_path))
+    until((tmp_path / "come").exists, 60.0)
+    attached = inject.attach(pid)
+    sample_every_step(attached.folder)
+    (tmp_path / "here").touch()
+    until((tmp_path / "leave").exists, 60.0)
+    tables = programs.tables(pid)
+    detach(attached)
+    (tmp_path / "gone").touch()
+    visited = programs.end(pid, streams)
+
+    assert visited.said == alone.said
+    for what, before in visited.truth["before"].items():
+        if (name, what) == ("gan", "our objects"):
+            continue  # its last graph but one is still there, with our hooks in it
+        assert visited.truth["after"][what] == before
+    assert tables["probe.errors"] == []
+    if name in TRAINING:
+        losses = visited.truth["losses"]
+        numbers = [row["step"] for row in tables["python.steps"]]
+        assert len(numbers) >= len(losses) // 3 - 2
+        assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+        if tables["python.steps"][-1]["counted"]:
+            assert numbers[-1] == len(losses) - 2
+
+
+def sample_every_step(folder: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(30)
+        connection.connect(str(folder / "control.sock"))
+        changes = {"trace.every": "1", "trace.deep_every": "1", "trace.budget": "0"}
+        connection.sendall(json.dumps({"op": "config", "changes": changes}).encode() + b"\n")
+        assert "settings" in json.loads(connection.makefile("rb").read().splitlines()[-1])
