@@ -146,7 +146,8 @@ class Runtime:
     def farewells(self) -> list[tuple[socket, bytes]]:
         """Who has detached, and what to answer when nothing of us is left."""
         left: dict[str, object] = {"threads_left": self._num_left} if self._num_left else {}
-        answer = json.dumps({**left, "kept": self._kept, "done": True}).encode() + b"\n"
+        kept = {"kept": self._kept} if self._kept else {}
+        answer = json.dumps({**left, **kept, "done": True}).encode() + b"\n"
         return [(connection, answer) for connection in self._server.kept()]
 
     def _in_child(self) -> None:
