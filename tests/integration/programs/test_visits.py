@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from inject.conftest import detach, until
+from inject.conftest import ask, detach, until
 
 from probe_agent import inject
 
@@ -38,6 +38,7 @@ def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_p
     sample_every_step(attached.folder)
     (tmp_path / "here").touch()
     until((tmp_path / "leave").exists, 60.0)
+    ask(attached.folder, "flush")
     tables = programs.tables(pid)
     detach(attached)
     (tmp_path / "gone").touch()

@@ -1,6 +1,6 @@
 """A GAN with two optimizers of one class: the discriminator learns from real and made samples, then the generator.
 
-Holds: an iteration is one step; both optimizers' time is in it, each in a row of its own; a module that runs three
+Holds: an iteration is one step, from one step of the first optimizer to the next, with the mean of its losses; both optimizers' time is in it, each in a row of its own; a module that runs three
 times an iteration has three forwards and as many backwards, each with its own time.
 """
 
@@ -36,6 +36,7 @@ class Discriminator(nn.Module):
 def learn(loss):
     with truth.clock("backward"):
         loss.backward()
+    losses.append(loss.item())
 
 
 torch.manual_seed(999)
@@ -45,6 +46,7 @@ criterion = nn.BCELoss()
 optimizerD = slow(torch.optim.Adam(netD.parameters(), lr=0.0002, betas=(0.5, 0.999)))
 optimizerG = slow(torch.optim.Adam(netG.parameters(), lr=0.0004, betas=(0.5, 0.999)))
 truth.micro_batches = 3
+losses = []
 for number in range(STEPS):
     real = torch.randn(BATCH, 16)
     # The optimizer that steps last ends the program's iteration; the recorder's ends where the first one steps.
@@ -60,7 +62,8 @@ for number in range(STEPS):
     learn(errD_fake)
     with truth.clock("optimizer"):
         optimizerD.step()
-    truth.step(errD_fake.item())
+    truth.step(sum(losses) / len(losses))
+    losses.clear()
     netG.zero_grad()
     with truth.clock("forward"):
         output = netD(fake)

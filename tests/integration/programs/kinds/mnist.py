@@ -18,12 +18,13 @@ truth = Truth(EPOCHS * BATCHES)
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3), Paced(truth, nn.Conv2d(4, 8, 3), 0.004, 0.01)
+        self.conv1, self.conv2 = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 8, 3)
+        self.pool = Paced(truth, nn.MaxPool2d(2))
         self.dropout, self.fc = nn.Dropout(0.25), nn.Linear(8 * 12 * 12, 10)
 
     def forward(self, x):
         x = F.relu(self.conv2(F.relu(self.conv1(x))))
-        return F.log_softmax(self.fc(self.dropout(F.max_pool2d(x, 2).flatten(1))), dim=1)
+        return F.log_softmax(self.fc(self.dropout(self.pool(x).flatten(1))), dim=1)
 
 
 def slowly(batch):
