@@ -56,7 +56,8 @@ def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_p
         assert len(numbers) >= len(losses) // 3 - 2
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         if tables["python.steps"][-1]["counted"]:
-            assert numbers[-1] == len(losses) - 2
+            # Of two optimizers the one counts that has stepped first after the attach; a GAN's second has a step less.
+            assert numbers[-1] in {len(losses) - 2, len(losses) - 2 - (name == "gan")}
 
 
 def sample_every_step(folder: Path) -> None:
