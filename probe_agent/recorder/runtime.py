@@ -198,6 +198,8 @@ class Runtime:
             self._write_identity()
 
     def _start(self, kind: type[Source]) -> None:
+        if "torch" in kind.needs:
+            self._recorder.open_device()  # before a hook can ask for it on another thread, and make a second one
         source = kind(self._recorder)
         self._running.append(source)  # first: one that fails half way has something to undo as well
         source.start()

@@ -75,9 +75,14 @@ class Recorder:
     @property
     def device(self) -> Device:
         """The accelerator of the target; torch must be loaded."""
+        self.open_device()
+        assert self._device is not None
+        return self._device
+
+    def open_device(self) -> None:
+        """Make `device`, unless it is there."""
         if self._device is None:
             self._device = Device(sys.modules["torch"])
-        return self._device
 
     @property
     def peers(self) -> Peers:
