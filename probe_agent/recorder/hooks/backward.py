@@ -57,7 +57,7 @@ class Source(BaseSource):
             if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
                 return original(outputs, *args, **kwargs)
             is_backward = kwargs.get("accumulate_grad", False)  # or torch.autograd.grad, which leaves no gradients
-            if is_backward and ends.takes_updates:
+            if ends.takes_updates:  # a loop by hand may use either
                 self._guarded(updates.before_backward, perf_counter_ns(), outputs)
             if step.thread != get_ident():
                 if step.thread is None:
@@ -65,8 +65,7 @@ class Source(BaseSource):
                 try:
                     return original(outputs, *args, **kwargs)
                 finally:
-                    if is_backward:
-                        self._guarded(updates.after_backward)
+                    self._guarded(updates.after_backward)
             step.in_backward = True
             step.micro_batches += is_backward
             began = perf_counter_ns()
@@ -80,7 +79,7 @@ class Source(BaseSource):
                 step.begin_forward(ended)
                 if step.sampled:
                     step.module_events.append((ended, RUN_ENDED))
-                if is_backward and ends.takes_updates:
+                if ends.takes_updates:
                     self._guarded(updates.after_backward)
                 if is_backward:
                     if step.micro_batches == 1:

@@ -195,3 +195,14 @@ def test_the_training_is_the_same_and_module_is_as_it_was(recording):
     assert dict(vars(nn.Module)) == before
     for mine, other in zip(net.parameters(), alone.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+def test_a_loop_of_autograd_grad_on_new_tensors_has_steps(recording):
+    with recording(trace_every=0) as it:
+        w = torch.ones(8, requires_grad=True)
+        for _ in range(12):
+            (grad,) = torch.autograd.grad((w**2).sum(), w)
+            w = (w - RATE * grad).detach().requires_grad_()
+            it.tick()
+
+    assert [step["step"] for step in it.steps] == list(range(1, 9))
