@@ -23,6 +23,8 @@ GROWN_BYTES = 256 << 20
 #: The kernel lets ten autogroups a second be changed, on the whole host.
 _AUTOGROUP_TRIES, _AUTOGROUP_WAIT_S = 8, 0.05
 _PR_SET_PDEATHSIG = 1
+#: More than any address space has, and a number that the kernel takes.
+_MOST_BYTES = 1 << 62
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -36,7 +38,8 @@ def hold_memory(memory_mb: int, more_bytes: int = 0) -> None:
     """Let this process map `memory_mb`, some slack and `more_bytes` more than now."""
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = mapped_bytes() + memory_mb * 1_000_000 + SLACK_BYTES + more_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+    wanted = min(wanted, most if most != resource.RLIM_INFINITY else _MOST_BYTES)
+    resource.setrlimit(resource.RLIMIT_AS, (wanted, most))
 
 
 def free_memory() -> None:
