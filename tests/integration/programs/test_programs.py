@@ -52,8 +52,8 @@ OTHERS: dict[str, tuple[str, ...] | None] = {
     "gevent_loop": None,
     "numpy_loop": None,
 }
-#: Four processes on two cores are too many for CI.
-LONG = {"tensor_parallel"}
+#: Left to `make test-long`: four processes on two cores, and the slowest of what tests/integration/frameworks has too.
+LONG = {"fsdp2", "lightning_fit", "tensor_parallel"}
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in TRAINING]
 )
