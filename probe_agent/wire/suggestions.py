@@ -73,11 +73,13 @@ def suggest_column(name: str, columns: Collection[str]) -> list[str]:
 
 def suggest_table(name: str, tables: Mapping[str, Collection[str]]) -> tuple[list[str], list[str]]:
     """The tables (with their columns) that `name` may stand for, and, if there are none, those with such a column."""
-    last = name.lower().rpartition(".")[2]
+    schema, _, last = name.lower().rpartition(".")
     by_last: dict[str, list[str]] = {}
     for table in tables:
         by_last.setdefault(table.lower().rpartition(".")[2], []).append(table)
-    near = by_last.get(last) or [table for table in _TABLE_WORDS.get(last, ()) if table in tables]
+    siblings = [table for table in tables if schema and table.lower().startswith(f"{schema}.")]
+    near = by_last.get(last) or suggest(name, siblings, {}, cutoff=0.8)
+    near = near or [table for table in _TABLE_WORDS.get(last, ()) if table in tables]
     near = near or [table for one in suggest(last, by_last, {}) for table in by_last[one]]
     near = near or suggest(name, tables, {}, cutoff=0.7)
     return near, [] if near else [table for table, columns in tables.items() if last in columns]
