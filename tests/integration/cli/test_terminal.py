@@ -102,7 +102,9 @@ def test_binary_formats_are_refused_on_a_terminal(tcp: str) -> None:
 def test_the_repl_completes_names_runs_blocks_and_remembers(tcp: str, tmp_path: Path) -> None:
     with terminal(tcp, "repl", XDG_STATE_HOME=str(tmp_path)) as (screen, process):
         screen.read_until(">>>")
-        screen.type("train\t")
+        screen.type("train")
+        screen.read_until(r">>>[\s\S]*train")
+        screen.type("\t")
         screen.read_until(r"train\b[\s\S]*er\b")
         screen.type("\r")
         screen.read_until(r"'trainer'[\s\S]*>>>")

@@ -123,7 +123,10 @@ def test_what_the_steps_are_recorded_of_is_in_the_live_tables(
 
     assert rows(ask, "SELECT step FROM python.torch_trace LIMIT 1")
     optimizers = rows(ask, "SELECT DISTINCT optimizer, place FROM torch.optimizers")
-    modules = rows(ask, "SELECT module, place FROM torch.modules WHERE depth = 0")
+    for _ in range(20):
+        modules = rows(ask, "SELECT module, place FROM torch.modules WHERE depth = 0")
+        if kind != "hidden" or "of forward()" not in modules[0]["place"]:
+            break  # not in the moment in which it is called, when it has a frame of its own
 
     assert [row["optimizer"] for row in optimizers] == [optimizer]
     assert [row["module"] for row in modules] == [model]

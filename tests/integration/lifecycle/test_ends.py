@@ -69,7 +69,7 @@ def say(process: subprocess.Popen[str], word: str | None) -> str:
 
 def states(probe: Any, pid: int, *endpoint: str) -> list[str]:
     """What `probe list` says about a process."""
-    code, out, _ = probe(*endpoint, "list", "--format", "json")
+    code, out, _ = probe(*endpoint, "list", "--dead", "--format", "json")
     assert code == 0
     return [row["state"] for row in json.loads(out) if row["pid"] == pid]
 

@@ -162,7 +162,7 @@ def test_detach_takes_the_target_off_the_list(host: Host) -> None:
 
     answer = host.http.post("/v1/detach").json()
 
-    assert answer == {"detached": target.pid}
+    assert answer == {"detached": target.pid, "kept": None}
     assert host.http.get("/v1/targets").json()["targets"] == []
     assert target.poll() is None
 
