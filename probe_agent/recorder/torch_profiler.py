@@ -103,7 +103,8 @@ class StepsProfile:
         profiler = sys.modules["torch.autograd.profiler"]
         self._step_aside_for(profiler, "_prepare_profiler", "the job has started its own torch profiler")
         self._step_aside_for(profiler, "_enable_profiler", "the job has started its own torch profiler")
-        self._step_aside_for(os, "fork", "the training thread has forked a process, a DataLoader's worker perhaps")
+        job_os = sys.modules["os"]  # ours is a copy (importing.py)
+        self._step_aside_for(job_os, "fork", "the training thread has forked a process, a DataLoader's worker perhaps")
         ending.tell(self._at_end)
 
     def _stop(self) -> None:
