@@ -48,6 +48,9 @@ def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_p
     for what, before in visited.truth["before"].items():
         if (name, what) == ("gan", "our objects"):
             continue  # its last graph but one is still there, with our hooks in it
+        if (name, what) == ("workers", "descriptors"):
+            assert not [one for one in visited.truth["after"][what] if "probe" in one]
+            continue  # batches under way, and the pipes of workers that have no more to do, are its own
         assert visited.truth["after"][what] == before
     assert tables["probe.errors"] == []
     if name in TRAINING:
