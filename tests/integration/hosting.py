@@ -18,7 +18,8 @@ from probe_agent.target import TargetDirectory
 from probe_agent.web import create_app
 listener = socket.create_server((sys.argv[2], int(sys.argv[3])))
 print(listener.getsockname()[1], flush=True)
-config = uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning", access_log=False)
+app = create_app(TargetDirectory((sys.argv[1],)))
+config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
 uvicorn.Server(config).run(sockets=[listener])
 """
 

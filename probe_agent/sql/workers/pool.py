@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import signal
 import socket
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
@@ -96,8 +96,11 @@ class Workers:
     """Workers for one server. Nothing is started before `start`, or before the first statement."""
 
     def __init__(self) -> None:
-        self._zygote: ZygoteProcess | None = None
+        #: The one there is, if any.
+        self._zygotes: list[ZygoteProcess] = []
         self._idle: dict[bool, list[_Worker]] = {True: [], False: []}
+        # Who drops an app that it has never ended drops its processes, too; with ours they end by themselves.
+        weakref.finalize(self, _end_all, self._zygotes, self._idle).atexit = False
         self._credit = _Credit()
         self._turns = {asker: asyncio.Semaphore(num) for asker, num in _AT_ONCE.items()}
 
@@ -108,12 +111,7 @@ class Workers:
 
     def close(self) -> None:
         """End all of them, whatever they do."""
-        zygote, self._zygote = self._zygote, None
-        for worker in itertools.chain(*self._idle.values()):
-            worker.connection.close()
-        self._idle = {True: [], False: []}
-        if zygote is not None:
-            zygote.close()
+        _end_all(self._zygotes, self._idle)
 
     async def run(self, job: Job, asker: Asker, take: TakeLiveRows) -> Reply:
         """What comes of a statement. Cancelling this ends it. Raises QueryFailed, BadRequest, NoAnswer."""
@@ -157,24 +155,33 @@ class Workers:
     def _take_back(self, worker: _Worker) -> None:
         idle = self._idle[worker.for_readers]
         is_slow = worker.gives_way and self._credit.has(_ENOUGH_S)
-        if worker.is_fit and not is_slow and worker.zygote is self._zygote and len(idle) < _MAX_IDLE:
+        if worker.is_fit and not is_slow and worker.zygote in self._zygotes and len(idle) < _MAX_IDLE:
             idle.append(worker)
             return
         worker.end()
-        if not idle and worker.zygote is self._zygote and self._zygote is not None:
+        if not idle and worker.zygote in self._zygotes:
             with contextlib.suppress(OSError):  # whoever asks next is told
                 idle.append(self._new(for_readers=worker.for_readers))
 
     def _new(self, *, for_readers: bool) -> _Worker:
-        if self._zygote is None or self._zygote.has_ended:
-            if self._zygote is not None:
-                self._zygote.close()
-            self._zygote = ZygoteProcess()
+        if self._zygotes and self._zygotes[0].has_ended:
+            self._zygotes.pop().close()
+        if not self._zygotes:
+            self._zygotes.append(ZygoteProcess())
+        zygote = self._zygotes[0]
         threads = 1 if for_readers else min(_MAX_THREADS, _PROCESSORS)
         gives_way = for_readers and not self._credit.spend(_BIRTH_S)
-        number, connection = self._zygote.fork(FORK, threads, gives_way=gives_way)
+        number, connection = zygote.fork(FORK, threads, gives_way=gives_way)
         connection.setblocking(False)
-        return _Worker(number, connection, self._zygote, for_readers, gives_way)
+        return _Worker(number, connection, zygote, for_readers, gives_way)
+
+
+def _end_all(zygotes: list[ZygoteProcess], idle: Mapping[bool, list[_Worker]]) -> None:
+    for waiting in idle.values():
+        while waiting:
+            waiting.pop().connection.close()
+    while zygotes:
+        zygotes.pop().close()
 
 
 class _Credit:

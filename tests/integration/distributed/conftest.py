@@ -33,6 +33,9 @@ class Job:
         self.directory = TargetDirectory((str(folder),))
         self._engine = QueryEngine()
 
+    def close(self) -> None:
+        self._engine.close()
+
     def done(self, rank: int) -> dict[str, Any]:
         """What this rank has computed, once it has."""
         path = self.folder / f"done-{rank}.json"
@@ -66,9 +69,11 @@ def start_job(folder: Path, what: str) -> Iterator[Job]:
     command += ["--rdzv-backend=c10d", str(PROGRAM), str(folder), what]
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
+        job = Job(folder, process)
         try:
-            yield Job(folder, process)
+            yield job
         finally:
+            job.close()
             (folder / "stop").touch()
             try:
                 process.wait(5)

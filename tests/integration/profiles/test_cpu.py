@@ -26,7 +26,8 @@ from probe_agent.target import TargetDirectory
 from probe_agent.web import create_app
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
-uvicorn.Server(uvicorn.Config(create_app(TargetDirectory((sys.argv[1],))), log_level="warning")).run([listener])
+app = create_app(TargetDirectory((sys.argv[1],)))
+uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).run([listener])
 """
 
 

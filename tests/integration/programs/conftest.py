@@ -128,6 +128,7 @@ class Programs:
 
     def close(self) -> None:
         self._processes.close()
+        self._engine.close()
 
     def _twin(self, name: str, needs: tuple[str, ...] = ("torch",), ranks: int = 1) -> list[Ran]:
         return [self.end(*one) for one in self._start(name, needs, ranks, {})]

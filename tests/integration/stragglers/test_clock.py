@@ -28,7 +28,8 @@ if sys.argv[2] == "nan":
     clock.router.routes.clear()
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
-uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False)).run(sockets=[listener])
+config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+uvicorn.Server(config).run(sockets=[listener])
 """
 
 

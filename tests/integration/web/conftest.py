@@ -18,7 +18,8 @@ SERVER = """
 import sys, uvicorn
 from probe_agent.target import TargetDirectory
 from probe_agent.web import create_app
-uvicorn.run(create_app(TargetDirectory((sys.argv[1],))), uds=sys.argv[2], log_level="warning", access_log=False)
+app = create_app(TargetDirectory((sys.argv[1],)))
+uvicorn.run(app, uds=sys.argv[2], log_level="warning", access_log=False, timeout_graceful_shutdown=1)
 """
 START_S = 30.0
 

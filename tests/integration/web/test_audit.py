@@ -48,7 +48,7 @@ def test_every_way_to_change_a_target_leaves_a_row(server: Served, state: Path) 
         server.ask("POST", f"/v1/profile/cpu{at}", "control", json={"seconds": 1, "format": "folded"})
         server.ask("POST", f"/v1/eval{at}", "read", json={"code": "2"})  # refused: it is not done, and no row
         server.ask("POST", f"/v1/query{at}", "read", json={"sql": "SELECT 1"})
-        probe("-t", f"unix:{server.unix}", "eval", "3", XDG_STATE_HOME=str(state))
+        probe("-t", f"unix:{server.unix}//pid={pid}", "eval", "3", XDG_STATE_HOME=str(state))
         probe(str(pid), "eval", "4", XDG_STATE_HOME=str(state))
         server.ask("POST", f"/v1/detach{at}", "control")
         found = rows(server, pid, f"WHERE pid = {pid}")

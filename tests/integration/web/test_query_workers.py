@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -16,7 +18,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from .served import Served, probe, serving, training
+from probe_agent.sql import QueryEngine
+
+from .served import PROBE, Served, plain, probe, serving, training
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE hash(a.range, b.range) = 1"
 #: Each of them took gigabytes, or minutes after its limit, in the server itself.
@@ -55,8 +59,13 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 def workers_of(server: Served) -> list[int]:
-    """Every process below the server: what forks workers, and these."""
-    found = [server.process.pid]
+    """What forks workers, and these."""
+    return below(server.process.pid)
+
+
+def below(pid: int) -> list[int]:
+    """Every process that `pid` has started, or one of these."""
+    found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             with suppress(OSError):
@@ -251,6 +260,37 @@ def test_a_statement_that_is_no_text_is_refused(server: Served, pid: int) -> Non
     ):
         other = server.ask(method, f"{path}?pid={pid}", content=json.dumps(body).encode(), headers=headers)
         assert other.status_code != 500, (path, other.text)
+
+
+def test_who_drops_an_engine_drops_its_processes() -> None:
+    """Without a word, as apps do whose lifespan nobody runs."""
+    before = below(os.getpid())
+    engine = QueryEngine()
+    engine.start()
+    started = set(below(os.getpid())) - set(before)
+    gc.collect()
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        del engine
+        gc.collect()
+
+    assert started
+    assert [str(each.message) for each in warned] == []
+    until(lambda: not any(os.path.exists(f"/proc/{each}") for each in started), 2)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_asks_in_its_own_process_takes_its_workers_along(pid: int, how: int) -> None:
+    (folder,) = Path("/dev/shm").glob(f"probe-{os.getuid()}/{pid}-*")
+    with subprocess.Popen([PROBE, "-t", str(folder), "query", ENDLESS], env=plain(), stderr=subprocess.PIPE) as asking:
+        until(lambda: any(map(_is_running, below(asking.pid)[1:])))
+        workers = below(asking.pid)
+
+        asking.send_signal(how)
+        asking.wait(5)
+
+        until(lambda: all(_state(each) in "ZX" for each in workers), 2)
 
 
 def test_the_command_line_without_a_server_leaves_no_process(pid: int) -> None:

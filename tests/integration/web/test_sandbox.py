@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from .conftest import Host
 
+T = TypeVar("T")
 #: Hours of work for one core.
 SLOW = "SELECT count(*) FROM range(10000000) a, range(10000000) b WHERE (a.range * b.range) % 7 = 3"
 
@@ -203,21 +208,37 @@ def test_a_query_that_needs_too_much_memory_is_stopped(full_host: Host) -> None:
 
 
 def test_the_server_answers_others_while_a_query_runs(full_host: Host) -> None:
-    busy = start(full_host, SLOW)
+    with start(full_host, SLOW):
+        rows = full_host.rows("SELECT count(*) FROM test.numbers", timeout_s=60)
 
-    rows = full_host.rows("SELECT count(*) FROM test.numbers", timeout_s=60)
-
-    busy.close()
     assert rows == [[1000]]
 
 
 def test_hanging_up_stops_the_query(full_host: Host) -> None:
-    busy = start(full_host, SLOW)
-    wait_for(lambda: cpu_share(full_host.server.pid) > 0.5)
+    with start(full_host, SLOW):
+        worker = wait_for(lambda: busy_below(full_host.server.pid))
+        left = time.monotonic()
 
-    busy.close()
+    wait_for(lambda: cpu_seconds(worker) is None)
+    assert time.monotonic() - left < 1.0
+    assert full_host.rows("SELECT 7") == [[7]]
 
-    wait_for(lambda: cpu_share(full_host.server.pid) < 0.2)
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_the_server_of_a_running_query_ends_in_time(tmp_path: Path, how: int) -> None:
+    with ExitStack() as running:
+        host = Host(tmp_path, running)
+        host.target(4096, 1000)
+        running.enter_context(start(host, SLOW))
+        worker = wait_for(lambda: busy_below(host.server.pid))
+
+        began = time.monotonic()
+        host.server.send_signal(how)
+        host.server.wait(10)
+        took_s = time.monotonic() - began
+        wait_for(lambda: cpu_seconds(worker) is None)
+
+    assert took_s < 2.0
 
 
 def start(host: Host, sql: str) -> socket.socket:
@@ -232,20 +253,41 @@ def start(host: Host, sql: str) -> socket.socket:
     return connection
 
 
-def cpu_share(pid: int) -> float:
-    """How much of one core a process used over a short while."""
-
-    def ticks() -> int:
-        with open(f"/proc/{pid}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    before, began = ticks(), time.monotonic()
-    time.sleep(0.2)
-    return (ticks() - before) / 100 / (time.monotonic() - began)
+def below(pid: int) -> list[int]:
+    """The processes that `pid` has started, and those that they have."""
+    found = [pid]
+    for parent in found:
+        with suppress(OSError):  # it has ended
+            for thread in os.listdir(f"/proc/{parent}/task"):
+                found += map(int, Path(f"/proc/{parent}/task/{thread}/children").read_text().split())
+    return found[1:]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def cpu_seconds(pid: int) -> float | None:
+    """What a process has used of the processors; None when it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZX" else (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_below(pid: int) -> int | None:
+    """The query worker of the server `pid` that has computed for half a second more, if one has."""
+    before = {each: cpu_seconds(each) or 0.0 for each in below(pid)}
+    ends = time.monotonic() + 3
+    while time.monotonic() < ends:
+        for each in below(pid):
+            if (cpu_seconds(each) or 0.0) - before.get(each, 0.0) > 0.5:
+                return each
+        time.sleep(0.02)
+    return None
+
+
+def wait_for(condition: Callable[[], T]) -> T:
+    """What `condition` gives once that is true."""
     deadline = time.monotonic() + 20
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.02)
+    return found
