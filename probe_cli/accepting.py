@@ -30,8 +30,8 @@ HANDSHAKE_S = 10.0
 REQUEST_S = 20.0
 #: A client that has taken nothing of its answer for so long is gone.
 TAKE_S = 60.0
-#: From the signal to the end of the process, whatever still runs.
-END_S = 1.0
+#: From the signal to the end of the process, whatever still runs; it leaves what is cancelled after 1 s half of one.
+END_S = 1.5
 #: At once, over TCP. Unix sockets are not counted: their owner gets in when strangers keep all of these.
 MAX_CONNECTIONS = 256
 

@@ -107,6 +107,7 @@ class Client:
     ) -> AsyncIterator[httpx.Response]:
         import httpx
 
+        begun = False
         try:
             async with self._http.stream(
                 method,
@@ -117,8 +118,14 @@ class Client:
             ) as response:
                 if response.is_error:
                     raise _error_in(await response.aread(), response.status_code, self.endpoint)
+                begun = True
                 yield response
         except httpx.HTTPError as failure:
+            if begun:
+                raise NoAnswer(
+                    f"{self.endpoint}: the host server ended, or hung up, before its answer was whole: {failure}",
+                    "ask again",
+                ) from failure
             raise no_answer(self.endpoint, failure) from failure
         except httpx.InvalidURL as failure:
             raise errors.BadRequest(f"{self.endpoint} makes no URL: {failure}") from failure

@@ -31,9 +31,7 @@ class SocketTransport(httpx.AsyncBaseTransport):
     """Asks one server, over connections that `connect` opens. A request with a token goes only over one that
     `check`, if there is any, has let pass: it is called before connecting and again after it, and raises."""
 
-    def __init__(
-        self, connect: Callable[[], Awaitable[Opened]], check: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Opened]], check: Callable[[], None] | None = None) -> None:
         self._connect = connect
         self._check = check
         self._resting: list[_Connection] = []

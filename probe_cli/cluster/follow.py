@@ -121,11 +121,7 @@ async def _question(client: Client) -> _Told:
 def _of_its_job(pid: int, targets: Sequence[TargetInfo], peers: Collection[Key]) -> tuple[TargetInfo, ...]:
     """Of the targets of this host, the one with that PID and the other ranks of its job."""
     jobs = {target.job for target in targets if target.pid == pid} - {""}
-    return tuple(
-        target
-        for target in targets
-        if target.pid == pid or target.job in jobs or _key(target) in peers
-    )
+    return tuple(target for target in targets if target.pid == pid or target.job in jobs or _key(target) in peers)
 
 
 def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:

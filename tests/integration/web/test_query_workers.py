@@ -12,6 +12,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -164,6 +165,40 @@ def test_the_server_ends_in_time_and_its_workers_with_it(server: Served, pid: in
     until(lambda: not any(os.path.exists(f"/proc/{each}/exe") and _state(each) not in "ZX" for each in workers), 5)
     for each in asking:
         each.join()
+
+
+def test_a_profile_that_is_under_way_ends_with_the_server(server: Served, pid: int) -> None:
+    wanted = {"seconds": 60, "format": "folded"}
+    with ThreadPoolExecutor() as asking, suppress(httpx.HTTPError):
+        asked = asking.submit(server.ask, "POST", f"/v1/profile/cpu?pid={pid}", "control", json=wanted)
+        until(lambda: any("py-spy" in _name(each) for each in workers_of(server)))
+        started = workers_of(server)
+
+        server.process.terminate()
+        server.process.wait(2)
+
+        until(lambda: all(_state(each) in "ZX" for each in started), 1)
+        asked.result()
+
+
+def test_who_is_being_answered_is_told_that_the_server_has_ended(server: Served, pid: int) -> None:
+    command = [PROBE, "-t", f"unix:{server.unix}//pid={pid}", "eval", "print(1, flush=True)\nwhile True: pass"]
+    with subprocess.Popen(command, env=plain(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
+        assert asking.stdout is not None
+        assert asking.stdout.readline() == "1\n"
+
+        server.process.terminate()
+        _, said = asking.communicate(timeout=5)
+
+    assert asking.returncode == 4
+    assert f"unix:{server.unix}//pid={pid}: the host server ended, or hung up, before its answer was whole" in said
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text()
+    except OSError:
+        return ""
 
 
 def _ask_in_vain(server: Served, pid: int) -> None:
