@@ -94,17 +94,19 @@ def test_a_process_that_the_kernel_is_taking_apart() -> None:
         pid = child_of(outer)
         # The first process of a namespace cannot be over before all others in it are; we keep one from being cleared.
         with subprocess.Popen(["nsenter", "-t", str(pid), "-p", "sleep", "60"]) as other:
-            until(lambda: Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text() != "")
-            other.send_signal(signal.SIGSTOP)
-            os.kill(pid, signal.SIGKILL)
-            until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == b"")
-            is_zombie = state(pid) == "Z"
+            try:
+                until(lambda: Path(f"/proc/{other.pid}/task/{other.pid}/children").read_text() != "")
+                other.send_signal(signal.SIGSTOP)
+                until(lambda: state(other.pid) == "T")
+                os.kill(pid, signal.SIGKILL)
+                until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == b"")
+                is_zombie = state(pid) == "Z"
 
-            with refused(pid, "it has no memory", "probe list"):
-                pass
-
-            outer.kill()  # before it sees that its child was killed: it would complain of that
-            other.kill()
+                with refused(pid, "it has no memory", "probe list"):
+                    pass
+            finally:
+                outer.kill()  # before it sees that its child was killed: it would complain of that
+                other.kill()
     assert not is_zombie
 
 

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import gc
 import time
 import weakref
 from collections import Counter, OrderedDict
+from types import FunctionType
 
 import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from probe_agent.recorder.hooks import modules  # noqa: E402
 
 SECONDS = 0.004
 #: By how much a window may be longer than what the module measured in it.
@@ -348,6 +352,23 @@ def test_a_graph_is_freed_as_ever_and_one_that_is_kept_tells_nothing_after_detac
     assert gone() is None
     assert step.sampled
     assert not step.module_events
+
+
+def test_a_job_that_keeps_its_losses_does_not_keep_us(recording):
+    """Whose list of losses is never emptied has the graph of every step as long as it runs."""
+    layer, losses = Layer(0.0), []
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    with recording(trace_every=1, trace_deep_every=1) as it:
+        for _ in range(5):
+            losses.append(layer(torch.ones(4)).sum())
+            losses[-1].backward()
+            optimizer.step()
+    del it
+    gc.collect()
+    ours = [one for one in gc.get_objects() if type(one) is FunctionType and one.__module__ == modules.__name__]
+
+    assert len(losses) == 5
+    assert [one.__qualname__ for one in ours if "<locals>" in one.__qualname__] == []
 
 
 def test_the_numbers_are_those_of_a_run_without_us(recording):
