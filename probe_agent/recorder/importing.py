@@ -57,8 +57,15 @@ class Carried:
         return self._sources[name][0]
 
     def source(self, name: str, importer: "Importer") -> str:
+        if name not in self._sources:
+            return ""  # after detach
         text: bytes = importer.load("zlib").decompress(self._sources[name][1])
         return text.decode()
+
+    def forget(self) -> None:
+        """Nothing is loaded any more; what stays of us until Python's next collection is to be small."""
+        self._sources = {}
+        self._code = {}
 
     def code(self, name: str, importer: "Importer") -> "CodeType":
         packed = self._code.pop(name, None)
@@ -95,6 +102,9 @@ class Folder:
     def code(self, name: str, importer: "Importer") -> "CodeType":
         found: CodeType = self._loader(name).get_code(name)
         return found
+
+    def forget(self) -> None:
+        """Files stay."""
 
     def _loader(self, name: str) -> "Any":
         return _frozen_importlib_external.SourceFileLoader(name, self.path(name))
@@ -188,6 +198,7 @@ class Importer:
         # A module in C may keep one that it has imported, and must not keep all of them by that.
         vars(self._sys)["modules"] = sys.modules
         self._loaded = {}
+        self._ours.forget()
         for name in [name for name in list(sys.modules) if self._is_ours(name)]:
             del sys.modules[name]
 
