@@ -1,4 +1,4 @@
-"""A training and its owner while 50 readers attack the host server: `python -m benchmarks.soak`.
+"""A training job and its owner while 50 readers attack the host server: `python -m benchmarks.soak`.
 
 Rounds of two blocks in shuffled order: one training works while the readers send the worst statements there are, over
 TCP with the token for reading, and its twin works while nobody asks. Both have the recorder in them, and the throughput
