@@ -183,7 +183,7 @@ def a_batch(recorder: Recording | None) -> Callable[[], object]:
 
 
 def a_block(calls_module: bool) -> Made:
-    """A block without gradients in a training, in which a module is called or none."""
+    """Time a block without gradients, with and without a module call in it."""
 
     def made(recorder: Recording | None) -> Callable[[], object]:
         link, x = Link(), torch.ones(1)
@@ -223,7 +223,7 @@ def beside(recorder: Recording | None) -> Callable[[], object]:
 
 
 def by_hand(recorder: Recording | None) -> Callable[[], object]:
-    """What looks for an update after a backward, without the backward."""
+    """Time the search for an update after a backward, without the backward itself."""
     if recorder is None:
         return lambda: None
     chain, updates = nn.Sequential(*(nn.Linear(8, 8) for _ in range(8))), recorder.updates

@@ -26,8 +26,8 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
     """List the targets of this host (or of the named host servers) with how long ago their last step was, then Python
     processes without an agent.
 
-    Processes that look like a training come first among those. Targets that have ended are shown with --dead, and where
-    no living one is left.
+    Those that look like a training process come first. Targets that have ended are shown with --dead, and where no
+    living one is left.
     """
     from probe_cli.client import open_host
     from probe_cli.client.loop import run

@@ -80,3 +80,28 @@ def nobody() -> Iterator[str]:
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
     return probe_in(tmp_path)
+
+
+#: How many `tests/targets/spawned_ranks.py` has.
+NUM_RANKS = 2
+
+
+class TwoRanks:
+    """What has started `tests/targets/spawned_ranks.py`, and the folder by which its ranks are told what to do."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.process = process
+
+    @property
+    def pids(self) -> list[int]:
+        return [int((self.folder / f"pid-{rank}").read_text()) for rank in range(NUM_RANKS)]
+
+    @property
+    def targets(self) -> list[str]:
+        """As arguments of `probe`."""
+        return [word for pid in self.pids for word in ("-t", str(pid))]
+
+    def trains(self) -> bool:
+        assert self.process.poll() is None
+        return all((self.folder / f"step-{rank}").exists() for rank in range(NUM_RANKS))

@@ -17,33 +17,11 @@ pytest.importorskip("torch")
 
 from hosting import ROOT, Probe, environment
 
-from .conftest import until
-
-NUM_RANKS = 2
-
-
-class Job:
-    """A torchrun of two ranks."""
-
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
-        self.folder = folder
-        self.process = process
-
-    @property
-    def pids(self) -> list[int]:
-        return [int((self.folder / f"pid-{rank}").read_text()) for rank in range(NUM_RANKS)]
-
-    @property
-    def targets(self) -> list[str]:
-        return [word for pid in self.pids for word in ("-t", str(pid))]
-
-    def trains(self) -> bool:
-        assert self.process.poll() is None, (self.folder / "output").read_text()
-        return all((self.folder / f"step-{rank}").exists() for rank in range(NUM_RANKS))
+from .conftest import NUM_RANKS, TwoRanks, until
 
 
 @contextmanager
-def job_in(folder: Path, **environ: str) -> Iterator[Job]:
+def job_in(folder: Path, **environ: str) -> Iterator[TwoRanks]:
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
     command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "--monitor-interval=2"]
     command += [str(ROOT / "tests" / "targets" / "spawned_ranks.py"), str(folder)]
@@ -53,7 +31,7 @@ def job_in(folder: Path, **environ: str) -> Iterator[Job]:
             command, stdout=output, stderr=output, env=environment(OMP_NUM_THREADS="1", **environ)
         )
     try:
-        job = Job(folder, process)
+        job = TwoRanks(folder, process)
         until(job.trains, "both ranks train", 180)
         yield job
     finally:

@@ -17,36 +17,18 @@ pytest.importorskip("accelerate")
 
 from hosting import ROOT, Probe, environment
 
-from .conftest import until
+from .conftest import NUM_RANKS, TwoRanks, until
 
-NUM_RANKS = 2
 BY_RANK = "SELECT rank, world_size, pid, min(step) < 3 AS from_start FROM python.steps GROUP BY ALL ORDER BY rank"
 
 
-class Spawned:
-    """The parent, its ranks, and the folder by which they are told what to do."""
-
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
-        self.folder = folder
-        self.process = process
-
-    @property
-    def pids(self) -> list[int]:
-        return [int((self.folder / f"pid-{rank}").read_text()) for rank in range(NUM_RANKS)]
-
-    @property
-    def targets(self) -> list[str]:
-        """As arguments of `probe`."""
-        return [word for pid in self.pids for word in ("-t", str(pid))]
+class Spawned(TwoRanks):
+    """The launcher of a script that has spawned them."""
 
     @property
     def parent(self) -> int:
         """The script that waits in `mp.spawn`."""
         return int(Path(f"/proc/{self.pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
-
-    def trains(self) -> bool:
-        assert self.process.poll() is None
-        return all((self.folder / f"step-{rank}").exists() for rank in range(NUM_RANKS))
 
 
 @pytest.fixture(scope="module")
