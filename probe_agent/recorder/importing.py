@@ -18,7 +18,7 @@ import _imp
 import builtins
 import marshal
 import sys
-from _frozen_importlib import ModuleSpec
+from _frozen_importlib import ModuleSpec, _builtin_from_name, _ModuleLockManager  # type: ignore[attr-defined]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ _BUILTIN = type(len)
 #: Whenever a generic class is made, Python 3.12 and later look for `typing`, and not by way of us: one that we need
 #: and the job has not imported stays with the job.
 _TYPING_IS_LOOKED_UP = sys.version_info >= (3, 12)
+#: Before 3.10 the interpreter calls the `atexit` that was made last, at its end, and does not keep it alive: freed, it
+#: crashes the job. One that the job has not imported stays with the job.
+_LEFT_TO_THE_JOB = {"atexit"} if sys.version_info < (3, 10) else set()
 _HELD_S, _PAUSE_S = 0.002, 0.0001
 
 
@@ -246,6 +249,8 @@ class Importer:
         if name == "os.path":
             return self._keep(name, self.load("posixpath"))
         there = sys.modules.get(name)
+        if there is None and name in _LEFT_TO_THE_JOB:
+            return self._keep(name, _imported(name))
         if _imp.is_builtin(name):
             return self._keep(name, there if type(there) is ModuleType else self._made(_built_in, name))
         if name not in _PRIVATE and self._is_the_librarys(there):
@@ -355,6 +360,13 @@ def _finder(folder: str) -> "Any":
         (there.SourceFileLoader, there.SOURCE_SUFFIXES),
         (there.SourcelessFileLoader, there.BYTECODE_SUFFIXES),
     )
+
+
+def _imported(name: str) -> ModuleType:
+    """A module of the interpreter itself, imported as the job would, though past its hooks."""
+    with _ModuleLockManager(name):
+        found = sys.modules.get(name)
+        return found if type(found) is ModuleType else _builtin_from_name(name)
 
 
 def _built_in(name: str) -> ModuleType:

@@ -1,0 +1,36 @@
+"""The end of a program that was attached to: it ends as it would have ended."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from probe_agent import inject
+
+from .conftest import detach, installed_pythons
+from .programs import program
+
+#: Imports next to nothing, so that most of what the recorder needs is the recorder's alone.
+COLLECTS = """
+import sys
+print("ready", flush=True)
+sys.stdin.readline()
+import gc
+gc.collect()
+sum(([] for _ in range(1000)), [])
+"""
+
+
+@pytest.mark.situation("attach, detach, and then it collects its garbage and ends", "ends well")
+@pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
+def test_a_program_that_has_collected_ends_well(python: str) -> None:
+    codes = []
+    for _ in range(4):
+        with program(COLLECTS, python=python, stdin=subprocess.PIPE) as process:
+            for _ in range(2):
+                detach(inject.attach(process.pid))
+            process.communicate("end\n", timeout=30)
+        codes.append(process.returncode)
+
+    assert codes == [0, 0, 0, 0]
