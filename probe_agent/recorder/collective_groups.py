@@ -8,6 +8,7 @@ gloo counts sends and receives as well, which are not the same on all ranks; Fli
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from time import time_ns
 from typing import Any
 
@@ -22,8 +23,12 @@ MAX_KEPT = 8_192
 class Group:
     """One process group. `number` is what it counts itself, `seq` is the same on all its ranks."""
 
-    def __init__(self, name: str, enqueued: int, base: int, since_ns: int, counts_p2p: bool) -> None:
+    def __init__(
+        self, name: str, enqueued: int, base: int, since_ns: int, counts_p2p: bool, ranks: Sequence[int] = ()
+    ) -> None:
         self.name = name
+        #: The rank in the job of each of its ranks, in its own order.
+        self.ranks = ranks
         #: What was made before is none of ours.
         self.since_ns = since_ns
         #: The last number it gave away.
@@ -95,6 +100,11 @@ class Group:
         return number - self._offset - sum(other < number for other in self._p2p) if found is None else found
 
 
+def _in_order(group_ranks: Mapping[int, int]) -> Sequence[int]:
+    """Ranks in the job, by their rank in the group."""
+    return sorted(group_ranks, key=lambda rank: group_ranks[rank])
+
+
 class Groups(dict[str, Group]):
     """The process groups of this process by name, those that were destroyed included."""
 
@@ -115,6 +125,8 @@ class Groups(dict[str, Group]):
             group = self.get(name)
             if group is None or enqueued < group.enqueued:  # new, or another one of the same name
                 base = enqueued if is_first else 0
-                self[name] = Group(name, enqueued, base, since_ns, process_group._get_backend_name() == "gloo")
+                ranks = _in_order(c10d._world.pg_group_ranks.get(process_group, {}))
+                counts_p2p = process_group._get_backend_name() == "gloo"
+                self[name] = Group(name, enqueued, base, since_ns, counts_p2p, ranks)
             else:
                 group.enqueued = enqueued

@@ -8,23 +8,28 @@ under the GIL, so there is none unless the groups have counted more than Python 
 from __future__ import annotations
 
 import sys
-from bisect import bisect_right
 from collections import deque
 from time import perf_counter_ns, time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import flight_recorder
 from .collective_groups import Group, Groups
 from .ring.buffer import RowBuffer
-from .ring.table import NULL_FLOAT
+from .ring.table import NULL_FLOAT, NULL_INT
+from .source import loaded
 from .step import Step
+from .step_spans import BACKWARD
 
-__all__ = ["Call", "CollectiveRows"]
+__all__ = ["ANY_SOURCE", "P2P", "Call", "CollectiveRows"]
 
 #: Their numbers are not the same on all ranks of the group.
 P2P = ("send", "recv")
+#: The peer of a receive that takes what comes first.
+ANY_SOURCE = -1
 #: A collective that has taken so long gets a row before it is over.
 LONG_NS = 1_000_000_000
+#: A row of what is over waits for so long, and so many do, until it shows in which phase that was.
+PHASE_NS, MAX_WITHOUT_PHASE = 10_000_000_000, 20_000
 #: Different shapes whose text is kept: the names of a ring are never thrown away.
 MAX_SHAPES = 2_000
 #: How much of the time may go into looks at Flight Recorder, and how much when entries would be lost otherwise.
@@ -55,11 +60,38 @@ class Call:
     told = False
     #: A weak reference to what can be waited for.
     work: Any = None
+    #: Of a send or receive: the other side's rank in the group; ANY_SOURCE until it is known.
+    peer: int | None = None
 
-    def __init__(self, step: int, op: str, group: str) -> None:
+    def __init__(self, step: int, op: str, group: str, thread: int) -> None:
         self.step = step
         self.op = op
         self.group = group
+        self.thread = thread
+
+
+class Row(NamedTuple):
+    """A row that may wait for its phases. Times are of the monotonic clock."""
+
+    step: int
+    ts: int
+    group: str
+    seq: int
+    op: str
+    peer: int
+    num_bytes: int
+    dtype: str | None
+    shape: str | None
+    start: int
+    duration: float
+    #: When somebody began to wait for it, and for how long; 0 and NULL where nobody did.
+    waiting: int
+    wait: float
+    state: str
+    seen_by: str
+    #: The thread that made the call; None where C++ made it.
+    thread: int | None
+    is_over: bool
 
 
 class CollectiveRows:
@@ -76,11 +108,8 @@ class CollectiveRows:
         self._was_unseen = False
         self._look_at = self._look_in_need = 0
         self._shapes: set[str] = set()
-        self._steps: deque[tuple[int, int]] = deque(maxlen=4_096)
-
-    def note_step(self) -> None:
-        """A step has begun. On the thread that steps."""
-        self._steps.append((self._step.started, self._step.number))
+        #: Rows of what is over that have no phase yet.
+        self._without_phase: list[Row] = []
 
     def make(self) -> None:
         """Calls that are over become rows, and now and then those that only Flight Recorder saw."""
@@ -88,6 +117,13 @@ class CollectiveRows:
         if self._is_time_to_look():
             self._look()
         self.write_calls()
+        self._write_rows(perf_counter_ns())
+
+    def close(self) -> None:
+        """Write what there is, as far as it is known."""
+        self.write_calls()
+        self._write_rows(sys.maxsize)
+        self._unfinished.clear()
 
     def _take_calls(self) -> None:
         calls = self._calls[:]
@@ -150,43 +186,46 @@ class CollectiveRows:
         return self.groups[call.group].seq(call.number) if call.group in self.groups else call.number
 
     def write_calls(self) -> None:
-        """Rows of what is over; what has taken long gets one as well, and stays."""
+        """Make rows of what is over; what has taken long gets one as well, and stays."""
         now = perf_counter_ns()
-        epoch = time_ns() - now
         unfinished: list[Call] = []
         for call in self._unfinished:
             if call.ended or _is_dropped(call):
-                self._write_call(call, now, epoch)
+                self._without_phase.append(self._row_of(call, now, is_over=True))
                 continue
             unfinished.append(call)
             if not call.told and now - call.began > LONG_NS:
                 call.told = True
-                self._write_call(call, now, epoch)
+                self._without_phase.append(self._row_of(call, now, is_over=False))
         self._unfinished = unfinished
         for key, call in list(self._open.items()):
             if _is_dropped(call):
                 self._open.pop(key, None)
 
-    def _write_call(self, call: Call, now: int, epoch: int) -> None:
+    def _row_of(self, call: Call, now: int, is_over: bool) -> Row:
         seq = self._seq(call)
-        if call.group in self.groups:
-            self.groups[call.group].wrote(seq)
+        group = self.groups.get(call.group)
+        if group is not None:
+            group.wrote(seq)
         is_known = bool(call.ended) and not call.on_device and not call.overlapped
-        self._row(
+        return Row(
             step=call.step,
             ts=call.ended or now,
             group=call.group,
             seq=seq,
             op=call.op,
+            peer=_peer(call, group),
             num_bytes=0 if call.dtype is None else call.num_elements * call.dtype.itemsize,
             dtype=str(call.dtype).rpartition(".")[2] if call.dtype is not None else None,
             shape=flight_recorder.shape_text(call.shape, call.num_tensors) if call.shape is not None else None,
             start=call.began,
             duration=(call.ended - call.began) * 1e-9 if is_known else NULL_FLOAT,
+            waiting=call.ended - call.wait if call.ended else call.waiting,
             wait=call.wait * 1e-9 if call.ended else NULL_FLOAT,
             state=_state(call),
             seen_by="python",
-            epoch=epoch,
+            thread=call.thread,
+            is_over=is_over,
         )
 
     def _write_unseen(self, entry: dict[str, Any], group: Group, now: int, epoch: int) -> None:
@@ -200,47 +239,53 @@ class CollectiveRows:
             group.late[seq] = is_told or now - start > LONG_NS
             if is_told or not group.late[seq]:
                 return
-        self._row(
-            step=self._step_at(start),
-            ts=now if told["completed"] is None else told["completed"] * 1000 - epoch,
-            group=group.name,
-            seq=seq,
-            op=told["op"],
-            num_bytes=told["bytes"],
-            dtype=told["dtype"],
-            shape=told["shape"],
-            start=start,
-            duration=NULL_FLOAT if duration is None else duration,
-            wait=NULL_FLOAT,
-            state=told["state"] if is_over else "launched",
-            seen_by="flight recorder",
-            epoch=epoch,
+        self._without_phase.append(
+            Row(
+                step=self._step.spans.step_at(start, self._step.number),
+                ts=now if told["completed"] is None else told["completed"] * 1000 - epoch,
+                group=group.name,
+                seq=seq,
+                op=told["op"],
+                peer=NULL_INT,
+                num_bytes=told["bytes"],
+                dtype=told["dtype"],
+                shape=told["shape"],
+                start=start,
+                duration=NULL_FLOAT if duration is None else duration,
+                waiting=0,
+                wait=NULL_FLOAT,
+                state=told["state"] if is_over else "launched",
+                seen_by="flight recorder",
+                thread=None,
+                is_over=is_over,
+            )
         )
 
-    def _step_at(self, when: int) -> int:
-        """The step that was being taken at `when`."""
-        steps = list(self._steps)
-        at = bisect_right(steps, (when, sys.maxsize)) - 1
-        return steps[at][1] if at >= 0 else self._step.number if not steps else steps[0][1] - 1
+    def _write_rows(self, now: int) -> None:
+        """Write the rows whose phases are known by now, or will not be known soon; what is not over waits for none."""
+        rows = self._without_phase
+        if not rows:
+            return
+        epoch = time_ns() - perf_counter_ns()
+        moments = sorted({moment for row in rows for moment in (row.start, row.waiting) if moment})
+        phases = dict(zip(moments, self._step.spans.phases_at(moments)))
+        self._without_phase = []
+        for at, row in enumerate(rows):
+            made, waited = phases[row.start], phases.get(row.waiting, (None, True))
+            is_late = now - row.ts > PHASE_NS or len(rows) - at > MAX_WITHOUT_PHASE
+            if not row.is_over or is_late or (made[1] and waited[1]):
+                self._write(row, epoch, self._phase_of(row, made[0]), self._phase_of(row, waited[0]))
+            else:
+                self._without_phase.append(row)
 
-    def _row(
-        self,
-        *,
-        step: int,
-        ts: int,
-        group: str,
-        seq: int,
-        op: str,
-        num_bytes: int,
-        dtype: str | None,
-        shape: str | None,
-        start: int,
-        duration: float,
-        wait: float,
-        state: str,
-        seen_by: str,
-        epoch: int,
-    ) -> None:
+    def _phase_of(self, row: Row, phase: str | None) -> str | None:
+        """`phase` of the step, where that is what the row's thread was doing."""
+        if row.thread in (None, self._step.thread) or (phase == BACKWARD and _is_torchs(row.thread)):
+            return phase
+        return None
+
+    def _write(self, row: Row, epoch: int, phase: str | None, wait_phase: str | None) -> None:
+        shape = row.shape
         if shape is not None and shape not in self._shapes:
             if len(self._shapes) < MAX_SHAPES:
                 self._shapes.add(shape)
@@ -249,21 +294,38 @@ class CollectiveRows:
         number = self._buffer.number
         self._buffer.rows.append(
             (
-                step,
-                (ts + epoch) // 1000,
-                number(group),
-                seq,
-                number(op),
-                num_bytes,
-                number(dtype),
+                row.step,
+                (row.ts + epoch) // 1000,
+                number(row.group),
+                row.seq,
+                number(row.op),
+                row.peer,
+                row.num_bytes,
+                number(row.dtype),
                 number(shape),
-                (start + epoch) // 1000,
-                duration,
-                wait,
-                number(state),
-                number(seen_by),
+                (row.start + epoch) // 1000,
+                row.duration,
+                row.wait,
+                number(phase),
+                number(wait_phase),
+                number(row.state),
+                number(row.seen_by),
             )
         )
+
+
+def _is_torchs(thread: int | None) -> bool:
+    """Whether Python has not started this thread: autograd goes backward on such ones, one for each device."""
+    threading: Any = loaded("threading")
+    found = threading._active.get(thread) if threading is not None else None
+    return found is None or isinstance(found, threading._DummyThread)
+
+
+def _peer(call: Call, group: Group | None) -> int:
+    """The rank in the job of the other side; NULL where there is none, or it is not known."""
+    if call.peer is None or group is None or not 0 <= call.peer < len(group.ranks):
+        return NULL_INT
+    return group.ranks[call.peer]
 
 
 def _is_dropped(call: Call) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Callable
 from .device import Later
 from .losses import Losses
 from .ring.table import NULL_FLOAT
+from .step_spans import FORWARD, StepSpans
 
 __all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
 
@@ -59,6 +60,8 @@ class Step:
         #: still its own), then what begins the new one (number and sampled are set).
         self.ending: list[Callable[[], None]] = []
         self.beginning: list[Callable[[], None]] = []
+        #: When the phases were, where somebody wants to know.
+        self.spans = StepSpans()
         #: Whether what may come before the forward does so in this job, as the last sampled step has shown.
         self._comes_first = {BATCH: True, ZERO_GRAD: False, CLOSURE: True}
         self.reset()
@@ -113,4 +116,5 @@ class Step:
     def end_forward(self, now: int) -> None:
         """A backward begins at `now`."""
         took = now - self._forward_from - (self.spent - self._spent_before)
+        self.spans.spans.append((self._forward_from, now, FORWARD))
         self.forward = (self.forward or 0) + max(0, took)

@@ -18,6 +18,7 @@ from .job_step import JobStep
 from .ring.buffer import RowBuffer
 from .ring.table import NULL_FLOAT, Column, Table
 from .step import Step
+from .step_spans import FORWARD
 
 __all__ = ["StepEnds", "Steps"]
 
@@ -188,6 +189,7 @@ class StepEnds:
             return True
         if not step.sampled:  # else the hooks have it
             step.in_modules = (step.in_modules or 0) + ended - began
+        step.spans.spans.append((began, ended, FORWARD))
         return self._end(CALLS, ended, NULL_FLOAT, lambda: None, False)
 
     def end_update(self, now: int) -> None:
@@ -266,6 +268,7 @@ class StepEnds:
                 end()
             self._row(lr, skipped)
             self._governor.note(step)
+        step.spans.ends.append((now, step.number))
         self._next_step()
         step.reset()
         return True

@@ -20,7 +20,7 @@ __all__ = ["Columns", "Snapshot"]
 #: Column name -> values; the unit in which DuckDB takes rows from us.
 Columns = dict[str, "np.ndarray[Any, Any]"]  # Any: the shape and type of an array differ from column to column
 
-_DTYPES = {"float": "<f8", "int": "<i8", "bool": "?", "text": "<u4", "time": "<i8"}
+_DTYPES = {"float": "<f8", "int": "<i8", "int or null": "<i8", "bool": "?", "text": "<u4", "time": "<i8"}
 _MARGIN = 16
 #: How often a ring that was overwritten as a whole is copied again, before we give up.
 _COPIES = 10

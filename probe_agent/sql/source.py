@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
-from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, Column
+from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, NULL_INT, Column
 
 from .as_one import as_one
 from .databases import quoted
@@ -80,6 +80,8 @@ def _expression(column: Column, part: Part, texts: str) -> str:
     if column.kind == "float" and column.name not in part.plain:
         # DuckDB takes a NaN in a NumPy column for NULL; a ring says NULL in its own way.
         return f"nullif(coalesce({name}, 'NaN'::DOUBLE), {NULL_FLOAT!r}::DOUBLE) AS {name}"
+    if column.kind == "int or null":
+        return f"nullif({name}, '{NULL_INT}'::BIGINT) AS {name}"
     return name  # in a ring, the types of the values are those of the table already
 
 

@@ -14,10 +14,13 @@ import threading
 from typing import Any
 
 from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
-from probe_agent.recorder.ring.table import NULL_FLOAT, Column, row_struct
+from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT, Column, row_struct
 from probe_agent.their_files import opened
 
 __all__ = ["Ring", "RingError"]
+
+#: What stands for NULL in columns of a kind.
+_NULLS = {"float": NULL_FLOAT, "int or null": NULL_INT}
 
 
 class RingError(Exception):
@@ -112,5 +115,5 @@ class Ring:
             if column.kind == "text":
                 row[column.name] = strings[value - 1] if 0 < value <= len(strings) else None
             else:
-                row[column.name] = None if column.kind == "float" and value == NULL_FLOAT else value
+                row[column.name] = None if value == _NULLS.get(column.kind) else value
         return row

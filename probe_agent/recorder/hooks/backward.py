@@ -20,6 +20,7 @@ from ..losses import Losses, is_part
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
+from ..step_spans import BACKWARD
 
 __all__ = ["Source"]
 
@@ -75,6 +76,7 @@ class Source(BaseSource):
             finally:
                 step.backward_ended = ended = perf_counter_ns()
                 step.backward = (step.backward or 0) + ended - began
+                step.spans.spans.append((began, ended, BACKWARD))
                 step.in_backward = False
                 step.begin_forward(ended)
                 if step.sampled:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import functools
 import sys
+from _thread import get_ident
 from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
-from ..collective_rows import Call, CollectiveRows
+from ..collective_rows import ANY_SOURCE, P2P, Call, CollectiveRows
 from ..ring.table import Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
@@ -57,6 +58,15 @@ AT_ONCE_NS = 100_000
 #: Calls that may wait for our thread; of more than that no note is taken.
 MAX_CALLS = 100_000
 BYTES = "what this rank put in (sparse tensors as if dense); of recv and scatter what it got"
+PEER = "rank in the job of the other side of a send or receive; NULL if it takes what comes first, until it has"
+PHASE = (
+    "of the step, as python.steps has it: data, forward, backward, optimizer, evaluation, generation or other; NULL"
+    " before the first step that was seen whole, on a thread that does not step, and where that took 10 s to show"
+)
+WAIT = (
+    "the calling thread's time inside the call's wait(), which ends at ts: between the two the thread stood still; 0"
+    " where it was complete by then; NULL where nobody waited, and for calls made by C++"
+)
 DURATION = (
     "from its start until it was complete; NULL where it completed unobserved before anybody waited for it,"
     " on a GPU, and for calls made by C++ on gloo"
@@ -77,12 +87,15 @@ class Collectives(Table):
         Column("group", "text", "", "name of its process group; torch.process_groups has the group's ranks"),
         Column("seq", "int", "", "its number in the group, the same on all ranks; -1 for send and recv"),
         Column("op", "text", "", "all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send, barrier, …"),
+        Column("peer", "int or null", "", PEER),
         Column("bytes", "int", "bytes", BYTES),
         Column("dtype", "text", "", "type of the first of these tensors"),
         Column("shape", "text", "", "shape of the first of them; +2 says that there are two more"),
         Column("start", "time", "UTC", "when it was called"),
         Column("duration", "float", "s", DURATION),
-        Column("wait", "float", "s", "the calling thread's time inside the call's wait(); NULL for calls made by C++"),
+        Column("wait", "float", "s", WAIT),
+        Column("phase", "text", "", f"in which it was called: {PHASE}"),
+        Column("wait_phase", "text", "", "in which it was waited for: another one where the call was asynchronous"),
         Column("state", "text", "", STATE),
         Column("seen_by", "text", "", "python, or flight recorder where C++ made the call"),
     )
@@ -113,7 +126,7 @@ class Source(BaseSource):
 
     def start(self) -> None:
         self._rows.groups.refresh()
-        self._step.beginning.append(self._rows.note_step)
+        self._step.spans.keep()
         c10d: Any = sys.modules["torch._C._distributed_c10d"]
         for name, (op, payload_at) in METHODS.items():
             if name in c10d.ProcessGroup.__dict__:
@@ -125,19 +138,22 @@ class Source(BaseSource):
         self._rows.make()
 
     def stop(self) -> None:
-        if self._rows.note_step in self._step.beginning:
-            self._step.beginning.remove(self._rows.note_step)
         self._stand_ins.take_back()
-        self._rows.write_calls()
+        self._rows.close()
+        self._step.spans.forget()
         self._open.clear()
 
     # On the thread that calls.
 
     def _noted(self, original: Any, op: str, payload_at: int | None) -> Any:
+        is_p2p = op in P2P
+
         def noted(group: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_compiling():
                 return original(group, *args, **kwargs)
             call = self._begin(op, group, None if payload_at is None else args[payload_at : payload_at + 1])
+            if is_p2p and call is not None:
+                call.peer = args[1] if len(args) == 3 else ANY_SOURCE
             try:
                 work = original(group, *args, **kwargs)
             except BaseException:
@@ -156,7 +172,7 @@ class Source(BaseSource):
             return None  # detached: the job has kept a bound method of ours
         began = perf_counter_ns()
         try:
-            call = Call(self._step.number, op, group.group_name)
+            call = Call(self._step.number, op, group.group_name, get_ident())
             if payload:
                 tensors = payload[0]
                 if tensors.__class__ is list:
@@ -210,7 +226,10 @@ class Source(BaseSource):
                 call.overlapped = self._is_completed(work)
                 call.waiting = perf_counter_ns()
             try:
-                return original(work, *args, **kwargs)
+                answer = original(work, *args, **kwargs)
+                if call.peer == ANY_SOURCE:
+                    call.peer = self._source_of(work)
+                return answer
             except BaseException:
                 call.failed = True
                 raise
@@ -219,6 +238,13 @@ class Source(BaseSource):
                 call.wait = call.ended - call.waiting
 
         return wait
+
+    def _source_of(self, work: Any) -> int:
+        """The rank in the group that has sent what came first."""
+        try:
+            return int(work._source_rank())
+        except RuntimeError:
+            return ANY_SOURCE  # its backend does not tell
 
     def _is_completed(self, work: Any) -> bool:
         try:

@@ -24,6 +24,7 @@ from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 from ..step import BATCH, Step
+from ..step_spans import DATA, EVALUATION, GENERATION
 
 __all__ = ["Source"]
 
@@ -111,6 +112,7 @@ class Source(BaseSource):
                 if step.thread == get_ident():
                     ended = perf_counter_ns()
                     step.data_wait += ended - began
+                    step.spans.spans.append((began, ended, DATA))
                     try:
                         num_samples = _size(batch, tensor)
                         step.batch_size += num_samples
@@ -140,6 +142,7 @@ class Source(BaseSource):
         if is_over and self._evaluating == id(iterator):
             step.data_wait -= wait
             step.evaluation += wait
+            step.spans.spans.append((began, ended, EVALUATION))
         else:
             self._batches.append(_Batch(iterator, step, ended, wait, num_samples))
 
@@ -162,7 +165,7 @@ class Source(BaseSource):
             if newest is own[-1] and newest.iterator == id(iterator):
                 # All that was done with it.
                 seen = step.evaluation - newest.evaluation + step.generation - newest.generation
-                self._add(newest, now - newest.came - seen)
+                self._add(newest, now - newest.came - seen, newest.came, now)
             self._take(own)
             self._is_used = any(batch.is_used for batch in self._batches)
 
@@ -170,14 +173,17 @@ class Source(BaseSource):
         for batch in batches:
             self._step.data_wait -= batch.wait
             self._step.batch_size -= batch.num_samples
-            self._add(batch, batch.wait)
+            self._add(batch, batch.wait, batch.came - batch.wait, batch.came)
             self._batches.remove(batch)
 
-    def _add(self, batch: _Batch, time: int) -> None:
-        if self._step.generation > batch.generation:
-            self._step.generation += time
+    def _add(self, batch: _Batch, time: int, began: int, ended: int) -> None:
+        step = self._step
+        if step.generation > batch.generation:
+            step.generation += time
+            step.spans.spans.append((began, ended, GENERATION))
         else:
-            self._step.evaluation += time
+            step.evaluation += time
+            step.spans.spans.append((began, ended, EVALUATION))
 
     def _end_step(self) -> None:
         """The newest batches of an evaluation that was left early are of the evaluation, the others of the training."""

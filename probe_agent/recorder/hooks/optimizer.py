@@ -27,6 +27,7 @@ from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 from ..step import CLOSURE, ZERO_GRAD
+from ..step_spans import OPTIMIZER
 from ..steps import Steps
 
 __all__ = ["Source"]
@@ -164,6 +165,7 @@ class Source(BaseSource):
                 of_closure = step.spent + (step.forward or 0) - self._spent_before
                 took = max(0, now - self._began - of_closure)
                 step.optimizer += took
+                step.spans.spans.append((self._began, now, OPTIMIZER))
                 step.begin_forward(now)
                 name = self._names.of(optimizer)
                 if step.sampled:

@@ -22,6 +22,7 @@ from ..source import Recorder
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 from ..step import EVAL, GENERATE
+from ..step_spans import EVALUATION, GENERATION, GRADIENTS
 
 __all__ = ["Source"]
 
@@ -150,10 +151,14 @@ class Source(BaseSource):
         step, whole = self._step, now - block.began
         if block.kind == EVAL:
             step.evaluation += whole - block.inner
+            step.spans.spans.append((block.began, now, EVALUATION))
         elif block.kind == GENERATE:
             step.generation += whole - block.inner
+            step.spans.spans.append((block.began, now, GENERATION))
         elif block.is_off:
             whole = block.inner  # the rest is its surroundings'
+        else:
+            step.spans.spans.append((block.began, now, GRADIENTS))
         if block.kind in (EVAL, GENERATE):
             step.data_wait -= block.wait
             step.batch_size -= block.num_samples

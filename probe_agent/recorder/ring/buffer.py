@@ -18,7 +18,7 @@ MAX_WAITING = 50_000
 
 
 class RowBuffer:
-    """The way into one table. `rows.append` takes encoded rows: text by `number()`, NULL as `NULL_FLOAT`."""
+    """The way into one table. `rows.append` takes encoded rows: text by `number()`, NULL as a ring has it."""
 
     def __init__(self, table: type[Table]) -> None:
         self.table = table

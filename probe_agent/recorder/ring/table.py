@@ -10,12 +10,13 @@ import struct
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-__all__ = ["COORDINATES", "KINDS", "NULL_FLOAT", "Column", "Table", "row_struct"]
+__all__ = ["COORDINATES", "KINDS", "NULL_FLOAT", "NULL_INT", "Column", "Table", "row_struct"]
 
 #: kind -> (struct code, SQL type). Text is stored as an index into the ring's own string list.
 KINDS: dict[str, tuple[str, str]] = {
     "float": ("d", "DOUBLE"),
     "int": ("q", "BIGINT"),
+    "int or null": ("q", "BIGINT"),
     "bool": ("?", "BOOLEAN"),
     "text": ("I", "VARCHAR"),
     "time": ("q", "TIMESTAMP"),  # microseconds since 1970 in UTC
@@ -24,6 +25,8 @@ KINDS: dict[str, tuple[str, str]] = {
 
 #: NULL in a float column. Not NaN, which a loss may well be, and not an infinity: the lowest finite double.
 NULL_FLOAT = -1.7976931348623157e308
+#: NULL in a column of kind "int or null".
+NULL_INT = -(2**63)
 
 
 class Column(NamedTuple):
@@ -52,7 +55,7 @@ class Table:
     """Base of every recorded table.
 
     A row is a tuple with one value for each of `columns`, in order. `None` is NULL in a float or text
-    column; int, bool and time columns are never NULL.
+    column and in one of kind "int or null"; int, bool and time columns are never NULL.
     """
 
     name: ClassVar[str]  #: as users type it, schema included: "python.steps"

@@ -16,7 +16,7 @@ from _thread import allocate_lock
 from collections.abc import Sequence
 
 from .layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
-from .table import NULL_FLOAT, Table
+from .table import NULL_FLOAT, NULL_INT, Table
 
 __all__ = ["RingWriter"]
 
@@ -42,7 +42,8 @@ class RingWriter:
         self._row = table.row_struct()
         self._codes = self._row.format.lstrip("<")
         self._text_at = [i for i, column in enumerate(table.columns) if column.kind == "text"]
-        self._float_at = [i for i, column in enumerate(table.columns) if column.kind == "float"]
+        nulls = {"float": NULL_FLOAT, "int or null": NULL_INT}
+        self._nulls = [(i, nulls[column.kind]) for i, column in enumerate(table.columns) if column.kind in nulls]
         self._capacity = capacity or table.capacity
         self._lock = allocate_lock()
         self._numbers: dict[str | None, int] = {None: 0}
@@ -100,14 +101,14 @@ class RingWriter:
             for at in self._text_at:
                 text = values[at]
                 values[at] = self.text_number(None if text is None else str(text))
-            for at in self._float_at:
+            for at, null in self._nulls:
                 if values[at] is None:
-                    values[at] = NULL_FLOAT
+                    values[at] = null
             encoded.append(tuple(values))
         self.write(encoded)
 
     def write(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Write rows that are encoded already: text as its number, NULL as `NULL_FLOAT`; oldest first.
+        """Write rows that are encoded already: text as its number, NULL as `NULL_FLOAT` or `NULL_INT`; oldest first.
 
         Of more rows than the ring holds only the newest are kept.
         """

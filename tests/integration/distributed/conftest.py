@@ -1,4 +1,4 @@
-"""Jobs of two ranks on gloo, started by torchrun, each rank with its recorder in a folder of the test's own."""
+"""Jobs of few ranks on gloo, started by torchrun, each rank with its recorder in a folder of the test's own."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ class Job:
 
 
 @contextmanager
-def start_job(folder: Path, what: str) -> Iterator[Job]:
-    """`what` of targets/collectives.py on two ranks; ended when the block is left."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-endpoint=localhost:0"]
-    command += ["--rdzv-backend=c10d", str(PROGRAM), str(folder), what]
+def start_job(folder: Path, what: str, *, program: Path = PROGRAM, ranks: int = 2) -> Iterator[Job]:
+    """`what` of a program of targets/; ended when the block is left."""
+    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(program), str(folder), what]
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output)
         job = Job(folder, process)
