@@ -43,6 +43,7 @@ _TABLE_WORDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("stack", "threads", "frames", "traceback"), ("python.backtrace", "python.stacks")),
     **dict.fromkeys(("gpu", "gpus", "nvidia", "nvidia_smi", "cuda", "device"), ("gpu.samples", "torch.memory")),
     **dict.fromkeys(("cpu", "rss", "process", "system", "io"), ("process.samples",)),
+    **dict.fromkeys(("gc", "garbage", "collector"), ("python.gc",)),
     **dict.fromkeys(("env", "environ", "environment", "versions"), ("process.env",)),
     **dict.fromkeys(("nccl", "comms", "communication", "allreduce", "collective"), ("python.collectives",)),
     **dict.fromkeys(("profile", "profiler", "ops", "operators", "kernels"), ("python.profile_ops",)),

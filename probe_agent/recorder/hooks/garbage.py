@@ -1,0 +1,77 @@
+"""How long Python's collector stopped the process: `python.gc`.
+
+Runs on whichever thread the collector runs on, with the GIL: a clock read when it begins and one when it ends, and a
+list append if it took half a millisecond. Most collections are of the youngest objects, and over in microseconds.
+"""
+
+from __future__ import annotations
+
+import gc
+from time import perf_counter_ns, time_ns
+from typing import Any
+
+from ..ring.table import Column, Table
+from ..source import Awaited, Recorder
+from ..source import Source as BaseSource
+
+__all__ = ["Pauses", "Source"]
+
+MIN_NS = 500_000
+#: Pauses that may wait for our thread.
+MAX_PAUSES = 10_000
+
+
+class Pauses(Table):
+    name = "python.gc"
+    doc = "One row for each time that Python's garbage collector stopped the process for 0.5 ms or more."
+    capacity = 8_192
+    columns = (
+        Column("step", "int", "", "the step that was being taken; -1 before the first"),
+        Column("ts", "time", "UTC", "when it was over"),
+        Column("generation", "int", "", "0 for the youngest objects, 2 for all of them"),
+        Column("duration", "float", "s", "how long it took; nothing else in Python runs meanwhile"),
+        Column("collected", "int", "", "objects that were freed"),
+    )
+
+
+class Source(BaseSource):
+    name = "gc"
+    tables = (Pauses,)
+    waits_for = Awaited("no collection has taken 0.5 ms since the recorder started", "a quick collector is no fault")
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__(recorder)
+        self._buffer = recorder.buffer(Pauses)
+        self._step = recorder.step
+        self._began = 0
+        self._noted: list[tuple[int, int, int, int, int]] = []
+        #: One bound method, so that it can be told from others' and removed.
+        self._callback = self._on_collection
+
+    def start(self) -> None:
+        gc.callbacks.append(self._callback)
+
+    def tick(self) -> None:
+        noted = self._noted[:]
+        del self._noted[: len(noted)]
+        if not noted:
+            return
+        epoch = time_ns() - perf_counter_ns()
+        for step, ended, generation, took, collected in noted:
+            self._buffer.rows.append((step, (ended + epoch) // 1000, generation, took * 1e-9, collected))
+
+    def stop(self) -> None:
+        if self._callback in gc.callbacks:  # else the job has taken it off
+            gc.callbacks.remove(self._callback)
+        self.tick()
+
+    # On the thread that collects.
+
+    def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
+        now = perf_counter_ns()
+        if phase == "start":
+            self._began = now
+            return
+        began, self._began = self._began, 0
+        if began and now - began >= MIN_NS and len(self._noted) < MAX_PAUSES:
+            self._noted.append((self._step.number, now, info["generation"], now - began, info["collected"]))
