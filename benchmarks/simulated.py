@@ -20,7 +20,10 @@ from probe_agent.recorder.ring import folder
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
 
-__all__ = ["add_target", "serve"]
+__all__ = ["JOB", "add_target", "serve"]
+
+#: The name of the job that all these targets are ranks of.
+JOB = "simula"
 
 Rows = Sequence[tuple[object, ...]]
 
@@ -33,7 +36,7 @@ def add_target(
     users.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = users / folder.folder_name(pid, 1)
     own.mkdir(mode=0o700)
-    coordinates = {"host": host, "pid": pid, "rank": rank, "world_size": world_size}
+    coordinates = {"host": host, "pid": pid, "rank": rank, "world_size": world_size, "job": JOB}
     for table, rows in tables:
         path = str(own / folder.ring_name(table.name))
         writer = RingWriter(path, table, coordinates, capacity=max(1, len(rows)) * 16 // 15 + 2, strings_bytes=1 << 14)

@@ -49,7 +49,7 @@ class Action:
     role: str
     action: str
     text: str
-    #: The target, as it says of itself: host, pid, rank, world_size, and its folder.
+    #: The target, as it says of itself: host, pid, rank, world_size, job, and its folder.
     target: Mapping[str, object]
 
 

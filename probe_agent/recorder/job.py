@@ -1,4 +1,4 @@
-"""The job that this process is a rank of: rank and world size, and where its ranks meet.
+"""The job that this process is a rank of: rank and world size, where its ranks meet, and its name.
 
 Runs on threads of ours, on every tick: a few attributes of torch.distributed and three variables of the environment
 are read, 5 µs. No collective is called.
@@ -13,7 +13,15 @@ from typing import Any
 from .peers import Job
 from .source import loaded
 
-__all__ = ["meeting_place", "number_in", "rank_and_size", "the_job"]
+__all__ = [
+    "meeting_place",
+    "name_by_store",
+    "name_of",
+    "name_without_store",
+    "number_in",
+    "rank_and_size",
+    "the_job",
+]
 
 #: The arguments of a process that multiprocessing has started, by `spawn` or its fork server.
 _OF_MULTIPROCESSING = ("from multiprocessing.", "--multiprocessing-fork")
@@ -44,6 +52,35 @@ def meeting_place() -> str:
     if type(store).__name__ == "TCPStore":
         return f"{store.host}:{store.port}"
     return str(getattr(store, "path", ""))
+
+
+def name_of(*facts: object) -> str:
+    """The name of the job that these facts tell from all others: six letters, so that nobody takes it for a number."""
+    number, letters = 0xCBF29CE484222325, ""
+    for byte in "\n".join(map(str, facts)).encode():  # FNV-1a: any hash that imports nothing into the target
+        number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    for _ in range(6):
+        number, letter = divmod(number, 26)
+        letters += chr(ord("a") + letter)
+    return letters
+
+
+def name_by_store(oldest_line: str) -> str:
+    """The name by what the first of its ranks has said in the job's store: the same on all hosts, and another one for
+    the next job that meets at the same address."""
+    return name_of(oldest_line, os.environ.get("TORCHELASTIC_RUN_ID", ""))
+
+
+def name_without_store() -> str:
+    """The name by where the ranks meet, when there is no TCPStore or none that answers. Empty before there is a process
+    group: it may come with the group."""
+    _, group = _world()
+    if group is None:
+        return ""
+    place = meeting_place()
+    address = place.rpartition(":")[0]
+    host = os.uname().nodename if address.startswith("127.") or address in ("localhost", "::1") else ""
+    return name_of(place, host, os.environ.get("TORCHELASTIC_RUN_ID", ""), group.size())
 
 
 def number_in(variable: str, default: int) -> int:
@@ -79,11 +116,21 @@ def _store(world: Any, group: Any) -> Any:
 
 
 def the_job() -> Job | str:
-    """What torch.distributed says, or why the ranks of this process's job cannot be found through it."""
+    """What torch.distributed says, or torchrun before there is a process group; or why the ranks of this process's job
+    cannot be found."""
     world, group = _world()
     if group is None:
-        return "torch.distributed has no process group in this process"
+        return _of_torchrun() or "torch.distributed has no process group in this process"
     store = _store(world, group)
     if type(store).__name__ != "TCPStore":
         return f"the ranks of this job meet in a {type(store).__name__}; only a TCPStore can be asked from here"
     return Job(str(store.host), int(store.port), int(group.rank()), int(group.size()))
+
+
+def _of_torchrun() -> Job | None:
+    """As torchrun has told its ranks. Its agent has the store already; the store of others comes with their rank 0."""
+    rank, world_size, port = (number_in(name, -1) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    host = os.environ.get("MASTER_ADDR", "")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not host or not 0 <= rank < world_size or port < 1:
+        return None
+    return Job(host, port, rank, world_size)

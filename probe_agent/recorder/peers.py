@@ -48,6 +48,8 @@ class Peers:
         self._said: tuple[Job, str] | None = None
         self._addresses_said: list[str] = []
         self._known: dict[int, Entry] = {}
+        #: The first line that a rank has said in the store, in all of these words: it tells the job from others.
+        self.oldest_line = ""
         self._busy = allocate_lock()
         self._store: TcpStore | None = None
         self._stopped = False
@@ -87,10 +89,12 @@ class Peers:
         line = self._line(job, addresses, store.address)
         if self._said != (job, line):
             store.append(KEY, line + "\n")
-        known = _entries(store.get(KEY), job.world_size)
+        text = store.get(KEY)
+        known = _entries(text, job.world_size)
         if job.rank not in known:
             raise StoreFailed("the store did not keep what was said")
         self._said, self._addresses_said, self._known = (job, line), addresses, known
+        self.oldest_line = text.partition("\n")[0]
         self._write(job)
 
     def _addresses(self) -> list[str]:

@@ -25,7 +25,7 @@ from .end_mark import mark_end, what_was_raised
 from .errors import Errors, Failures
 from .evaluate import Evaluator
 from .faults import FaultDump
-from .job import meeting_place, number_in, rank_and_size
+from .job import meeting_place, name_of, number_in, rank_and_size
 from .redaction import redacted_command
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, keep, prune, remove, ring_name
@@ -50,6 +50,8 @@ class Runtime:
         self._folder = folder
         self._held = hold(folder)
         self._identity = dict(identity)
+        self._name_alone = name_of(*(identity[fact] for fact in ("host", "pid", "start_ticks")))
+        self._identity["job"] = "" if identity["rank"] is None or self._world_size > 1 else self._name_alone
         self._settings = Settings()
         errors = RowBuffer(Errors)
         self._failures = Failures(errors)
@@ -190,7 +192,8 @@ class Runtime:
     def _learn_rank(self) -> None:
         """Rank and world size as soon as the job knows them. What they were last holds when the job has ended."""
         rank, world_size = rank_and_size()
-        known = {"rank": rank, "world_size": world_size, "job": meeting_place()}
+        job = self._recorder.job if world_size > 1 else "" if rank is None else self._name_alone
+        known = {"rank": rank, "world_size": world_size, "store": meeting_place(), "job": job}
         if known.items() <= self._identity.items() or (world_size == 1 and self._world_size > 1):
             return
         self._identity.update(known)
@@ -225,6 +228,7 @@ class Runtime:
                     "pid": self._identity["host_pid"],
                     "rank": self._identity["rank"],
                     "world_size": self._identity["world_size"],
+                    "job": self._identity["job"] or None,
                 },
                 capacity=max(MIN_ROWS, int(capacity * float(self._settings["rings.scale"]))),
             )
@@ -308,7 +312,7 @@ def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[st
         "rank": rank,
         "local_rank": number_in("LOCAL_RANK", 0),
         "world_size": world_size,
-        "job": meeting_place(),
+        "store": meeting_place(),
         "version": version,
         "protocol": PROTOCOL,
         "python": ".".join(map(str, sys.version_info[:3])),

@@ -67,6 +67,8 @@ class Recorder:
         self.unwatch: Callable[[int], None] = lambda descriptor: None
         #: A weak reference to what gave the job its newest batch, an iterator of a DataLoader.
         self.batches: Callable[[], object] = lambda: None
+        #: The name of the job, as its ranks have agreed on it; empty until they have.
+        self.job = ""
         self._device: Device | None = None
         self._peers: Peers | None = None
         self._ends: StepEnds | None = None

@@ -1,8 +1,8 @@
 """The small parts of a table as one: what it costs to show DuckDB a part, some 2 ms, is paid once for all of them.
 
 Runs in the host server, on the query's thread. Large parts stay where they lie, since copying them would cost more.
-What is copied anyway is made simple: a coordinate that all parts share stays a constant, and in a column of floats
-without a NaN, NULL is NaN, as DuckDB reads it.
+What is copied anyway is made simple: a coordinate that all parts share stays a constant (those that lack one are put
+together among themselves), and in a column of floats without a NaN, NULL is NaN, as DuckDB reads it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,10 @@ def as_one(parts: Sequence[Part]) -> list[Part]:
     if sum(map(_num_rows, parts)) > MAX_ROWS or sum(len(part.segments) for part in parts) < 2:
         return list(parts)
     alike: dict[object, list[Part]] = {}
-    alone: list[Part] = []
     for part in parts:
-        if any(part.coordinates.get(column.name) is None for column in COORDINATES):
-            alone.append(part)
-        else:
-            alike.setdefault((tuple(part.columns), part.strings is None), []).append(part)
-    return [*map(_joined, alike.values()), *alone]
+        known = tuple(part.coordinates.get(column.name) is not None for column in COORDINATES)
+        alike.setdefault((tuple(part.columns), part.strings is None, known), []).append(part)
+    return [*map(_joined, alike.values())]
 
 
 def _num_rows(part: Part) -> int:
@@ -43,7 +40,7 @@ def _num_rows(part: Part) -> int:
 
 def _joined(parts: Sequence[Part]) -> Part:
     """Parts with the same columns as one part of one segment."""
-    shared = {name: value for name, value in parts[0].coordinates.items() if _is_shared(name, parts)}
+    shared = {c.name: parts[0].coordinates.get(c.name) for c in COORDINATES if _is_shared(c.name, parts)}
     own = [column for column in COORDINATES if column.name not in shared]
     columns = (*own, *parts[0].columns)
     strings: list[str] | None = None if parts[0].strings is None else []
@@ -63,7 +60,7 @@ def _joined(parts: Sequence[Part]) -> Part:
 
 
 def _is_shared(name: str, parts: Sequence[Part]) -> bool:
-    return all(part.coordinates.get(name) == parts[0].coordinates[name] for part in parts)
+    return all(part.coordinates.get(name) == parts[0].coordinates.get(name) for part in parts)
 
 
 def _made_plain(values: np.ndarray[Any, Any]) -> bool:

@@ -115,7 +115,7 @@ class Gathered:
                 continue
             self._snapshots.append(snapshot)
             self._found.setdefault(name, ring.columns)
-            parts.append(Part.of_ring(snapshot, target.rank_and_size))
+            parts.append(Part.of_ring(snapshot, target.place_in_job))
         self._note(failures, answered=len(parts))
         return parts
 
@@ -168,7 +168,7 @@ def known_tables(targets: Sequence[Target]) -> dict[str, Sequence[Column]]:
 
 def _coordinates(target: Target) -> dict[str, object]:
     identity = target.identity
-    return {"host": identity.get("host"), "pid": target.pid, **target.rank_and_size}
+    return {"host": identity.get("host"), "pid": target.pid, **target.place_in_job}
 
 
 def _columns(table: type[LiveTable], rows: Sequence[Row]) -> Columns:

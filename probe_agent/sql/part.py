@@ -28,8 +28,8 @@ class Part:
     plain: frozenset[str] = frozenset()
 
     @classmethod
-    def of_ring(cls, snapshot: Snapshot, rank: dict[str, object]) -> Part:
-        """The rows of a ring. Rank and world size are those that the target has by now: a rank that joins its job
-        after the first rows has them on these too."""
+    def of_ring(cls, snapshot: Snapshot, place: dict[str, object]) -> Part:
+        """The rows of a ring. Rank, world size and job are those that the target has by now (`place`): a rank that
+        joins its job after the first rows has them on these too."""
         ring = snapshot.ring
-        return cls({**ring.coordinates, **rank}, ring.columns, snapshot.segments(), snapshot.strings)
+        return cls({**ring.coordinates, **place}, ring.columns, snapshot.segments(), snapshot.strings)

@@ -51,9 +51,15 @@ class Target:
         return int(self.identity["world_size"])
 
     @property
-    def rank_and_size(self) -> dict[str, object]:
-        """As columns of its rows; NULL where they are not known yet."""
-        return {"rank": self.rank, "world_size": None if self.rank is None else self.world_size}
+    def job(self) -> str:
+        """The name of its job, the same for all its ranks on all hosts; empty until it is known."""
+        return str(self.identity.get("job", ""))
+
+    @property
+    def place_in_job(self) -> dict[str, object]:
+        """Rank, world size and job as columns of its rows; NULL where they are not known yet."""
+        world_size = None if self.rank is None else self.world_size
+        return {"rank": self.rank, "world_size": world_size, "job": self.job or None}
 
     @property
     def is_alive(self) -> bool:

@@ -71,5 +71,6 @@ def _about(target: Target) -> dict[str, object]:
         "pid": target.pid,
         "rank": target.rank,
         "world_size": said["world_size"],
+        "job": target.job or None,
         "folder": target.folder,
     }

@@ -61,7 +61,9 @@ class TargetInfo:
     last_seen: float | None = None
     """of one that has ended, when its recorder was last seen alive"""
     job: str = ""
-    """where the ranks of its job meet; the same for all its ranks on a host, empty until it is known"""
+    """name of its job, the same for all its ranks on all hosts; empty until it is known"""
+    store: str = ""
+    """where the ranks of its job meet; empty until it is known"""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("list", short_help="List targets: PID, rank, step, state, age, command line.")
+@click.command("list", short_help="List targets: PID, job, rank, step, state, age, command line.")
 @click.option("--dead", is_flag=True, help="Targets that have ended, too: their rings can still be asked.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
@@ -59,9 +59,10 @@ async def _question(client: Client) -> TargetList:
 
 
 def _shown(listed: TargetList, dead: bool) -> list[TargetInfo]:
-    """The living, and those that have ended where they are asked for or nobody else is left."""
-    living = [target for target in listed.targets if target.alive]
-    ended = [target for target in listed.targets if not target.alive]
+    """The living, and those that have ended where they are asked for or nobody else is left; by job."""
+    targets = sorted(listed.targets, key=lambda target: target.job)
+    living = [target for target in targets if target.alive]
+    ended = [target for target in targets if not target.alive]
     return living + (ended if dead or not living else [])
 
 
@@ -90,6 +91,7 @@ def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
     rows: list[tuple[object, ...]] = [
         (
             target.pid,
+            target.job or None,
             target.rank,
             target.step,
             last_step(target),
@@ -100,13 +102,14 @@ def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
         for target in _shown(listed, dead)
     ]
     for candidate in sorted(listed.candidates, key=_unlike_training):
-        rows.append((candidate.pid, None, None, None, "no agent", shown(candidate.age_s), " ".join(candidate.command)))
+        place = (None, None, None, None)
+        rows.append((candidate.pid, *place, "no agent", shown(candidate.age_s), " ".join(candidate.command)))
     names, ages = ("last_step", "age"), "VARCHAR"
     if format_ != "table":
         names, ages = ("step_age_s", "age_s"), "DOUBLE"
     return Sheet(
-        ("pid", "rank", "step", names[0], "state", names[1], "command"),
-        ("BIGINT", "BIGINT", "BIGINT", ages, "VARCHAR", ages, "VARCHAR"),
+        ("pid", "job", "rank", "step", names[0], "state", names[1], "command"),
+        ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", ages, "VARCHAR", ages, "VARCHAR"),
         rows,
     )
 

@@ -28,8 +28,8 @@ SELECT pid, median(duration) FROM (
 @timeout_option(5.0, "How long to wait for each host.")
 @click.pass_obj
 def command(session: Session, format_: str, timeout_s: float) -> int:
-    """List every rank behind the endpoints: its host, PID, newest step, the median time of its last 20 steps, what the
-    kernel says it does, how long ago its newest step ended, and the endpoint that names it alone.
+    """List every rank behind the endpoints: its host, PID, job, newest step, the median time of its last 20 steps, what
+    the kernel says it does, how long ago its newest step ended, and the endpoint that names it alone.
 
     A host server leads to the whole job, as far as the job's own store tells where the other ranks are.
     """
@@ -48,6 +48,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
             member.info.rank,
             member.info.host,
             member.info.pid,
+            member.info.job or None,
             member.info.step,
             durations.get(places[endpoint], {}).get(member.info.pid),
             member.info.state,
@@ -56,8 +57,8 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
         )
         for endpoint, member in found.answered
     ]
-    columns = ("rank", "host", "pid", "step", "step_time", "state", "last_seen", "endpoint")
-    types = ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
+    columns = ("rank", "host", "pid", "job", "step", "step_time", "state", "last_seen", "endpoint")
+    types = ("BIGINT", "VARCHAR", "BIGINT", "VARCHAR", "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
     show(Sheet(columns, types, rows), format_, remark)
     for note in dict.fromkeys(note for _, (_, notes) in times.answered for note in notes):
         remark(note)

@@ -48,6 +48,7 @@ COORDINATES: tuple[Column, ...] = (
     Column("pid", "int", "", "process id of the target, as the host sees it"),
     Column("rank", "int", "", "rank of the target in its job; 0 where it has none, NULL until it is known"),
     Column("world_size", "int", "", "number of ranks in the job; 1 where it is not distributed, NULL until known"),
+    Column("job", "text", "", "name of the job, the same for all its ranks on all hosts; NULL until it is known"),
 )
 
 

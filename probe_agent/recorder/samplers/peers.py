@@ -1,7 +1,9 @@
-"""Says in the job's store where this rank can be asked, and hears where the others can: see ../peers.py.
+"""Says in the job's store where this rank can be asked, and hears where the others can: see ../peers.py. From there the
+job has its name, too.
 
-Looks every two seconds on our own thread, some 50 µs, whether there is a process group or another host server. The
-conversation is on a short-lived thread of ours. One rank a host listens until all have spoken, at growing intervals.
+Looks every two seconds on our own thread, some 50 µs, whether there is a process group or another host server; on every
+tick until the job has a name. The conversation is on a short-lived thread of ours. One rank a host listens until all
+have spoken, at growing intervals.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import os
 from time import monotonic
 
 from .. import own_threads
-from ..job import the_job
+from ..job import name_by_store, name_without_store, rank_and_size, the_job
 from ..peers import Job
 from ..ring.folder import TARGET
 from ..source import Source as BaseSource
@@ -28,7 +30,6 @@ AGAIN_S = 300.0
 
 class Source(BaseSource):
     name = "peers"
-    needs = ("torch.distributed.distributed_c10d",)
     _look_at = 0.0
     _talk_at = 0.0
     _wait_s = FIRST_WAIT_S
@@ -43,9 +44,13 @@ class Source(BaseSource):
         now = monotonic()
         if now < self._look_at or self._talking or not os.path.exists(os.path.join(self.recorder.folder, TARGET)):
             return
-        self._look_at = now + LOOK_S
+        is_alone = rank_and_size()[1] < 2
+        self._look_at = now + (LOOK_S if is_alone or self.recorder.job else 0.0)
+        if is_alone:
+            return
         job = the_job()
-        if not isinstance(job, Job) or job.world_size < 2:
+        if not isinstance(job, Job):
+            self.recorder.job = self.recorder.job or name_without_store()
             return
         if now >= self._talk_at or (self._peers.is_news(job) and not self._failed):
             self._talking = True
@@ -62,8 +67,10 @@ class Source(BaseSource):
         try:
             self._peers.exchange(job)
             self._failed = False
+            self.recorder.job = name_by_store(self._peers.oldest_line)
         except StoreFailed:
             self._failed = True  # whoever asks hears why: operations/peers.py
+            self.recorder.job = self.recorder.job or name_without_store()
         except Exception as error:  # the border: this thread has nobody above it
             self._failed = True
             self.recorder.fail(self.name, error)

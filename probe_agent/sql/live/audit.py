@@ -45,7 +45,7 @@ class Audit(HostTable):
 
 
 def _coordinates(about: Mapping[str, object]) -> dict[str, object]:
-    return {name: about.get(name) for name in ("host", "pid", "rank", "world_size")}
+    return {name: about.get(name) for name in ("host", "pid", "rank", "world_size", "job")}
 
 
 def _columns(found: Sequence[Entry]) -> dict[str, np.ndarray]:

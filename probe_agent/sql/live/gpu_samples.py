@@ -86,7 +86,7 @@ def _parts(reading: Reading, targets: Sequence[Target], visible: dict[int, list[
             coordinates = {
                 "host": target.identity.get("host", host),
                 "pid": target.pid,
-                **target.rank_and_size,
+                **target.place_in_job,
             }
             yield Part(coordinates, GpuSamples.columns, [_columns(reading, device)])
 

@@ -59,7 +59,8 @@ def _info(target: Target) -> TargetInfo:
         ended_badly=end is not None and end.badly,
         ended_at=end.at if end else None,
         last_seen=end.last_seen if end else None,
-        job=str(said.get("job", "")),
+        job=target.job,
+        store=str(said.get("store", "")),
     )
 
 

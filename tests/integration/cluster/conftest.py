@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from benchmarks.simulated import add_target
+from benchmarks.simulated import JOB, add_target
 from probe_agent.recorder.ring.table import Column, Table
 
 ROOT = Path(__file__).parents[3]
@@ -104,7 +104,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
     base = tmp_path_factory.mktemp("hosts")
     whole = duckdb.connect()
     whole.execute("SET TimeZone='UTC'; CREATE SCHEMA test")
-    coordinates = "server BIGINT, host VARCHAR, pid BIGINT, rank BIGINT, world_size BIGINT"
+    coordinates = "server BIGINT, host VARCHAR, pid BIGINT, rank BIGINT, world_size BIGINT, job VARCHAR"
     whole.execute(
         f"CREATE TABLE steps ({coordinates}, step BIGINT, ts TIMESTAMP, x DOUBLE, y DOUBLE, far DOUBLE, name VARCHAR,"
         " ok BOOLEAN)"
@@ -121,12 +121,13 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
             if server == NUM_HOSTS - 1 and target == 0:
                 tables.append((Late, [(1,), (2,)]))
             add_target(base / str(server), *here, tables)
+            placed = (server, *here, JOB)
             start = datetime.datetime(1970, 1, 1)
             for step, ts, *others in steps:
                 assert isinstance(ts, int)
-                _insert(whole, "steps", (server, *here, step, start + datetime.timedelta(microseconds=ts), *others))
+                _insert(whole, "steps", (*placed, step, start + datetime.timedelta(microseconds=ts), *others))
             for event in events:
-                _insert(whole, "events", (server, *here, *event))
+                _insert(whole, "events", (*placed, *event))
             rank += 1
     add_target(base / str(NUM_HOSTS), "older", 990_000, 90, 99, [(OldSteps, [(3, 0, 7), (4, 0, 8)])])
     addresses = tuple(f"127.0.0.{at + 1}:{free_port()}" for at in range(NUM_HOSTS + 1))

@@ -31,8 +31,8 @@ def rounds(hosts: Hosts, sql: str) -> list[dict[str, object]]:
         ("SELECT avg(x) FROM test.steps", ["SELECT sum(x) AS a0, count(x) AS a1 FROM test.steps"]),
         (
             "SELECT * EXCLUDE (far, ts) FROM test.steps ORDER BY x LIMIT 3",
-            ['SELECT host AS c0, pid AS c1, rank AS c2, world_size AS c3, step AS c4, x AS c5, y AS c6, "name" AS c7,'
-             " ok AS c8 FROM test.steps ORDER BY x LIMIT (3)"],
+            ['SELECT host AS c0, pid AS c1, rank AS c2, world_size AS c3, job AS c4, step AS c5, x AS c6, y AS c7,'
+             ' "name" AS c8, ok AS c9 FROM test.steps ORDER BY x LIMIT (3)'],
         ),
         (
             "SELECT s.rank, median(e.cost) FROM test.steps s JOIN test.events e USING (step) WHERE s.ok GROUP BY 1",

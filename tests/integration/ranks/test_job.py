@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,6 +76,8 @@ def test_one_host_server_lists_all_ranks(job: Job, probe: Probe) -> None:
     rows = records(done.stdout)
     assert done.returncode == 0, done.stderr
     assert [row["rank"] for row in rows] == [0, 1]
+    assert re.fullmatch("[a-z]{6}", rows[0]["job"])
+    assert rows[0]["job"] == rows[1]["job"]  # heard from two hosts
     assert [row["endpoint"] for row in rows] == [f"{endpoint}/{rank}" for rank, endpoint in enumerate(job.endpoints)]
     assert all(row["step"] > 0 and 0 < row["step_time"] < 60 and row["last_seen"] < 60 for row in rows)
 
@@ -83,7 +86,7 @@ def test_the_table_is_for_people(job: Job, probe: Probe) -> None:
     done = probe(job.endpoints[1], "ranks")
 
     head, _, *lines = done.stdout.splitlines()
-    assert head.split() == ["rank", "host", "pid", "step", "step_time", "state", "last_seen", "endpoint"]
+    assert head.split() == ["rank", "host", "pid", "job", "step", "step_time", "state", "last_seen", "endpoint"]
     assert [line.split()[0] for line in lines] == ["0", "1"]
 
 

@@ -19,7 +19,7 @@ from hosting import ROOT, Probe, environment
 
 from .conftest import NUM_RANKS, TwoRanks, until
 
-BY_RANK = "SELECT rank, world_size, pid, min(step) < 3 AS from_start FROM python.steps GROUP BY ALL ORDER BY rank"
+BY_RANK = "SELECT rank, world_size, pid, job, min(step) < 3 AS from_start FROM python.steps GROUP BY ALL ORDER BY rank"
 
 
 class Spawned(TwoRanks):
@@ -65,19 +65,22 @@ def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 def test_before_torch_knows_the_ranks_they_are_null_and_not_0(spawned: Spawned, probe: Probe) -> None:
-    sql = "SELECT rank, world_size, pid FROM python.backtrace GROUP BY ALL ORDER BY pid"
+    sql = "SELECT rank, world_size, job, pid FROM python.backtrace GROUP BY ALL ORDER BY pid"
 
     done = probe(*spawned.targets, "query", sql, "--format", "jsonl")
 
     assert done.returncode == 0, done.stderr
-    assert rows(done) == [{"rank": None, "world_size": None, "pid": pid} for pid in sorted(spawned.pids)]
+    assert rows(done) == [{"rank": None, "world_size": None, "job": None, "pid": pid} for pid in sorted(spawned.pids)]
 
 
 def test_rows_written_before_the_ranks_were_known_have_them_too(joined: Spawned, probe: Probe) -> None:
     done = probe(*joined.targets, "query", BY_RANK, "--format", "jsonl")
 
+    (job,) = {row["job"] for row in rows(done)}
+    assert job
     assert rows(done) == [
-        {"rank": rank, "world_size": 2, "pid": pid, "from_start": True} for rank, pid in enumerate(joined.pids)
+        {"rank": rank, "world_size": 2, "pid": pid, "job": job, "from_start": True}
+        for rank, pid in enumerate(joined.pids)
     ]
 
 
@@ -98,7 +101,8 @@ def test_a_launcher_stands_for_the_ranks_it_has_started(launcher: str, joined: S
     both = probe("-t", str(pid), "--all", "eval", "1 + 1")
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[1:] == [f"0,2,{first},true", f"1,2,{second},true"]
+    by_rank = [line.split(",")[:3] for line in done.stdout.split()[1:]]
+    assert by_rank == [["0", "2", str(first)], ["1", "2", str(second)]]
     named = f"pid {pid} is a launcher ({launcher}) and has started pid {first} (rank 0), pid {second} (rank 1)"
     assert f"{named}: they are asked instead" in done.stderr
     assert (asked.returncode, asked.stdout) == (2, "")

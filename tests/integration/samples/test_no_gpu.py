@@ -36,4 +36,4 @@ def test_gpus_of_a_host_without_nvml_are_no_rows_with_a_remark(host: Host) -> No
     if answer["rows"]:
         pytest.skip("there is a GPU")
     assert "gpu.samples has no rows: NVML says" in str(answer["notes"])
-    assert [column["name"] for column in answer["columns"]][:5] == ["host", "pid", "rank", "world_size", "ts"]  # type: ignore[attr-defined]
+    assert [column["name"] for column in answer["columns"]][:6] == ["host", "pid", "rank", "world_size", "job", "ts"]  # type: ignore[attr-defined]

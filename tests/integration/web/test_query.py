@@ -123,7 +123,7 @@ def test_a_table_without_rows_has_its_columns(full_host: Host) -> None:
     answer = full_host.query("SELECT * FROM python.torch_trace")
 
     names = [column["name"] for column in answer["columns"]]  # type: ignore[attr-defined]
-    assert names[:5] == ["host", "pid", "rank", "world_size", "step"]
+    assert names[:6] == ["host", "pid", "rank", "world_size", "job", "step"]
     assert answer["rows"] == []
 
 
@@ -179,7 +179,7 @@ def test_describe_show_and_explain_are_answered(full_host: Host) -> None:
     shown = full_host.rows("SHOW ALL TABLES")
     explained = full_host.rows("EXPLAIN SELECT * FROM test.numbers")
 
-    assert [row[0] for row in described][:4] == ["host", "pid", "rank", "world_size"]
+    assert [row[0] for row in described][:5] == ["host", "pid", "rank", "world_size", "job"]
     assert ["test", "numbers"] in [row[1:3] for row in shown]
     assert explained[0][0] == "physical_plan"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from probe_agent.recorder.job import name_by_store
 from probe_agent.recorder.peers import FILE, Job, Peers
 from probe_agent.recorder.ring.folder import TARGET
 from probe_agent.recorder.tcp_store import StoreFailed, TcpStore
@@ -186,3 +188,23 @@ import os; os._exit(0)
     assert "meet in a FileStore" in file_store
     assert "meet in a HashStore" in hash_store
     assert tcp_store.startswith("Job(host='127.0.0.1', port=")
+
+
+def test_ranks_on_all_hosts_hear_one_name_and_the_next_job_at_the_same_address_another(tmp_path: Path) -> None:
+    names = []
+    for job in range(2):
+        with subprocess.Popen(
+            [sys.executable, "-c", STORE, "uv"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            ranks = [peers(tmp_path / str(job), rank, at=job + 0.5) for rank in (1, 0)]
+            for rank in ranks:
+                rank.exchange(Job("127.0.0.1", port, ranks.index(rank), 2))
+            names.append([name_by_store(rank.oldest_line) for rank in ranks])
+            process.kill()
+
+    (first, also_first), (second, also_second) = names
+    assert (first, second) == (also_first, also_second)
+    assert first != second
+    assert all(re.fullmatch("[a-z]{6}", name) for name in (first, second))

@@ -22,7 +22,8 @@ SQL = "SELECT * FROM test.rows ORDER BY rank NULLS LAST, step"
 
 
 def coordinates(rank: int | None) -> dict[str, object]:
-    return {"host": f"node{(rank or 0) // 2}", "pid": 100 + (rank or 0), "rank": rank, "world_size": 8}
+    place = {"rank": rank, "world_size": 8, "job": None if rank is None else "abcdef"}
+    return {"host": f"node{(rank or 0) // 2}", "pid": 100 + (rank or 0), **place}
 
 
 def part(rank: int | None, strings: list[str] | None, *lengths: int) -> Part:
@@ -65,7 +66,7 @@ def rows(parts: list[Part]) -> tuple[list[object], int]:
         ([part(0, ["a"], 3), part(1, [], 4), part(2, ["b", "c", "d"], 0, 5)], 2),
         ([part(0, None, 9), part(1, None, 2)], 1),
         ([part(0, ["ring"], 9), part(1, None, 2), part(3, None, 4)], 3),
-        ([part(0, ["no rank is NULL"], 3), part(None, ["there"], 3, 4)], 5),
+        ([part(0, ["no rank is NULL"], 3), part(None, ["there"], 3, 4)], 4),
     ],
     ids=["many", "few strings", "live", "both", "without coordinates"],
 )
