@@ -1,0 +1,186 @@
+"""How much longer a stretch of own time took than it would on the ranks that do the same work.
+
+Ranks that make the same calls in a step are peers in it. A healthy rank still takes longer than the median of its
+peers now and then, as they all do; so what it takes longer is held against what they do: the longest of its steps
+against the longest of theirs. Of a rank that is as noisy as the others nothing is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .calls import Calls
+from .timeline import END, Timeline
+
+__all__ = ["Block", "Peers"]
+
+#: With so many peers one of them does not move the median.
+MANY = 32
+
+
+@dataclass(frozen=True)
+class Block:
+    """Ranks that made the same calls in each of some steps: n ranks, k steps, s stretches of own time."""
+
+    ranks: np.ndarray
+    moments: np.ndarray  # index of each stretch's moment in the timeline (n x k x s)
+    own: np.ndarray  # n x k x s
+
+
+class Peers:
+    """The blocks of a timeline, and what each rank takes too long."""
+
+    def __init__(self, line: Timeline, calls: Calls, sizes: np.ndarray, num_steps: int) -> None:
+        self._line = line
+        self._num_steps = num_steps
+        self.signature = self._signatures(calls, sizes)
+        self._blocks = list(self._find_blocks())
+        self._noise: dict[int, np.ndarray] = {}
+        #: Own time of each rank in each step.
+        self.own = np.bincount(line.rank * num_steps + line.step, line.own, line.num_ranks * num_steps)
+        self.own = self.own.reshape(line.num_ranks, num_steps)
+        self.rank_of_moment = line.rank
+        self._whole = Block(np.arange(line.num_ranks), np.zeros((0, 0, 0), np.int64), self.own[:, :, None])
+
+    def of_each(self) -> np.ndarray:
+        """By moment: what each rank takes too long there, seen by itself."""
+        found = np.zeros(len(self._line.at))
+        lone = np.zeros((self._line.num_ranks, self._num_steps), dtype=bool)
+        for number, block in enumerate(self._blocks):
+            if len(block.ranks) > 1:
+                noise = self._noise_of(number, block)
+                found[block.moments] = _too_long(block.own, _median_of_others(block.own), _median_of_others(noise))
+            else:
+                self._mark(lone, block)
+        if lone.any() and self._line.num_ranks > 1:
+            noise = self._noise_of(-1, self._whole)
+            whole = self._whole.own
+            self._spread(found, lone, _too_long(whole, _median_of_others(whole), _median_of_others(noise)))
+        return found
+
+    def of_all(self) -> np.ndarray:
+        """By moment: what each rank takes longer than the median of all that do the same."""
+        found = np.zeros(len(self._line.at))
+        lone = np.zeros((self._line.num_ranks, self._num_steps), dtype=bool)
+        for block in self._blocks:
+            if len(block.ranks) > 1:
+                found[block.moments] = np.maximum(block.own - np.median(block.own, axis=0), 0.0)
+            else:
+                self._mark(lone, block)
+        if lone.any():
+            whole = self._whole.own
+            self._spread(found, lone, np.maximum(whole - np.median(whole, axis=0), 0.0))
+        return found
+
+    def of_set(self, ranks: Collection[int]) -> np.ndarray:
+        """By moment: what these ranks take too long, held against the ranks that are not of them."""
+        chosen = np.zeros(self._line.num_ranks, dtype=bool)
+        chosen[list(ranks)] = True
+        found = np.zeros(len(self._line.at))
+        lone = np.zeros((self._line.num_ranks, self._num_steps), dtype=bool)
+        for number, block in enumerate(self._blocks):
+            inside = chosen[block.ranks]
+            if not inside.any():
+                continue
+            if inside.all():
+                self._mark(lone, block)
+                continue
+            noise = np.median(self._noise_of(number, block)[~inside], axis=0)
+            usual = np.median(block.own[~inside], axis=0)
+            found[block.moments[inside]] = _too_long(block.own[inside], usual, noise)
+        lone[~chosen] = False
+        if lone.any() and not chosen.all():
+            noise = np.median(self._noise_of(-1, self._whole)[~chosen], axis=0)
+            whole = self._whole.own
+            self._spread(found, lone, _too_long(whole, np.median(whole[~chosen], axis=0), noise))
+        return found
+
+    def _mark(self, lone: np.ndarray, block: Block) -> None:
+        lone[block.ranks[:, None], self._line.step[block.moments[0, :, 0]]] = True
+
+    def _spread(self, found: np.ndarray, lone: np.ndarray, too_long: np.ndarray) -> None:
+        """Of ranks without peers each stretch of a step is too long by the same part."""
+        part = np.divide(too_long[:, :, 0], self.own, out=np.zeros_like(self.own), where=self.own > 0)
+        where = lone[self._line.rank, self._line.step]
+        found[where] = self._line.own[where] * part[self._line.rank[where], self._line.step[where]]
+
+    def _noise_of(self, number: int, block: Block) -> np.ndarray:
+        if number not in self._noise:
+            self._noise[number] = _noise(block.own)
+        return self._noise[number]
+
+    def _signatures(self, calls: Calls, sizes: np.ndarray) -> np.ndarray:
+        """By rank and step: a number for the moments in it, in their order."""
+        line = self._line
+        what = np.where(
+            line.call >= 0, calls.op[line.call] * (int(sizes.max(initial=0)) + 1) + sizes[calls.group[line.call]], 0
+        )
+        what = (what * 3 + line.kind + 1).astype(np.uint64)
+        ends = np.flatnonzero(line.kind == END)
+        self._begins = np.concatenate([[0], ends[:-1] + 1])
+        self._counts = ends - self._begins + 1
+        position = np.arange(len(line.at)) - np.repeat(self._begins, self._counts)
+        powers = np.cumprod(np.full(int(self._counts.max()), 6364136223846793005, dtype=np.uint64))
+        mixed = (what * np.uint64(0x9E3779B97F4A7C15)) ^ (what << np.uint64(7))
+        signature = np.add.reduceat(mixed * powers[position], self._begins)
+        return signature.reshape(line.num_ranks, self._num_steps)
+
+    def _find_blocks(self) -> Iterator[Block]:
+        begins = self._begins.reshape(self.signature.shape)
+        counts = self._counts.reshape(self.signature.shape)
+        for value in np.unique(self.signature):
+            has = self.signature == value
+            sets, inverse = np.unique(has, axis=1, return_inverse=True)
+            for number in range(sets.shape[1]):
+                ranks = np.flatnonzero(sets[:, number])
+                if not len(ranks):
+                    continue
+                steps = np.flatnonzero(inverse.ravel() == number)
+                first = begins[np.ix_(ranks, steps)]
+                moments = first[:, :, None] + np.arange(counts[ranks[0], steps[0]])
+                yield Block(ranks, moments, self._line.own[moments])
+
+
+def _too_long(own: np.ndarray, usual: np.ndarray, noise: np.ndarray) -> np.ndarray:
+    """What is left of `own - usual` when as much noise is taken off as the peers have: the most from the longest."""
+    late = own - usual
+    order = np.argsort(late, axis=1, kind="stable")
+    allowed = np.empty_like(late)
+    np.put_along_axis(allowed, order, np.broadcast_to(np.maximum(noise, 0.0), late.shape), axis=1)
+    too_long: np.ndarray = np.clip(late - allowed, 0.0, own)
+    return too_long
+
+
+def _noise(own: np.ndarray) -> np.ndarray:
+    """By how much each rank was late in its k-th best step, as far as that is noise: without what it always is.
+
+    Seen against its peers, and against itself from step to step: the smaller one. The first is large where one of few
+    peers is late now and then, the second where all of them have more to do in some steps.
+    """
+    late = own - _median_of_others(own)
+    late = np.sort(late - np.median(late, axis=1, keepdims=True), axis=1)
+    num_peers = len(own) - 1
+    # The median of the peers has noise of its own.
+    wider = np.sqrt(2.0 if num_peers == 1 else 1 + np.pi / 2 / num_peers)
+    alone = np.sort((own - np.median(own, axis=1, keepdims=True)) * wider, axis=1)
+    noise: np.ndarray = np.minimum(late, alone)
+    return noise
+
+
+def _median_of_others(values: np.ndarray) -> np.ndarray:
+    """For each along the first axis, the median of all others."""
+    num = len(values)
+    if num > MANY:
+        return np.broadcast_to(np.median(values, axis=0), values.shape)
+    order = np.argsort(values, axis=0, kind="stable")
+    ranked = np.take_along_axis(values, order, axis=0)
+    place = np.empty_like(order)
+    np.put_along_axis(place, order, np.arange(num).reshape((-1,) + (1,) * (values.ndim - 1)), axis=0)
+    low, high = (num - 2) // 2, (num - 1) // 2
+    lower = np.where(place <= low, ranked[low + 1], ranked[low])
+    upper = np.where(place <= high, ranked[min(high + 1, num - 1)], ranked[high])
+    median: np.ndarray = (lower + upper) / 2
+    return median
