@@ -14,7 +14,7 @@ from typing import Any
 
 from .source import loaded
 
-__all__ = ["Group", "Groups"]
+__all__ = ["Group", "Groups", "in_order"]
 
 #: Numbers kept of the past; the older ones go.
 MAX_KEPT = 8_192
@@ -100,7 +100,7 @@ class Group:
         return number - self._offset - sum(other < number for other in self._p2p) if found is None else found
 
 
-def _in_order(group_ranks: Mapping[int, int]) -> Sequence[int]:
+def in_order(group_ranks: Mapping[int, int]) -> list[int]:
     """Ranks in the job, by their rank in the group."""
     return sorted(group_ranks, key=lambda rank: group_ranks[rank])
 
@@ -125,7 +125,7 @@ class Groups(dict[str, Group]):
             group = self.get(name)
             if group is None or enqueued < group.enqueued:  # new, or another one of the same name
                 base = enqueued if is_first else 0
-                ranks = _in_order(c10d._world.pg_group_ranks.get(process_group, {}))
+                ranks = in_order(c10d._world.pg_group_ranks.get(process_group, {}))
                 counts_p2p = process_group._get_backend_name() == "gloo"
                 self[name] = Group(name, enqueued, base, since_ns, counts_p2p, ranks)
             else:

@@ -193,7 +193,8 @@ class Runtime:
         """Rank and world size as soon as the job knows them. What they were last holds when the job has ended."""
         rank, world_size = rank_and_size()
         job = self._recorder.job if world_size > 1 else "" if rank is None else self._name_alone
-        known = {"rank": rank, "world_size": world_size, "store": meeting_place(), "job": job}
+        known: dict[str, object] = {"rank": rank, "world_size": world_size, "store": meeting_place(), "job": job}
+        known["roles"] = self._recorder.roles
         if known.items() <= self._identity.items() or (world_size == 1 and self._world_size > 1):
             return
         self._identity.update(known)
@@ -230,7 +231,8 @@ class Runtime:
                     "world_size": self._identity["world_size"],
                     "job": self._identity["job"] or None,
                 },
-                capacity=max(MIN_ROWS, int(capacity * float(self._settings["rings.scale"]))),
+                # One row says what is so now: there is never another one.
+                capacity=1 if capacity == 1 else max(MIN_ROWS, int(capacity * float(self._settings["rings.scale"]))),
             )
         except OSError as error:
             if buffer.table is not Errors:

@@ -55,6 +55,10 @@ class Recorder:
         self.governor = Governor(settings)
         self.sightings = Sightings()
         self.optimizers, self.modules = InUse(), InUse()
+        #: Stages of torch's pipelines that have run: rank in the pipeline, its number of ranks and of stages, by index.
+        self.stages: dict[int, tuple[int, int, int]] = {}
+        #: What this rank is in its job, as far as it is known: see roles.py.
+        self.roles: dict[str, int] = {}
         self.buffers: dict[str, RowBuffer] = {}
         self.costs: dict[str, Cost] = {}
         #: Where the target keeps its files.

@@ -56,6 +56,12 @@ class Target:
         return str(self.identity.get("job", ""))
 
     @property
+    def roles(self) -> dict[str, int]:
+        """Its coordinates along the dimensions that its job is parallel in, as far as they are known."""
+        said = self.identity.get("roles")
+        return {name: at for name, at in said.items() if type(at) is int} if isinstance(said, dict) else {}
+
+    @property
     def place_in_job(self) -> dict[str, object]:
         """Rank, world size and job as columns of its rows; NULL where they are not known yet."""
         world_size = None if self.rank is None else self.world_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._documented import DOCUMENTED
 
@@ -64,6 +64,8 @@ class TargetInfo:
     """name of its job, the same for all its ranks on all hosts; empty until it is known"""
     store: str = ""
     """where the ranks of its job meet; empty until it is known"""
+    roles: dict[str, int] = field(default_factory=dict)
+    """its coordinates along the dimensions its job is parallel in (dp, tp, pp, cp, ep, stage), those that are known"""
 
 
 @dataclass(frozen=True)

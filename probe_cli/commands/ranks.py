@@ -28,8 +28,9 @@ SELECT pid, median(duration) FROM (
 @timeout_option(5.0, "How long to wait for each host.")
 @click.pass_obj
 def command(session: Session, format_: str, timeout_s: float) -> int:
-    """List every rank behind the endpoints: its host, PID, job, newest step, the median time of its last 20 steps, what
-    the kernel says it does, how long ago its newest step ended, and the endpoint that names it alone.
+    """List every rank behind the endpoints: its host, PID, job, role in it (dp, tp, pp, … as far as they are known),
+    newest step, the median time of its last 20 steps, what the kernel says it does, how long ago its newest step ended,
+    and the endpoint that names it alone.
 
     A host server leads to the whole job, as far as the job's own store tells where the other ranks are.
     """
@@ -43,12 +44,14 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     times = session.ask_these(tuple(dict.fromkeys(places.values())), _step_times, timeout_s=timeout_s)
     durations = {place: of_pid for place, (of_pid, _) in times.answered}
     for_people = format_ == "table"
+    roles = tuple(dict.fromkeys(role for _, member in found.answered for role in member.info.roles))
     rows = [
         (
             member.info.rank,
             member.info.host,
             member.info.pid,
             member.info.job or None,
+            *(member.info.roles.get(role) for role in roles),
             member.info.step,
             durations.get(places[endpoint], {}).get(member.info.pid),
             member.info.state,
@@ -57,8 +60,9 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
         )
         for endpoint, member in found.answered
     ]
-    columns = ("rank", "host", "pid", "job", "step", "step_time", "state", "last_seen", "endpoint")
-    types = ("BIGINT", "VARCHAR", "BIGINT", "VARCHAR", "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
+    columns = ("rank", "host", "pid", "job", *roles, "step", "step_time", "state", "last_seen", "endpoint")
+    numbers = ("BIGINT",) * len(roles)
+    types = ("BIGINT", "VARCHAR", "BIGINT", "VARCHAR", *numbers, "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
     show(Sheet(columns, types, rows), format_, remark)
     for note in dict.fromkeys(note for _, (_, notes) in times.answered for note in notes):
         remark(note)

@@ -61,6 +61,7 @@ def _info(target: Target) -> TargetInfo:
         last_seen=end.last_seen if end else None,
         job=target.job,
         store=str(said.get("store", "")),
+        roles=target.roles,
     )
 
 

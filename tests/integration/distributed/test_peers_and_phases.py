@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,7 @@ from .conftest import PROGRAM, Job, start_job
 pytestmark = pytest.mark.torch
 
 RANKS = range(3)
+FINDING_RANKS = Path(__file__).parents[3] / "docs" / "finding-ranks.md"
 #: How late rank 0 is before each call in a phase.
 LATE_S = 0.01
 PHASES = ("data", "forward", "backward", "optimizer", "evaluation", "generation", "other")
@@ -125,6 +128,23 @@ def test_what_cpp_calls_has_phase_and_step_of_its_time(job: Job) -> None:
     assert found == [["backward", "flight recorder"]]
     assert num_calls >= 4
     assert num_apart == 0
+
+
+@pytest.mark.parametrize("sql", re.findall(r"^```sql\n(.*?)^```", FINDING_RANKS.read_text(), re.M | re.S))
+def test_queries_of_the_docs_find_what_ranks_are_in_their_job(job: Job, sql: str) -> None:
+    rows = job.rows(sql.strip().rstrip(";"))
+
+    if "python.roles" in sql:
+        assert {row[0] for row in rows} == {0, 1, 2}
+    else:
+        assert ["0", "default_pg", "0-2"] in rows
+        assert any(row[2] == "1, 2" for row in rows)
+
+
+def test_stages_are_roles_of_the_targets_too(job: Job) -> None:
+    job.until(lambda: all(target.roles for target in job.directory.targets()))
+
+    assert [target.roles for target in job.directory.targets()] == [{"pp": rank, "stage": rank} for rank in RANKS]
 
 
 def test_nothing_of_ours_failed(job: Job) -> None:

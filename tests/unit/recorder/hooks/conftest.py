@@ -25,7 +25,7 @@ from probe_agent.recorder.hooks import (  # noqa: E402
     updates,
 )
 from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
-from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
+from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT  # noqa: E402
 from probe_agent.recorder.samplers import memory  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
 
@@ -66,7 +66,7 @@ class Recording:
             for column, value in zip(buffer.table.columns, row, strict=True):
                 if column.kind == "text":
                     value = texts[value]
-                named[column.name] = None if value == NULL_FLOAT else value
+                named[column.name] = None if value in (NULL_FLOAT, NULL_INT) else value
             rows.append(named)
         return rows
 
