@@ -14,13 +14,15 @@ from .calls import flatten
 from .charges import Charge
 from .costs import Cost, cost
 from .peers import Peers
-from .replay import Replay
+from .replay import Replay, WhatIf
 from .rows import RankRows
 
 __all__ = ["Analysis", "analyse"]
 
-#: Single ranks, and sets of them of one kind, that are replayed.
-MAX_SINGLE, MAX_SETS = 16, 16
+#: Single ranks, and sets of them of one kind, that are replayed at most; and how many single ones always are.
+MAX_SINGLE, MAX_SETS, FEW = 16, 8, 4
+#: Others are if this part of the time is at stake.
+NOTABLE = 0.01
 MAX_CHARGES = 1_000
 #: A set explains no more than a part of it does, if the part costs so much of what the set costs, or if the rest is
 #: less than so much of the time.
@@ -30,21 +32,26 @@ UNKNOWN_CLOCK_S = 1.0
 
 
 @dataclass(frozen=True)
-class _WhatIf:
+class _Graph:
     """What is needed to ask again."""
 
     peers: Peers
     replay: Replay
+    #: By moment: what each rank takes too long, seen by itself.
     too_long: np.ndarray
 
     def saved_by(self, sets: Iterable[Sequence[int]]) -> np.ndarray:
         """By set of ranks and step: what it would save if they were as the others."""
-        return self.replay.saved(map(self._of_set, sets))
+        return self.replay.saved(map(self._what_if, sets))
 
-    def _of_set(self, ranks: Sequence[int]) -> np.ndarray:
-        if len(ranks) == 1:
-            return np.where(self.peers.rank_of_moment == ranks[0], self.too_long, 0.0)
-        return self.peers.of_set(ranks)
+    def saved_by_all(self) -> np.ndarray:
+        """By step: what it would save if nobody took longer than the median."""
+        everybody = range(len(self.peers.own))
+        saved: np.ndarray = self.replay.saved([self.peers.by_rank(self.peers.of_all(), everybody)])[0]
+        return saved
+
+    def _what_if(self, ranks: Sequence[int]) -> WhatIf:
+        return self.peers.by_rank(self.too_long, ranks) if len(ranks) == 1 else self.peers.of_set(ranks)
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Analysis:
     smallest_visible: float
     #: What is worth a look, the best explanation first: sets of ranks, none of which is explained by a part of it.
     candidates: Sequence[Cost]
-    _what_if: _WhatIf | None = field(default=None, repr=False, compare=False)
+    _graph: _Graph | None = field(default=None, repr=False, compare=False)
 
     @property
     def step_s(self) -> float:
@@ -88,17 +95,16 @@ class Analysis:
     def cost_of(self, ranks: Collection[int]) -> Cost:
         """What these ranks (indices into `who`) cost together."""
         kinds = ["rank" if len(ranks) == 1 else "ranks"]
-        if self._what_if is None:
+        if self._graph is None:
             return cost(tuple(ranks), np.zeros(0), self.lengths, self.steps, kinds)
-        return cost(tuple(ranks), self._what_if.saved_by([tuple(ranks)])[0], self.lengths, self.steps, kinds)
+        return cost(tuple(ranks), self._graph.saved_by([tuple(ranks)])[0], self.lengths, self.steps, kinds)
 
     def total(self) -> Cost:
         """What all differences between ranks that do the same work cost together, whoever has them."""
         everybody = range(len(self.who))
-        if self._what_if is None:
+        if self._graph is None:
             return cost(everybody, np.zeros(0), self.lengths, self.steps, ["ranks"])
-        saved = self._what_if.replay.saved([self._what_if.peers.of_all()])[0]
-        return cost(everybody, saved, self.lengths, self.steps, ["ranks"])
+        return cost(everybody, self._graph.saved_by_all(), self.lengths, self.steps, ["ranks"])
 
 
 def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
@@ -122,9 +128,9 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
     np.maximum.at(sizes, calls.group[matched.members[matched.bounds[:-1]]], np.diff(matched.bounds))
     peers = Peers(line, calls, sizes, num_steps)
     replay = Replay(line, waits, matched, begin, num_steps)
-    what_if = _WhatIf(peers, replay, peers.of_each())
+    graph = _Graph(peers, replay, peers.of_each())
     waited, transfer = _stood(line, waits, num_steps)
-    candidates, scatter = _candidates(ranks, what_if, charged.by_rank.sum(axis=1), replay.recorded, window.numbers)
+    candidates, scatter = _candidates(ranks, graph, charged.by_rank.sum(axis=1), replay.recorded, window.numbers)
     return Analysis(
         who=tuple(own.who for own in ranks),
         steps=window.numbers,
@@ -139,7 +145,7 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
         covered=matched.covered,
         smallest_visible=scatter,
         candidates=candidates,
-        _what_if=what_if,
+        _graph=graph,
     )
 
 
@@ -161,32 +167,33 @@ def _stood(line: timeline.Timeline, waits: blocking.Waits, num_steps: int) -> tu
 
 
 def _candidates(
-    ranks: Sequence[RankRows], what_if: _WhatIf, charged: np.ndarray, lengths: np.ndarray, steps: np.ndarray
+    ranks: Sequence[RankRows], graph: _Graph, charged: np.ndarray, lengths: np.ndarray, steps: np.ndarray
 ) -> tuple[list[Cost], float]:
     """The sets of ranks that are worth a look, the best explanation first; and what could have been told from noise."""
-    num_ranks = len(ranks)
-    too_long = np.bincount(what_if.peers.rank_of_moment, what_if.too_long, num_ranks)
-    sets: dict[tuple[int, ...], list[str]] = {
-        (rank,): ["rank"] for rank in _leading(num_ranks, MAX_SINGLE, charged, too_long)
-    }
+    num_ranks, time = len(ranks), float(lengths.sum())
+    # Parts of the time: nobody can cost more than what it takes too long, or than what others wait for it.
+    too_long = np.bincount(graph.peers.rank_of_moment, graph.too_long, num_ranks) / time
+    waited_for = charged / (num_ranks * time)
+    sets: dict[tuple[int, ...], list[str]] = {}
+    for order in (too_long, waited_for):
+        leading = np.argsort(-order, kind="stable")[:MAX_SINGLE].tolist()
+        for rank in leading[:FEW] + [rank for rank in leading[FEW:] if order[rank] > NOTABLE]:
+            sets[(rank,)] = ["rank"]
     num_single = len(sets)
-    for kind, chosen in _sets(ranks, what_if.peers.signature, too_long, charged):
-        sets.setdefault(chosen, []).append(kind)
+    for kind, chosen in _sets(ranks, graph.peers.signature, too_long, waited_for):
+        kinds = sets.setdefault(chosen, [])
+        if kind not in kinds:
+            kinds.append(kind)
     found = [
         cost(chosen, saved, lengths, steps, kinds)
-        for (chosen, kinds), saved in zip(sets.items(), what_if.saved_by(sets), strict=True)
+        for (chosen, kinds), saved in zip(sets.items(), graph.saved_by(sets), strict=True)
     ]
     visible = float(np.median([one.high - one.low for one in found[:num_single]]))
     return _explained(found), visible
 
 
-def _leading(num_ranks: int, num: int, *orders: np.ndarray) -> list[int]:
-    """The first ranks of each order, `num` at most of each."""
-    return sorted({int(rank) for order in orders for rank in np.argsort(-order, kind="stable")[:num]})
-
-
 def _sets(
-    ranks: Sequence[RankRows], signature: np.ndarray, too_long: np.ndarray, charged: np.ndarray
+    ranks: Sequence[RankRows], signature: np.ndarray, too_long: np.ndarray, waited_for: np.ndarray
 ) -> Iterable[tuple[str, tuple[int, ...]]]:
     """Ranks with something in common, and those that lead by what they take too long, or are waited for.
 
@@ -198,13 +205,16 @@ def _sets(
             commons.setdefault((name, value), []).append(at)
     for wanted in dict.fromkeys(kind for kind, _ in commons):
         sets = [chosen for (kind, _), chosen in commons.items() if kind == wanted and 1 < len(chosen) <= len(ranks) / 2]
-        sets.sort(key=lambda chosen: -float(np.mean(too_long[chosen]) + np.mean(charged[chosen])))
-        for chosen in sets[:MAX_SETS]:
-            yield wanted, tuple(chosen)
-    for order in (too_long, charged):
+        weight = {id(chosen): max(np.mean(too_long[chosen]), np.sum(waited_for[chosen])) for chosen in sets}
+        for chosen in sorted(sets, key=lambda chosen: -weight[id(chosen)])[:MAX_SETS]:
+            if weight[id(chosen)] > NOTABLE:
+                yield wanted, tuple(chosen)
+    for order in (too_long, waited_for):
         leading = np.argsort(-order, kind="stable").tolist()
-        for num in range(2, min(MAX_SETS // 2, len(ranks) // 2) + 1):
-            yield "ranks", tuple(sorted(leading[:num]))
+        num_notable = min(int((order > NOTABLE).sum()), len(ranks) // 2)
+        for num in (*range(2, MAX_SETS + 1), *(2**power for power in range(4, 12)), num_notable):
+            if 2 <= num <= num_notable:
+                yield "ranks", tuple(sorted(leading[:num]))
 
 
 def _explained(found: Sequence[Cost]) -> list[Cost]:

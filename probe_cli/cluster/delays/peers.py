@@ -39,6 +39,7 @@ class Peers:
         self.signature = self._signatures(calls, sizes)
         self._blocks = list(self._find_blocks())
         self._noise: dict[int, np.ndarray] = {}
+        self._usual: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         #: Own time of each rank in each step.
         self.own = np.bincount(line.rank * num_steps + line.step, line.own, line.num_ranks * num_steps)
         self.own = self.own.reshape(line.num_ranks, num_steps)
@@ -75,8 +76,8 @@ class Peers:
             self._spread(found, lone, np.maximum(whole - np.median(whole, axis=0), 0.0))
         return found
 
-    def of_set(self, ranks: Collection[int]) -> np.ndarray:
-        """By moment: what these ranks take too long, held against the ranks that are not of them."""
+    def of_set(self, ranks: Collection[int]) -> dict[int, np.ndarray]:
+        """By rank, for each of its moments: what these ranks take too long, against those that are not of them."""
         chosen = np.zeros(self._line.num_ranks, dtype=bool)
         chosen[list(ranks)] = True
         found = np.zeros(len(self._line.at))
@@ -88,15 +89,27 @@ class Peers:
             if inside.all():
                 self._mark(lone, block)
                 continue
-            noise = np.median(self._noise_of(number, block)[~inside], axis=0)
-            usual = np.median(block.own[~inside], axis=0)
+            usual, noise = self._without(number, block, inside)
             found[block.moments[inside]] = _too_long(block.own[inside], usual, noise)
         lone[~chosen] = False
         if lone.any() and not chosen.all():
-            noise = np.median(self._noise_of(-1, self._whole)[~chosen], axis=0)
-            whole = self._whole.own
-            self._spread(found, lone, _too_long(whole, np.median(whole[~chosen], axis=0), noise))
-        return found
+            usual, noise = self._without(-1, self._whole, chosen)
+            self._spread(found, lone, _too_long(self._whole.own, usual, noise))
+        return self.by_rank(found, ranks)
+
+    def by_rank(self, found: np.ndarray, ranks: Collection[int]) -> dict[int, np.ndarray]:
+        """What was found by moment, as a replay takes it."""
+        bounds = self._line.bounds
+        return {rank: found[bounds[rank] : bounds[rank + 1]] for rank in ranks}
+
+    def _without(self, number: int, block: Block, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How long the other ranks of a block take, and by how much they scatter: medians."""
+        noise = self._noise_of(number, block)
+        if inside.sum() * MANY > len(inside):
+            return np.median(block.own[~inside], axis=0), np.median(noise[~inside], axis=0)
+        if number not in self._usual:  # so few of so many do not move it
+            self._usual[number] = np.median(block.own, axis=0), np.median(noise, axis=0)
+        return self._usual[number]
 
     def _mark(self, lone: np.ndarray, block: Block) -> None:
         lone[block.ranks[:, None], self._line.step[block.moments[0, :, 0]]] = True

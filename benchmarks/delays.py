@@ -1,0 +1,107 @@
+"""How long does the delay analysis of a large job take? `python -m benchmarks.delays`.
+
+Ranks that never were, in groups of TP and DP: their rows are made here, with noise and one rank that is late in each
+TP layer. Timed is what `probe compare` does with the rows once it has them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+from time import perf_counter
+
+import numpy as np
+
+from probe_cli.cluster.compare.facts import Who
+from probe_cli.cluster.delays.analysis import analyse
+from probe_cli.cluster.delays.rows import RankRows
+
+from .machine import provenance
+from .spread import table
+
+__all__ = ["main"]
+
+START_S = 1_760_000_000.0
+TRANSFER_S = 0.0002
+
+
+def job(num_ranks: int, tp: int, num_layers: int, num_steps: int, slow: int, late_s: float) -> list[RankRows]:
+    """In each step `num_layers` collectives in groups of `tp`, and one among those of the same place in them."""
+    chance = np.random.default_rng(1)
+    per_step = num_layers + 1
+    own = 0.004 * (1 + 0.05 * chance.gamma(2.0, 0.7, (num_ranks, num_steps, per_step)))
+    own[slow, :, :num_layers] += late_s
+    now = np.zeros(num_ranks)
+    starts, waits = np.empty((2, num_ranks, num_steps, per_step))
+    ends = np.empty((num_ranks, num_steps + 1))
+    ends[:, 0] = 0.0
+    for step in range(num_steps):
+        for number in range(per_step):
+            now = now + own[:, step, number]
+            starts[:, step, number] = now
+            grid = now.reshape(-1, tp)
+            last = grid.max(axis=1 if number < num_layers else 0, keepdims=True)
+            over = np.broadcast_to(last, grid.shape).ravel() + TRANSFER_S
+            waits[:, step, number] = over - now
+            now = over
+        now = now + 0.002
+        ends[:, step + 1] = now
+    numbers = np.arange(num_steps)
+    seq = np.arange(num_steps)[:, None] * num_layers + np.arange(num_layers)
+    seq = np.concatenate([seq, np.arange(num_steps)[:, None]], axis=1).ravel()
+    rest = num_steps * per_step
+    found = []
+    for rank in range(num_ranks):
+        groups = [f"tp{rank // tp}"] * num_layers + [f"dp{rank % tp}"]
+        start = starts[rank].ravel() + START_S
+        calls = {
+            "step": np.repeat(numbers, per_step),
+            "group": np.array(groups * num_steps),
+            "seq": seq,
+            "op": np.array(["all_reduce"] * rest),
+            "peer": np.full(rest, -1),
+            "start": start,
+            "ended": start + waits[rank].ravel(),
+            "wait": waits[rank].ravel(),
+            "phase": np.array(["forward"] * rest),
+            "by_cpp": np.zeros(rest, dtype=bool),
+            "on_device": np.zeros(rest, dtype=bool),
+        }
+        unmeasured = ("forward", "backward", "evaluation", "generation", "other", "data_wait")
+        steps = dict.fromkeys(unmeasured, np.full(num_steps, np.nan))
+        steps |= {"number": numbers, "ended": ends[rank, 1:] + START_S, "duration": np.diff(ends[rank])}
+        steps["optimizer"] = np.full(num_steps, 0.002)
+        found.append(RankRows(Who(rank, f"host{rank // 8}", rank), steps, calls, {"tp": rank % tp, "dp": rank // tp}))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 2048])
+    parser.add_argument("--tp", type=int, default=8)
+    parser.add_argument("--layers", type=int, default=5, help="collectives of TP in a step")
+    parser.add_argument("--steps", type=int, default=200)
+    args = parser.parse_args()
+    rows: list[list[object]] = []
+    for num_ranks in args.ranks:
+        slow = num_ranks // 3
+        told = job(num_ranks, args.tp, args.layers, args.steps, slow, 0.002)
+        began = perf_counter()
+        found = analyse(told, num_steps=args.steps)
+        took = perf_counter() - began
+        named = found.candidates[0]
+        assert named.ranks == (slow,), named.ranks
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        num_calls = sum(len(rank.calls["start"]) for rank in told)
+        rows.append([num_ranks, num_calls, len(found.steps), f"{took:.2f}", f"{named.share:.1%}", f"{memory:.0f}"])
+    print(
+        f"Groups of {args.tp} ranks, {args.layers} collectives in each of them in a step and one across them; one rank"
+        " is late by 2 ms before each of them, and it is named.\n"
+    )
+    print(table(["ranks", "rows of collectives", "steps", "s", "named with", "MiB at most"], rows))
+    print()
+    print(provenance())
+
+
+if __name__ == "__main__":
+    main()
