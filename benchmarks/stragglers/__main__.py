@@ -1,0 +1,99 @@
+"""Run jobs, make ranks slow in them, and ask `probe compare`; or ask it about what was recorded of such jobs."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.machine import provenance
+
+from .cases import KINDS, SHARES, Case, matrix
+from .job import Job, Truth
+from .recording import record, recorded, restored, truth_of
+from .scoring import Answer, Score, ask
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--faults", nargs="+", help="only these, such as data or forward=0.2,0.45 (shares)")
+    parser.add_argument("--ranks", nargs="+", type=int, help="who is slow, instead of a rank by chance")
+    parser.add_argument("--shares", nargs="+", type=float, default=list(SHARES), help="of the job's time")
+    parser.add_argument("--healthy", type=int, default=3, help="healthy windows in each job")
+    parser.add_argument("--hosts", type=int, default=1, help="names of hosts that the ranks are given")
+    parser.add_argument("--beside", choices=list(KINDS), help="a second job on the host, of this kind")
+    parser.add_argument("--steps", type=int, default=200, help="steps of each case that are compared")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep the rows of each case, and ask about them")
+    parser.add_argument("--replay", type=Path, metavar="FOLDER", help="ask about what was recorded; runs no job")
+    parser.add_argument("--only", default="*", metavar="PATTERN", help="with --replay: cases with such names")
+    parser.add_argument("--no-ask", action="store_true", help="with --record: only record")
+    args = parser.parse_args()
+    score = Score()
+    if args.replay:
+        for folder in recorded(args.replay):
+            if folder.match(args.only):
+                _replay(folder, score)
+    else:
+        chance = random.Random(args.seed)
+        for kind in args.kinds:
+            _run(kind, _cases(kind, chance, args), args, score)
+    print(score.report())
+    print()
+    print(provenance())
+
+
+def _cases(kind: str, chance: random.Random, args: argparse.Namespace) -> list[Case]:
+    cases = matrix(kind, chance, args.shares, args.healthy)
+    if args.faults:
+        cases = [case for case in cases if case.what in args.faults]
+    if args.ranks:
+        cases = [Case(case.what, tuple(args.ranks), case.share) if case.ranks else case for case in cases]
+    return cases
+
+
+def _run(kind: str, cases: list[Case], args: argparse.Namespace, score: Score) -> None:
+    """One job, in which these are so one after the other."""
+    with ExitStack() as stack:
+        job = Job(Path(stack.enter_context(tempfile.TemporaryDirectory())), kind, args.hosts, args.beside or "")
+        stack.callback(job.end)
+        if args.beside:
+            other = Job(Path(stack.enter_context(tempfile.TemporaryDirectory())), args.beside)
+            stack.callback(other.end)
+        told: list[tuple[str, Truth]] = []
+        for case in cases:
+            asked = (lambda: None) if args.record else (lambda: ask([str(pid) for pid in job.pids], args.steps))
+            truth, answer = job.run(case, args.steps, asked)
+            told.append((case.name(kind), truth))
+            print(_line(case.name(kind), truth), file=sys.stderr)
+            if isinstance(answer, Answer):
+                score.add(case.name(kind), truth, answer)
+        if args.record:
+            job.rest()
+            for folder in record(job, told, args.record):
+                if not args.no_ask:
+                    _replay(folder, score)
+
+
+def _replay(folder: Path, score: Score) -> None:
+    truth = Truth(**truth_of(folder))
+    with restored(folder) as endpoints:
+        score.add(folder.name, truth, ask(endpoints, truth.num_steps))
+
+
+def _line(name: str, truth: Truth) -> str:
+    return (
+        f"{name}: steps of {truth.step_s * 1e3:.1f} ms, planted {max(truth.planted_s) * 1e3:.1f}, cost"
+        f" {truth.cost_s * 1e3:.1f} ({truth.cost_low_s * 1e3:.1f} to {truth.cost_high_s * 1e3:.1f}),"
+        f" {truth.cost_share:.1%}; load {truth.load:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Cases as files: the rows of all ranks in Parquet with what was planted, and targets made of them again.
+
+    FOLDER/KIND-FAULT-RANKS-N/truth.json, python.collectives.parquet, python.steps.parquet, …
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import sleep
+from typing import Any
+
+import duckdb
+
+from benchmarks.agent import PROBE
+from benchmarks.process import plain_environment
+from benchmarks.simulated import add_target
+from probe_agent.recorder.ring.table import COORDINATES, KINDS, Column, Table
+
+from .job import Job, Truth
+
+__all__ = ["record", "recorded", "restored", "truth_of"]
+
+#: Table -> the column that says when a row began.
+TABLES = {
+    "python.collectives": "start",
+    "python.steps": "ts",
+    "python.torch_trace": "ts",
+    "process.samples": "ts",
+}
+#: Rows of collectives that C++ called come so late.
+LATE_S = 17.0
+KIND_OF = {sql: kind for kind, (_, sql) in KINDS.items()}
+
+
+def record(job: Job, truths: Sequence[tuple[str, Truth]], folder: Path) -> list[Path]:
+    """Write the rows of these windows of a job that rests; names get a number."""
+    sleep(LATE_S)
+    made = []
+    with TemporaryDirectory() as whole:
+        for table in TABLES:
+            _query(job.pids, f"SELECT * FROM {table}", Path(whole, f"{table}.parquet"))
+        groups = Path(whole, "torch.process_groups.parquet")
+        _query(job.pids, "SELECT * FROM torch.process_groups", groups)
+        for name, truth in truths:
+            number = next(n for n in range(1, 10_000) if not (folder / f"{name}-{n}").exists())
+            mine = folder / f"{name}-{number}"
+            mine.mkdir(parents=True)
+            for table, column in TABLES.items():
+                source = Path(whole, f"{table}.parquet")
+                if source.exists():
+                    duckdb.sql(
+                        f"COPY (SELECT * FROM '{source}' WHERE epoch({column}) BETWEEN {truth.begin} AND {truth.end}"
+                        f" ORDER BY rank, {column}) TO '{mine / source.name}' (COMPRESSION zstd)"
+                    )
+            if groups.exists():
+                (mine / groups.name).write_bytes(groups.read_bytes())
+            (mine / "truth.json").write_text(json.dumps(asdict(truth), indent=1) + "\n")
+            made.append(mine)
+    return made
+
+
+def _query(pids: Sequence[int], sql: str, path: Path) -> None:
+    command = [PROBE, *(word for pid in pids for word in ("-t", str(pid))), "query", sql, "--format", "parquet"]
+    command += ["-o", str(path), "--max-rows", "10000000", "--timeout", "100", "--memory", "2000"]
+    command += ["--host-timeout", "100", "--max-transfer", "2000"]
+    subprocess.run(command, env=plain_environment(), timeout=300, capture_output=True, text=True, check=False)
+
+
+def recorded(folder: Path) -> list[Path]:
+    """The folders of all cases."""
+    return sorted(path.parent for path in folder.glob("*/truth.json"))
+
+
+def truth_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "truth.json").read_text())
+    return found
+
+
+@contextmanager
+def restored(folder: Path) -> Iterator[list[str]]:
+    """Endpoints: folders of targets with the rows of a case, one for each rank."""
+    with TemporaryDirectory(dir="/dev/shm") as base:
+        tables = {path.stem: duckdb.read_parquet(str(path)) for path in folder.glob("*.*.parquet")}
+        recorded_tables = {name: rows for name, rows in tables.items() if name in TABLES}
+        who = duckdb.sql(
+            f"SELECT DISTINCT host, pid, rank, world_size FROM '{folder / 'python.steps.parquet'}' ORDER BY rank"
+        ).fetchall()
+        for host, pid, rank, world_size in who:
+            made = [_rows(name, rows.filter(f"rank = {rank}")) for name, rows in recorded_tables.items()]
+            add_target(Path(base), host, pid, rank, world_size, made)
+        folders = {int(path.name.split("-")[0]): str(path) for path in Path(base, f"probe-{os.getuid()}").iterdir()}
+        yield [folders[pid] for _, pid, _, _ in who]
+
+
+def _rows(name: str, rows: duckdb.DuckDBPyRelation) -> tuple[type[Table], list[tuple[object, ...]]]:
+    skipped = {column.name for column in COORDINATES}
+    columns = tuple(
+        Column(column, KIND_OF[str(kind)], "", "")
+        for column, kind in zip(rows.columns, rows.types, strict=True)
+        if column not in skipped
+    )
+    wanted = ", ".join(
+        f'epoch_us("{column.name}")' if column.kind == "time" else f'"{column.name}"' for column in columns
+    )
+    table = type("Restored", (Table,), {"name": name, "doc": "", "columns": columns})
+    return table, rows.project(wanted).fetchall()
