@@ -1,6 +1,6 @@
 """Cases as files: the rows of all ranks in Parquet with what was planted, and targets made of them again.
 
-    FOLDER/KIND-FAULT-RANKS-N/truth.json, python.collectives.parquet, python.steps.parquet, …
+FOLDER/KIND-FAULT-RANKS-N/truth.json, python.collectives.parquet, python.steps.parquet, …
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ TABLES = {
     "python.steps": "ts",
     "python.torch_trace": "ts",
     "process.samples": "ts",
+    "python.gc": "ts",
 }
 #: Rows of collectives that C++ called come so late.
 LATE_S = 17.0

@@ -13,29 +13,29 @@ from benchmarks.agent import PROBE
 from benchmarks.process import plain_environment
 from benchmarks.spread import table
 
+from .cases import HEALTHY
 from .job import Truth
 
 __all__ = ["Answer", "Score", "ask"]
 
+#: An estimate of the cost is close when it is off by no more than this part of the planted one.
+CLOSE = 0.2
+
 
 @dataclass(frozen=True)
 class Answer:
-    """The verdict as `--format json` has it, and the exit code."""
+    """The verdict as `--format json` has it."""
 
     verdict: dict[str, Any]
-    exit_code: int
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        return tuple(sorted(self.verdict["ranks"]))
-
-    @property
-    def phase(self) -> str:
-        return str(self.verdict.get("where", ""))
+        return tuple(self.verdict["ranks"])
 
     @property
     def share(self) -> float | None:
-        return self.verdict.get("cost_share")
+        """Of the job's time, as it was estimated; None where the verdict has no interval for it."""
+        return None if self.verdict.get("share_low") is None else self.verdict["share"]
 
 
 def ask(endpoints: Sequence[str], num_steps: int) -> Answer:
@@ -45,11 +45,11 @@ def ask(endpoints: Sequence[str], num_steps: int) -> Answer:
     done = subprocess.run(command, capture_output=True, text=True, env=plain_environment(), timeout=120)
     if not done.stdout:
         raise RuntimeError(done.stderr)
-    return Answer(json.loads(done.stdout)["verdict"], done.returncode)
+    return Answer(json.loads(done.stdout)["verdict"])
 
 
 def size_of(truth: Truth) -> str:
-    if truth.what in ("nobody", "uneven"):
+    if truth.what in HEALTHY:
         return truth.what
     if truth.cost_share >= 0.10:
         return "10 % and more"
@@ -58,37 +58,48 @@ def size_of(truth: Truth) -> str:
 
 @dataclass
 class Score:
-    """Counts by size and by fault."""
+    """Counts by size of the cost, by kind of job and by fault."""
 
     counts: dict[str, Counter[str]] = field(default_factory=dict)
     misses: list[str] = field(default_factory=list)
 
     def add(self, name: str, truth: Truth, answer: Answer) -> None:
         size = size_of(truth)
-        wanted = tuple(truth.ranks)
-        is_healthy = size in ("nobody", "uneven")
-        is_right = answer.ranks == (() if is_healthy else wanted)
-        has_phase = is_right and (not truth.phases or answer.phase in truth.phases)
-        innocent = bool(set(answer.ranks) - set(wanted))
-        for key in (size, f"{truth.kind}, {size}"):
+        is_healthy = truth.what in HEALTHY
+        named, wanted = set(answer.ranks), set(truth.ranks)
+        is_right = named == wanted and answer.verdict["state"] != "not enough data"
+        has_phase = is_right and (not truth.phases or answer.verdict["where"] in truth.phases)
+        headline = bool(answer.ranks) and answer.ranks[0] not in wanted
+        for key in (size, f"{size}: {truth.kind}", f"{size}: {truth.what}"):
             found = self.counts.setdefault(key, Counter())
             found["asked"] += 1
             found["rank"] += is_right
             found["phase"] += has_phase
-            found["innocent"] += innocent
+            found["innocent"] += bool(named - wanted)
+            found["headline"] += headline
+            found["silent"] += answer.verdict["state"] == "not enough data"
             if not is_healthy and is_right and answer.share is not None:
-                found["estimated"] += 1
-                found["close"] += abs(answer.share - truth.cost_share) <= 0.2 * truth.cost_share
-        if not has_phase or innocent:
-            self.misses.append(
-                f"{name}: cost {truth.cost_share:.1%} ({truth.cost_s * 1e3:.1f} ms of {truth.step_s * 1e3:.1f}), phase"
-                f" {'/'.join(truth.phases)}, load {truth.load:.1f} -> {answer.verdict['sentence']}"
-            )
+                found["told"] += 1
+                found["close"] += abs(answer.share - truth.cost_share) <= CLOSE * truth.cost_share
+        if not has_phase or headline:
+            self.misses.append(_miss(name, truth, answer))
 
     def report(self) -> str:
-        columns = ("asked", "rank", "phase", "innocent", "estimated", "close")
-        rows: list[list[object]] = [[key, *(found[each] for each in columns)] for key, found in self.counts.items()]
-        text = table(
-            ["cost", "asked", "rank right", "and phase", "innocent rank named", "cost told", "within 20 %"], rows
-        )
-        return text + "\n\n" + "\n".join(f"- {miss}" for miss in self.misses)
+        columns = ("asked", "rank", "phase", "innocent", "headline", "silent", "told", "close")
+        names = ["cost, fault or kind", "asked", "rank right", "and phase", "innocent rank named"]
+        names += ["as the headline", "not enough data", "cost told", "within 20 %"]
+        rows: list[list[object]] = [
+            [key, *(self.counts[key][each] for each in columns)]
+            for key in sorted(self.counts, key=lambda key: (key.partition(":")[0], key))
+        ]
+        return table(names, rows) + "\n\n" + "\n".join(f"- {miss}" for miss in self.misses)
+
+
+def _miss(name: str, truth: Truth, answer: Answer) -> str:
+    phases = "/".join(truth.phases) or "any phase"
+    return (
+        f"`{name}`: rank {','.join(map(str, truth.ranks)) or '-'}, {phases}, every {truth.every}, cost"
+        f" {truth.cost_share:.1%} ({truth.cost_low_s * 1e3:.1f} to {truth.cost_high_s * 1e3:.1f} ms of"
+        f" {truth.step_s * 1e3:.1f}), planted {max(truth.planted_s) * 1e3:.1f}, load {truth.load:.1f}"
+        f" -> {answer.verdict['where']}: {answer.verdict['sentence']}"
+    )

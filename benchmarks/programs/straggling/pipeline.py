@@ -24,7 +24,7 @@ def by_hand_with_replicas(planted: Planted) -> None:
 def _by_hand(planted: Planted, num_replicas: int) -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     num_stages = size // num_replicas
-    stage, replica = divmod(rank, num_replicas)
+    stage = rank // num_replicas
     groups = [dist.new_group(range(at * num_replicas, (at + 1) * num_replicas)) for at in range(num_stages)]
     before, after = rank - num_replicas, rank + num_replicas
     model = Block(planted)
