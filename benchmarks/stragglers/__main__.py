@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("--hosts", type=int, default=1, help="names of hosts that the ranks are given")
     parser.add_argument("--beside", choices=list(KINDS), help="a second job on the host, of this kind")
     parser.add_argument("--steps", type=int, default=200, help="steps of each case that are compared")
+    parser.add_argument("--cases", type=int, help="so many of them in each job, by chance, besides the healthy ones")
+    parser.add_argument("--nice", type=int, default=0, help="of the ranks, also among sessions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--record", type=Path, metavar="FOLDER", help="keep the rows of each case, and ask about them")
     parser.add_argument("--replay", type=Path, metavar="FOLDER", help="ask about what was recorded; runs no job")
@@ -51,6 +53,9 @@ def main() -> None:
 
 def _cases(kind: str, chance: random.Random, args: argparse.Namespace) -> list[Case]:
     cases = matrix(kind, chance, args.shares, args.healthy)
+    if args.cases is not None:
+        left = args.cases
+        cases = [case for case in cases if case.what == "nobody" or (left := left - 1) >= 0]
     if args.faults:
         cases = [case for case in cases if case.what in args.faults]
     if args.ranks:
@@ -61,7 +66,9 @@ def _cases(kind: str, chance: random.Random, args: argparse.Namespace) -> list[C
 def _run(kind: str, cases: list[Case], args: argparse.Namespace, score: Score) -> None:
     """One job, in which these are so one after the other."""
     with ExitStack() as stack:
-        job = Job(Path(stack.enter_context(tempfile.TemporaryDirectory())), kind, args.hosts, args.beside or "")
+        job = Job(
+            Path(stack.enter_context(tempfile.TemporaryDirectory())), kind, args.hosts, args.beside or "", args.nice
+        )
         stack.callback(job.end)
         if args.beside:
             other = Job(Path(stack.enter_context(tempfile.TemporaryDirectory())), args.beside)

@@ -62,13 +62,14 @@ class Truth:
     hosts: int
     beside: str
     load: float
+    nice: int
 
 
 class Job:
     """One running job; its ranks' clocks are files that they map."""
 
-    def __init__(self, folder: Path, kind: str, num_hosts: int = 1, beside: str = "") -> None:
-        self.folder, self.kind, self.num_hosts, self.beside = folder, kind, num_hosts, beside
+    def __init__(self, folder: Path, kind: str, num_hosts: int = 1, beside: str = "", nice: int = 0) -> None:
+        self.folder, self.kind, self.num_hosts, self.beside, self.nice = folder, kind, num_hosts, beside, nice
         self._plan(what="nobody")
         command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
         command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(PROGRAM), str(folder), kind]
@@ -79,6 +80,8 @@ class Job:
         ready = [folder / f"pid-{rank}" for rank in range(NUM_RANKS)]
         self._until(lambda: all(path.exists() for path in ready), START_S)
         self.pids = [int(path.read_text()) for path in ready]
+        for pid in self.pids:
+            _set_priority(pid, nice)
         self._clocks = [np.memmap(folder / f"clock-{rank}", dtype="<f8", mode="r").reshape(-1, 2) for rank in range(4)]
         self._until(lambda: self.steps_done() >= 60, START_S)
         sleep(WARM_UP_S)
@@ -135,6 +138,7 @@ class Job:
             self.num_hosts,
             self.beside,
             load,
+            self.nice,
         )
         return truth, answer
 
@@ -230,6 +234,14 @@ class _Outside:
         assert self._hog is not None
         while not self._ended.wait(0.005):
             self._hog.send_signal(signal.SIGCONT if self._is_now() else signal.SIGSTOP)
+
+
+def _set_priority(pid: int, nice: int) -> None:
+    """Also among sessions, of which each rank is one."""
+    for task in os.listdir(f"/proc/{pid}/task"):
+        os.setpriority(os.PRIO_PROCESS, int(task), nice)
+    with suppress(FileNotFoundError, PermissionError):
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 
 def _pin(pid: int, cores: set[int]) -> None:

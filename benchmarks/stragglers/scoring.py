@@ -44,7 +44,7 @@ def ask(endpoints: Sequence[str], num_steps: int) -> Answer:
     command += ["compare", "--steps", str(num_steps), "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, env=plain_environment(), timeout=120)
     if not done.stdout:
-        raise RuntimeError(done.stderr)
+        raise RuntimeError(done.stderr[-500:])
     return Answer(json.loads(done.stdout)["verdict"])
 
 
