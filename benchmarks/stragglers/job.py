@@ -76,15 +76,22 @@ class Job:
         command += [str(num_hosts)] if num_hosts > 1 else []
         self._output = (folder / "output").open("wb")
         environment = {**plain_environment(), "GLOO_SOCKET_IFNAME": "lo"}
-        self._process = subprocess.Popen(command, stdout=self._output, stderr=self._output, env=environment)
+        self._process = subprocess.Popen(
+            command, stdout=self._output, stderr=self._output, env=environment, start_new_session=True
+        )
         ready = [folder / f"pid-{rank}" for rank in range(NUM_RANKS)]
-        self._until(lambda: all(path.exists() for path in ready), START_S)
+        self._until(lambda: self._have_priority() and all(path.exists() for path in ready), START_S)
         self.pids = [int(path.read_text()) for path in ready]
-        for pid in self.pids:
-            _set_priority(pid, nice)
         self._clocks = [np.memmap(folder / f"clock-{rank}", dtype="<f8", mode="r").reshape(-1, 2) for rank in range(4)]
         self._until(lambda: self.steps_done() >= 60, START_S)
         sleep(WARM_UP_S)
+
+    def _have_priority(self) -> bool:
+        """Give it to those that have been started: each rank is a session of its own."""
+        starter = self._process.pid
+        for pid in (starter, *map(int, Path(f"/proc/{starter}/task/{starter}/children").read_text().split())):
+            _set_priority(pid, self.nice)
+        return True
 
     def steps_done(self) -> int:
         return min(int(np.searchsorted(clock[:, 0] == 0, True)) for clock in self._clocks)
@@ -238,9 +245,9 @@ class _Outside:
 
 def _set_priority(pid: int, nice: int) -> None:
     """Also among sessions, of which each rank is one."""
-    for task in os.listdir(f"/proc/{pid}/task"):
-        os.setpriority(os.PRIO_PROCESS, int(task), nice)
-    with suppress(FileNotFoundError, PermissionError):
+    with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            os.setpriority(os.PRIO_PROCESS, int(task), nice)
         Path(f"/proc/{pid}/autogroup").write_text(str(nice))
 
 

@@ -22,6 +22,7 @@ import tensor_parallel
 import torch
 import torch.distributed as dist
 import trainer
+import watched
 from planted import Planted
 
 import probe_agent
@@ -37,6 +38,7 @@ KINDS = {
     "pipe-hand": pipeline.by_hand,
     "pipe-dp": pipeline.by_hand_with_replicas,
     "trainer": trainer.trainer,
+    "watched": watched.watched,
 }
 CLONE_NEWUTS = 0x04000000
 

@@ -45,6 +45,7 @@ class Planted:
         os.truncate(path, MAX_STEPS * RECORD.size)
         with path.open("r+b") as file:
             self._clock = mmap.mmap(file.fileno(), 0)
+        self.is_over = False
         self._read_at = 0
         self._plan: dict[str, object] = {"what": "nobody"}
         self._places: tuple[str, ...] = ()
@@ -53,6 +54,11 @@ class Planted:
         self._calls: Counter[str] = Counter()
         self._usual_calls: Counter[str] = Counter()
         self._collector_debt, self._collection_s = 0.0, 0.0
+
+    @property
+    def begin(self) -> int:
+        """The step from which on something is planned."""
+        return self._plan.get("from", 0)
 
     def pause(self, place: str, usual: float = 0.0) -> None:
         """Take what every rank takes here, and what is planted."""
@@ -81,7 +87,9 @@ class Planted:
         if self.number == self._plan.get("until"):
             while not (self.folder / "stop").exists():
                 time.sleep(0.1)
-            os._exit(0)
+            if not self._plan.get("returns"):
+                os._exit(0)
+            self.is_over = True
 
     def _is_mine(self) -> bool:
         plan = self._plan
