@@ -24,6 +24,8 @@ MIN_VOTES, AGREE = 5, 0.6
 NEAR_STEPS = 2
 #: Calls of a kind (made by Python, or by C++, whose rows come late) that are in such a part of the steps must be there.
 REGULAR = 0.5
+#: More calls than this are not analysed together; so many steps always are.
+MAX_CALLS, ENOUGH_STEPS = 1_000_000, 20
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,8 @@ def window(calls: Calls, ranks: Sequence[RankRows], shift: np.ndarray, epoch: fl
     breaks = np.flatnonzero(~follows) + 1
     runs = np.split(common, breaks)
     longest = max(reversed(runs), key=len)[-num_steps:]
+    inside = (calls.step + shift[calls.rank] >= longest[0]) & (calls.step + shift[calls.rank] <= longest[-1])
+    longest = longest[-max(ENOUGH_STEPS, MAX_CALLS * len(longest) // max(1, int(inside.sum()))) :]
     ends = np.empty((len(ranks), len(longest) + 1))
     optimizer = np.empty((len(ranks), len(longest)))
     for at, (rank, (numbers, first)) in enumerate(zip(ranks, rows, strict=True)):

@@ -19,6 +19,8 @@ __all__ = ["Block", "Peers"]
 
 #: With so many peers one of them does not move the median.
 MANY = 32
+#: And of so many, one part in this many does not.
+FEW = 8
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,9 @@ class Peers:
     def _without(self, number: int, block: Block, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How long the other ranks of a block take, and by how much they scatter: medians."""
         noise = self._noise_of(number, block)
-        if inside.sum() * MANY > len(inside):
+        if len(inside) <= MANY or inside.sum() * FEW > len(inside):
             return np.median(block.own[~inside], axis=0), np.median(noise[~inside], axis=0)
-        if number not in self._usual:  # so few of so many do not move it
+        if number not in self._usual:
             self._usual[number] = np.median(block.own, axis=0), np.median(noise, axis=0)
         return self._usual[number]
 
