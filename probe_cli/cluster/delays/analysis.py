@@ -126,7 +126,7 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
     charged = charges.charge(line, waits, calls, begin, num_steps)
     sizes = np.zeros(len(names.groups), dtype=np.int64)
     np.maximum.at(sizes, calls.group[matched.members[matched.bounds[:-1]]], np.diff(matched.bounds))
-    peers = Peers(line, calls, sizes, num_steps)
+    peers = Peers(line, calls, names, sizes, num_steps)
     replay = Replay(line, waits, matched, begin, num_steps)
     graph = _Graph(peers, replay, peers.of_each())
     waited, transfer = _stood(line, waits, num_steps)

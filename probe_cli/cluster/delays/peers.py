@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .calls import Calls
+from .calls import Calls, Names
 from .timeline import END, Timeline
 
 __all__ = ["Block", "Peers"]
@@ -35,7 +35,7 @@ class Block:
 class Peers:
     """The blocks of a timeline, and what each rank takes too long."""
 
-    def __init__(self, line: Timeline, calls: Calls, sizes: np.ndarray, num_steps: int) -> None:
+    def __init__(self, line: Timeline, calls: Calls, names: Names, sizes: np.ndarray, num_steps: int) -> None:
         self._line = line
         self._num_steps = num_steps
         self.signature = self._signatures(calls, sizes)
@@ -46,6 +46,23 @@ class Peers:
         self.own = np.bincount(line.rank * num_steps + line.step, line.own, line.num_ranks * num_steps)
         self.own = self.own.reshape(line.num_ranks, num_steps)
         self.rank_of_moment = line.rank
+        # Before the first call of a step, after its last one, and between: where a micro-batch computes, after a
+        # receive and before a send. A stretch between is long if it is at least a quarter of what a second of own
+        # time typically lies in.
+        starts, ends = self._begins, self._begins + self._counts - 1
+        kinds = np.append(names.is_op(calls.op, "send") + 2 * names.is_op(calls.op, "recv"), 0)[line.call]
+        first = np.where((self._counts > 1) & (kinds[starts] != 1), line.own[starts], 0.0)
+        last = np.where((self._counts > 1) & (kinds[ends - 1] == 2), 0.0, line.own[ends])
+        between = self.own.ravel() - first - last
+        self._parts = np.stack([first, between, last], axis=1).reshape(*self.own.shape, 3)
+        inside = line.own.copy()
+        inside[starts] -= first
+        inside[ends] -= last
+        self._inside = inside
+        per_step = line.rank * num_steps + line.step
+        typical = np.bincount(per_step, inside**2, between.size) / np.maximum(between, 1e-12)
+        self._is_long = (inside > 0) & (inside >= typical[per_step] / 4)
+        self._num_long = np.bincount(per_step, self._is_long, between.size).reshape(self.own.shape)
         self._whole = Block(np.arange(line.num_ranks), np.zeros((0, 0, 0), np.int64), self.own[:, :, None])
 
     def of_each(self) -> np.ndarray:
@@ -117,10 +134,41 @@ class Peers:
         lone[block.ranks[:, None], self._line.step[block.moments[0, :, 0]]] = True
 
     def _spread(self, found: np.ndarray, lone: np.ndarray, too_long: np.ndarray) -> None:
-        """Of ranks without peers each stretch of a step is too long by the same part."""
-        part = np.divide(too_long[:, :, 0], self.own, out=np.zeros_like(self.own), where=self.own > 0)
-        where = lone[self._line.rank, self._line.step]
-        found[where] = self._line.own[where] * part[self._line.rank[where], self._line.step[where]]
+        """Put what ranks without peers take too long in a step on its stretches, where they exceed the others'."""
+        is_usual = ~lone | (too_long[:, :, 0] <= 0)
+        for rank, step in np.argwhere(~is_usual).tolist():
+            mine = self._stretches(rank, step)
+            weights = self._weights(rank, step, np.flatnonzero(is_usual[:, step]))
+            found[mine] = np.minimum(self._line.own[mine], too_long[rank, step, 0] * weights / weights.sum())
+
+    def _weights(self, rank: int, step: int, others: np.ndarray) -> np.ndarray:
+        """By how much each stretch exceeds the others': before the first call of the step, after the last, or between;
+        there the k-th long one is held against theirs, if they have as many (micro-batches, forward and backward)."""
+        mine = self._stretches(rank, step)
+        own = self._line.own[mine]
+        if not len(others):
+            return own
+        parts = self._parts[rank, step]
+        exceeds = np.maximum(parts - np.median(self._parts[others, step], axis=0), 0.0)
+        if exceeds.sum() <= 0:
+            return own
+        between: np.ndarray = self._inside[mine].copy()
+        alike = others[self._num_long[others, step] == self._num_long[rank, step]]
+        if len(alike):
+            is_long = self._is_long[mine]
+            theirs = [self._stretches(other, step) for other in alike.tolist()]
+            usual = [self._inside[other][self._is_long[other]] for other in theirs]
+            late = np.zeros_like(between)
+            late[is_long] = np.maximum(between[is_long] - np.median(usual, axis=0), 0.0)
+            between = late if late.sum() > 0 else between
+        between *= exceeds[1] / max(between.sum(), 1e-12)
+        between[0] += exceeds[0]
+        between[-1] += exceeds[2]
+        return between
+
+    def _stretches(self, rank: int, step: int) -> slice:
+        number = rank * self._num_steps + step
+        return slice(self._begins[number], self._begins[number] + self._counts[number])
 
     def _noise_of(self, number: int, block: Block) -> np.ndarray:
         if number not in self._noise:

@@ -61,6 +61,8 @@ PLANTED: dict[str, tuple[Job, Delay, Sequence[int]]] = {
     "one tp layer": (simulator.tp_dp(), late({2}, "layer 1", 0.01), [2]),
     "a tp group": (simulator.tp_dp(2, 4), late({2, 3}, "layer", 0.005), [2, 3]),
     "gpipe": (simulator.pipeline(), late({0}, "backward", 0.005), [0]),
+    "gpipe, first stage": (simulator.pipeline(), late({0}, "forward", 0.005), [0]),
+    "1f1b, last stage": (simulator.pipeline(schedule="1f1b"), late({3}, "forward", 0.005), [3]),
     "1f1b": (simulator.pipeline(schedule="1f1b"), late({1}, "forward", 0.005), [1]),
     "last stage": (simulator.pipeline(), late({3}, "backward", 0.005), [3]),
     "buffered": (simulator.pipeline(buffered=True, schedule="1f1b"), late({2}, "backward", 0.005), [2]),
@@ -110,12 +112,20 @@ def test_nobody_of_a_healthy_job_costs_anything(name: str, noise: float) -> None
 
 @pytest.mark.parametrize("name", HEALTHY)
 def test_what_all_ranks_take_alike_costs_nothing(name: str) -> None:
-    everybody = late(range(8), "", 0.003)
+    def everybody(rank: int, step: int, place: str) -> float:
+        return 0.0 if place == "leader" else 0.003
 
     found, _ = analysed(HEALTHY[name], everybody, noise=0.0)
 
     assert found.total().share < 0.03
     assert all(cost.share < 0.02 for cost in found.candidates)
+
+
+def test_what_a_bubble_of_the_pipeline_hides_costs_next_to_nothing() -> None:
+    found, true = analysed(simulator.pipeline(), late({2}, "data", 0.008))
+
+    assert abs(true) < 1e-4
+    assert all(cost.share < 0.01 for cost in found.candidates)
 
 
 def test_every_tenth_step_is_found_with_its_period() -> None:
