@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest
 
@@ -18,8 +18,10 @@ __all__ = [
     "LocalProcess",
     "Ranks",
     "TcpServer",
+    "ThisHost",
     "TlsServer",
     "UnixServer",
+    "of_job",
     "parse_endpoint",
     "ranges",
 ]
@@ -42,12 +44,13 @@ class LocalProcess:
 
 @dataclass(frozen=True)
 class TcpServer:
-    """A host server on TCP; `rank` picks one of its targets, or `pid` where ranks are not unique."""
+    """A host server on TCP; `rank` picks one of its targets (of the job whose name begins with `job`), or `pid`."""
 
     host: str
     port: int
     rank: int | None = None
     pid: int | None = None
+    job: str | None = None
 
     @property
     def authority(self) -> str:
@@ -57,10 +60,10 @@ class TcpServer:
     @property
     def selector(self) -> dict[str, str]:
         """The query parameter that picks one target at the server; empty where none is picked."""
-        return _selector(self.rank, self.pid)
+        return _selector(self.job, self.rank, self.pid)
 
     def __str__(self) -> str:
-        return self.authority + _picked("/", self.rank, self.pid)
+        return self.authority + _picked("/", self.job, self.rank, self.pid)
 
 
 @dataclass(frozen=True)
@@ -73,19 +76,30 @@ class TlsServer(TcpServer):
 
 @dataclass(frozen=True)
 class UnixServer:
-    """A host server on a unix socket; `rank` picks one of its targets, or `pid` where ranks are not unique."""
+    """A host server on a unix socket; `rank`, `pid` and `job` pick among its targets, as on TCP."""
 
     path: str
     rank: int | None = None
     pid: int | None = None
+    job: str | None = None
 
     @property
     def selector(self) -> dict[str, str]:
         """The query parameter that picks one target at the server; empty where none is picked."""
-        return _selector(self.rank, self.pid)
+        return _selector(self.job, self.rank, self.pid)
 
     def __str__(self) -> str:
-        return f"unix:{self.path}" + _picked("//", self.rank, self.pid)
+        return f"unix:{self.path}" + _picked("//", self.job, self.rank, self.pid)
+
+
+@dataclass(frozen=True)
+class ThisHost(UnixServer):
+    """The host server of this host and user, or what stands for it while none runs."""
+
+    path: str = ""
+
+    def __str__(self) -> str:
+        return "this host" + ("" if self.job is None else f" (job {self.job})")
 
 
 @dataclass(frozen=True)
@@ -118,15 +132,17 @@ class Ranks:
 Endpoint = LocalProcess | TcpServer | UnixServer | Archive
 
 FORMS = (
-    "an endpoint is a PID, host:port, host:port/RANK, host:port/pid=PID, [::1]:port, https://host:port,"
-    " unix:/path, unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
+    "an endpoint is a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, host:port/pid=PID, [::1]:port,"
+    " https://host:port, unix:/path, unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
 )
 _TLS = "https://"
 #: What makes a folder that of a target.
 _IDENTITY = "target.json"
 _TCP = re.compile(
-    r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[\]\s]+)):(?P<port>\d+)(?:/(?:(?P<rank>\d+)|pid=(?P<pid>\d+)))?/?"
+    r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[\]\s]+)):(?P<port>\d+)(?:/(?P<picked>[^/].*?))?/?"
 )
+#: What may follow a server. A job's name has no digits.
+_PICKED = re.compile(r"pid=(?P<pid>\d+)|(?:(?P<job>[a-z]+)(?:/|$))?(?P<rank>\d+)?")
 
 
 def parse_endpoint(text: str) -> Endpoint:
@@ -142,12 +158,21 @@ def parse_endpoint(text: str) -> Endpoint:
         port = int(tcp["port"])
         if not 0 < port < 65536:
             raise BadRequest(f"{text}: {port} is no TCP port", "ports are 1 to 65535")
-        return TcpServer(tcp["v6"] or tcp["name"], port, _number(tcp["rank"]), _number(tcp["pid"]))
+        return TcpServer(tcp["v6"] or tcp["name"], port, *_picks(tcp["picked"] or "", text))
     if os.path.isdir(text):
         if not os.path.isfile(os.path.join(text, _IDENTITY)):
             raise BadRequest(f"{text} is a folder, but no target's: there is no {_IDENTITY} in it", FORMS)
         return Archive(os.path.realpath(text))
     raise BadRequest(f"{text!r} is not an endpoint{_reason(text)}", FORMS)
+
+
+def of_job(endpoint: Endpoint, job: str) -> Endpoint:
+    """The targets of a host that are of the job whose name begins with `job`. Raises BadRequest for other endpoints."""
+    if isinstance(endpoint, TcpServer | UnixServer) and endpoint.pid is None and endpoint.job in (None, job):
+        return replace(endpoint, job=job)
+    raise BadRequest(
+        f"--job {job} picks one of the jobs of a host, and {endpoint} is one target or job already", "leave out --job"
+    )
 
 
 def ranges(numbers: Sequence[int]) -> str:
@@ -162,31 +187,33 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def _parse_unix(text: str) -> UnixServer:
-    path, slashes, rank = text.removeprefix("unix:").rpartition("//")
+    path, slashes, picked = text.removeprefix("unix:").rpartition("//")
     if not slashes or not path:
-        path, rank = text.removeprefix("unix:"), ""
-    pid = rank.removeprefix("pid=") if rank.startswith("pid=") else None
-    if rank and not re.fullmatch("[0-9]+", rank if pid is None else pid):
-        raise BadRequest(f"{text}: {rank!r} is not a rank", FORMS)
+        path, picked = text.removeprefix("unix:"), ""
     if not path.startswith("/"):
         raise BadRequest(f"{text}: the path of a socket must be absolute", FORMS)
-    return UnixServer(path, _number(rank) if pid is None else None, _number(pid))
+    return UnixServer(path, *_picks(picked, text))
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text else None
+def _picks(picked: str, text: str) -> tuple[int | None, int | None, str | None]:
+    """Rank, PID and job in what follows a server: RANK, JOB, JOB/RANK or pid=PID."""
+    found = _PICKED.fullmatch(picked)
+    if found is None:
+        raise BadRequest(f"{text}: {picked!r} is not a rank, a job or both", FORMS)
+    rank, pid = (int(found[name]) if found[name] else None for name in ("rank", "pid"))
+    return rank, pid, found["job"]
 
 
-def _selector(rank: int | None, pid: int | None) -> dict[str, str]:
-    if pid is not None:
-        return {"pid": str(pid)}
-    return {} if rank is None else {"rank": str(rank)}
+def _selector(job: str | None, rank: int | None, pid: int | None) -> dict[str, str]:
+    named = {"pid": pid} if pid is not None else {"job": job, "rank": rank}
+    return {name: str(value) for name, value in named.items() if value is not None}
 
 
-def _picked(slash: str, rank: int | None, pid: int | None) -> str:
+def _picked(slash: str, job: str | None, rank: int | None, pid: int | None) -> str:
     if pid is not None:
         return f"{slash}pid={pid}"
-    return "" if rank is None else f"{slash}{rank}"
+    named = [str(one) for one in (job, rank) if one is not None]
+    return slash + "/".join(named) if named else ""
 
 
 def _reason(text: str) -> str:

@@ -16,6 +16,7 @@ from probe_agent import __version__
 from probe_agent.errors import BadRequest, ProbeError
 
 from . import commands
+from .endpoint import ThisHost, of_job
 from .failure import report_bug
 from .options import rank_set
 from .session import Session, remark
@@ -30,9 +31,9 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
   probe -t ENDPOINT --all COMMAND   every rank of its job
   probe COMMAND                     $PROBE_ENDPOINT, or the only target on this host
 
-ENDPOINT is a PID, host:port, host:port/RANK, [::1]:port, https://host:port, unix:/path, or the folder that a target has
-left. A list of hosts is node[01-64]:port, @FILE (one a line), slurm:port (the hosts of this SLURM job) or
-dns:NAME:port (every address of a headless Kubernetes service).
+ENDPOINT is a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, [::1]:port, https://host:port,
+unix:/path, or the folder that a target has left. A list of hosts is node[01-64]:port, @FILE (one a line), slurm:port
+(the hosts of this SLURM job) or dns:NAME:port (every address of a headless Kubernetes service).
 
 \b
 Exit codes: 0 fine, 1 the answer is an error, 2 usage, 3 some targets did not answer, 4 none could be reached.
@@ -93,6 +94,7 @@ class CommandGroup(click.Group):
 @click.option("-t", "--target", "targets", multiple=True, metavar="ENDPOINT", help="A target; may be repeated.")
 @click.option("--all", "everyone", is_flag=True, help="All ranks of the job, on whatever hosts; its store tells where.")
 @click.option("--rank", "ranks", callback=rank_set, metavar="RANKS", help="Only these ranks of the job: 0,4-7.")
+@click.option("--job", metavar="JOB", help="The job whose name (see: probe list) begins so, where there are several.")
 @click.option("--require-all", is_flag=True, help="When some do not answer, show nothing and exit with 3.")
 @click.option("--no-inject", is_flag=True, help="Never attach to a process that has no agent.")
 @click.option("--itself", is_flag=True, help="Ask a launcher (torchrun, …) itself, not what it has started.")
@@ -103,6 +105,7 @@ def cli(
     targets: tuple[str, ...],
     everyone: bool,
     ranks: frozenset[int],
+    job: str | None,
     require_all: bool,
     no_inject: bool,
     itself: bool,
@@ -113,6 +116,8 @@ def cli(
     _name_unknown_variables()
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
+    if job is not None:
+        named = tuple(of_job(endpoint, job) for endpoint in named or (ThisHost(),))
     ctx.obj = Session(
         named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all, itself=itself
     )

@@ -133,11 +133,13 @@ class Session:
 
     async def _members(self, timeout_s: float) -> Answers[Member]:
         from .cluster.ask import Answers
+        from .cluster.jobs import one_job
         from .cluster.members import each, members
 
         if self._found is not None:
             return self._found
         found = each(await members(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark))
+        one_job([member.info for _, member in found.answered], self.named)
         return Answers(found.answered, self.missing + found.failed)
 
     def ask_members(
@@ -188,7 +190,13 @@ class Session:
         if not self.everyone and not self.ranks:
             self.endpoints = self.named or (await the_only_target(),)
             return self.endpoints
-        job = await follow(self.named or await all_targets(), inject=self.inject, remark=remark)
+        job = await follow(
+            self.named or await all_targets(),
+            inject=self.inject,
+            remark=remark,
+            prepare=bool(self.named),
+            ranks=self.ranks,
+        )
         self.endpoints, self.missing = job.endpoints, job.missing
         if self.ranks:
             self._found = found = of_ranks(await self._members(LIST_S), self.ranks)

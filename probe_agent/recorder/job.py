@@ -131,6 +131,7 @@ def _of_torchrun() -> Job | None:
     """As torchrun has told its ranks. Its agent has the store already; the store of others comes with their rank 0."""
     rank, world_size, port = (number_in(name, -1) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     host = os.environ.get("MASTER_ADDR", "")
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True" or not host or not 0 <= rank < world_size or port < 1:
+    has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not _is_child_of_multiprocessing()
+    if not has_store or not host or not 0 <= rank < world_size or port < 1:
         return None
     return Job(host, port, rank, world_size)

@@ -13,6 +13,7 @@ from .peers import peers_of
 from .processes import Process, read_process
 from .rings import Ring, RingError
 from .settings import settings
+from .siblings import siblings_of
 from .source_text import read_source, with_source
 from .stacks import take_stacks
 from .target import Target, without_recorder
@@ -34,6 +35,7 @@ __all__ = [
     "read_process",
     "read_source",
     "settings",
+    "siblings_of",
     "stream",
     "take_stacks",
     "take_worker_stacks",

@@ -60,38 +60,49 @@ class TargetDirectory:
         return sorted(scan.targets(self._views), key=_by_rank)
 
     @staticmethod
-    def left_out(targets: Sequence[Target], pid: int | None = None, rank: int | None = None) -> str:
+    def left_out(
+        targets: Sequence[Target], pid: int | None = None, rank: int | None = None, job: str | None = None
+    ) -> str:
         """What to say of the dead among `targets` that `choose` leaves out beside the living; empty if none."""
+        if job is not None:
+            targets = [target for target in targets if target.job.startswith(job)]
         dead = [target for target in targets if not target.is_alive and rank in (None, target.rank)]
         if pid is not None or not dead or not any(t.is_alive for t in targets if rank in (None, t.rank)):
             return ""
         names = ", ".join(map(str, dead[:16])) + (", …" if len(dead) > 16 else "")
         return f"without {names}: ended; a PID asks for what it left"
 
-    def choose(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
-        """The targets meant by `pid` or `rank`; all living ones when neither is given. Never empty: NoAnswer."""
+    def choose(self, pid: int | None = None, rank: int | None = None, job: str | None = None) -> list[Target]:
+        """The targets meant by `pid`, or by `rank` and how the name of a job begins; all living ones when nothing is
+        given. Never empty: NoAnswer. Raises BadRequest where several jobs are meant by a rank, or by `job`."""
         try:
-            return self.among(self.seen(), pid, rank)
+            return self.among(self.seen(), pid, rank, job)
         except NoAnswer:
-            return self.among(self.targets(), pid, rank)  # it may be in a container that we have not seen yet
+            return self.among(self.targets(), pid, rank, job)  # it may be in a container that we have not seen yet
 
     @staticmethod
-    def among(targets: list[Target], pid: int | None, rank: int | None) -> list[Target]:
+    def among(targets: list[Target], pid: int | None, rank: int | None, job: str | None = None) -> list[Target]:
         """Those of `targets` that `choose` would take."""
         if pid is not None:
             chosen = [target for target in targets if target.pid == pid]
             if not chosen:
                 raise _no_recorder(pid, targets)
-        elif rank is not None:
-            chosen = [target for target in targets if target.rank == rank]
-            if not chosen:
-                raise NoAnswer(f"no target of this host has rank {rank}", _known(targets))
         else:
-            chosen = targets
+            chosen = targets if job is None else _of_job(targets, job)
+            if rank is not None:
+                chosen = [target for target in chosen if target.rank == rank]
+            if not chosen and rank is not None:
+                of_job = "" if job is None else f" in job {job}"
+                raise NoAnswer(f"no target of this host has rank {rank}{of_job}", _known(targets))
             if not chosen:
                 raise NoAnswer("there is no target on this host", "attach to a training first: probe PID inject")
         living = [target for target in chosen if target.is_alive]
-        if not living and pid is None and len(chosen) > 1:
+        if rank is not None and len(jobs := {target.job for target in living}) > 1:
+            raise BadRequest(
+                f"{len(jobs)} jobs have a rank {rank} here",
+                f"name the job, as in host:port/JOB/{rank} or --job JOB: {_known(living)}",
+            )
+        if not living and pid is None and job is None and len(chosen) > 1:
             # They may be of several jobs, whose rows must not be summed.
             raise NoAnswer(
                 f"no living target{'' if rank is None else f' has rank {rank}'}, and {len(chosen)} ended: "
@@ -100,23 +111,23 @@ class TargetDirectory:
             )
         return living or chosen
 
-    def choose_any(self, pid: int | None = None, rank: int | None = None) -> list[Target]:
+    def choose_any(self, pid: int | None = None, rank: int | None = None, job: str | None = None) -> list[Target]:
         """The same, or the Python process `pid` without a recorder: it has no tables, but stacks."""
         try:
-            return self.choose(pid, rank)
+            return self.choose(pid, rank, job)
         except NoAnswer:
             process = read_process(pid) if pid is not None else None
             if process is None or not _may_attach(process):
                 raise
             return [without_recorder(process)]
 
-    def find(self, pid: int | None = None, rank: int | None = None) -> Target:
+    def find(self, pid: int | None = None, rank: int | None = None, job: str | None = None) -> Target:
         """The one target meant. Raises BadRequest when there are several."""
-        return _the_one(self.choose(pid, rank))
+        return _the_one(self.choose(pid, rank, job))
 
-    def find_any(self, pid: int | None = None, rank: int | None = None) -> Target:
+    def find_any(self, pid: int | None = None, rank: int | None = None, job: str | None = None) -> Target:
         """The same, or the Python process `pid` without a recorder."""
-        return _the_one(self.choose_any(pid, rank))
+        return _the_one(self.choose_any(pid, rank, job))
 
 
 class Scan:
@@ -217,12 +228,26 @@ def _by_rank(target: Target) -> tuple[bool, int, int]:
     return target.rank is None, target.rank or 0, target.pid
 
 
+def _of_job(targets: list[Target], job: str) -> list[Target]:
+    """The ranks of the job whose name begins so: of one that lives, if there is one."""
+    found = [target for target in targets if target.job.startswith(job)] if job else []
+    living = {target.job for target in found if target.is_alive}
+    names = sorted(living or {target.job for target in found})
+    if job in names:
+        names = [job]
+    if not names:
+        raise NoAnswer(f"no target of this host is of a job {job}", _known(targets))
+    if len(names) > 1:
+        raise BadRequest(f"the names of {len(names)} jobs begin with {job}: {', '.join(names[:16])}", "name more of it")
+    return [target for target in found if target.job == names[0]]
+
+
 def _the_one(chosen: list[Target]) -> Target:
     if len(chosen) > 1:
         raise BadRequest(
             f"{len(chosen)} targets fit",
-            "name one (host:port/RANK, or pid= and rank= over HTTP), or put it to each with --all or --rank 0,4-7; "
-            + _known(chosen),
+            "name one (host:port/RANK, host:port/JOB/RANK; pid=, rank= and job= over HTTP), or put it to each with"
+            " --all or --rank 0,4-7; " + _known(chosen),
         )
     return chosen[0]
 
@@ -243,4 +268,6 @@ def _no_recorder(pid: int, targets: list[Target]) -> NoAnswer:
 def _known(targets: list[Target]) -> str:
     if not targets:
         return "there is no target on this host"
-    return "targets: " + ", ".join(str(target) for target in targets[:16]) + (", …" if len(targets) > 16 else "")
+    several = len({target.job for target in targets}) > 1
+    named = [f"{target} of job {target.job}" if several and target.job else str(target) for target in targets[:16]]
+    return "targets: " + ", ".join(named) + (", …" if len(targets) > 16 else "")

@@ -53,7 +53,8 @@ class Target:
     @property
     def job(self) -> str:
         """The name of its job, the same for all its ranks on all hosts; empty until it is known."""
-        return str(self.identity.get("job", ""))
+        name = str(self.identity.get("job", ""))
+        return name if name.isalpha() else ""  # earlier recorders said here where the ranks meet
 
     @property
     def roles(self) -> dict[str, int]:

@@ -6,7 +6,7 @@ millisecond: so one look serves all that want one.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
@@ -19,6 +19,7 @@ __all__ = ["AnyTarget", "AnyTargets", "ChosenTarget", "ChosenTargets", "Director
 
 Pid = Annotated[int | None, Query(description="the target with this process id")]
 Rank = Annotated[int | None, Query(description="the target with this rank")]
+Job = Annotated[str | None, Query(description="the job whose name begins so: its rank, or all its ranks")]
 
 
 async def _directory(request: Request) -> TargetDirectory:
@@ -39,40 +40,52 @@ def _seen(directory: Directory) -> list[Target]:
     return directory.seen()
 
 
+class _Which(NamedTuple):
+    pid: int | None
+    rank: int | None
+    job: str | None
+
+
+def _which(pid: Pid = None, rank: Rank = None, job: Job = None) -> _Which:
+    return _Which(pid, rank, job)
+
+
 #: One look at the host, whoever wants it of those below.
 Seen = Annotated[list[Target], Depends(_seen)]
+#: What the question says of whom it means.
+Which = Annotated[_Which, Depends(_which)]
 
 
-async def _targets(directory: Directory, seen: Seen, pid: Pid = None, rank: Rank = None) -> list[Target]:
+async def _targets(directory: Directory, seen: Seen, which: Which) -> list[Target]:
     try:
-        return directory.among(seen, pid, rank)
+        return directory.among(seen, *which)
     except NoAnswer:
-        return await run_in_threadpool(directory.choose, pid, rank)
+        return await run_in_threadpool(directory.choose, *which)
 
 
-def _target(directory: Directory, pid: Pid = None, rank: Rank = None) -> Target:
-    return directory.find(pid, rank)
+def _target(directory: Directory, which: Which) -> Target:
+    return directory.find(*which)
 
 
-async def _any_targets(directory: Directory, seen: Seen, pid: Pid = None, rank: Rank = None) -> list[Target]:
+async def _any_targets(directory: Directory, seen: Seen, which: Which) -> list[Target]:
     try:
-        return directory.among(seen, pid, rank)
+        return directory.among(seen, *which)
     except NoAnswer:
-        return await run_in_threadpool(directory.choose_any, pid, rank)
+        return await run_in_threadpool(directory.choose_any, *which)
 
 
-def _any_target(directory: Directory, pid: Pid = None, rank: Rank = None) -> Target:
-    return directory.find_any(pid, rank)
+def _any_target(directory: Directory, which: Which) -> Target:
+    return directory.find_any(*which)
 
 
-async def _left_out(directory: Directory, seen: Seen, pid: Pid = None, rank: Rank = None) -> tuple[str, ...]:
-    said = directory.left_out(seen, pid, rank)
+async def _left_out(directory: Directory, seen: Seen, which: Which) -> tuple[str, ...]:
+    said = directory.left_out(seen, *which)
     return (said,) if said else ()
 
 
-#: Those that `pid` or `rank` mean, or all living ones; at least one.
+#: Those that `pid`, or `rank` and `job` mean, or all living ones; at least one.
 ChosenTargets = Annotated[list[Target], Depends(_targets)]
-#: The one that `pid` or `rank` mean, or the only one.
+#: The one that these mean, or the only one.
 ChosenTarget = Annotated[Target, Depends(_target)]
 #: The same two, but `pid` may also mean a process without a recorder.
 AnyTargets = Annotated[list[Target], Depends(_any_targets)]

@@ -23,6 +23,7 @@ from .problem import Problem, ProblemAnswer
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
 from .settings import SettingChanges, SettingInfo, SettingList
+from .siblings import SiblingList
 from .stacks import Backtrace, Frame, ThreadStack
 from .suggestions import suggest, suggest_column, suggest_table
 from .tables import ColumnInfo, TableInfo, TableList, shape
@@ -61,6 +62,7 @@ __all__ = [
     "SettingChanges",
     "SettingInfo",
     "SettingList",
+    "SiblingList",
     "StepMark",
     "TableInfo",
     "TableList",

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from probe_cli.endpoint import Archive, Endpoint, TcpServer, TlsServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, TcpServer, ThisHost, TlsServer, UnixServer
 
 from .certificates import verifying
 from .client import Client
@@ -73,7 +73,7 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         base = f"{'http' if context is None else 'https'}://{endpoint.authority}"
         transport = SocketTransport(partial(_connected, endpoint, context), check_of_listener(endpoint))
         auth = TokenAuth()
-    elif isinstance(endpoint, UnixServer):
+    elif isinstance(endpoint, UnixServer) and not isinstance(endpoint, ThisHost):
         transport = SocketTransport(partial(asyncio.open_unix_connection, endpoint.path))
     elif isinstance(endpoint, Archive):
         from .inprocess import InProcessTransport

@@ -45,8 +45,12 @@ async def the_only_target() -> Endpoint:
             "no target is named, and no process on this host has our agent",
             "name a process: probe PID COMMAND; `probe list` shows the candidates",
         )
-    found = "\n".join(f"  {target.pid}  {rank_text(target)}  {' '.join(target.command)}" for target in targets)
+    found = "\n".join(
+        f"  {target.pid}  {target.job or 'job not known yet'}  {rank_text(target)}  {' '.join(target.command)}"
+        for target in targets
+    )
     raise BadRequest(
         f"no target is named, and {len(targets)} run on this host:\n{found}",
-        f"name one, as in: probe {targets[0].pid} COMMAND; or set PROBE_ENDPOINT",
+        f"name one, as in: probe {targets[0].pid} COMMAND, or a job: --job {max(target.job for target in targets)};"
+        " or set PROBE_ENDPOINT",
     )

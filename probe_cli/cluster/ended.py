@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
-from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer
+from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
 
 __all__ = ["none_lives", "rank_text", "told_first"]
 
@@ -34,7 +34,7 @@ def none_lives(targets: Sequence[TargetInfo], at: Endpoint | None = None) -> NoA
     """The error for a question to all living targets where none lives; `at` is the endpoint that led to them."""
     names = ", ".join(f"pid {target.pid} ({rank_text(target)})" for target in targets[:MAX_NAMED])
     names += ", …" if len(targets) > MAX_NAMED else ""
-    where = "on this host" if at is None or isinstance(at, LocalProcess) else f"at {at}"
+    where = "on this host" if at is None or isinstance(at, LocalProcess | ThisHost) else f"at {at}"
     return NoAnswer(
         "; ".join([f"no living target {where}: {len(targets)} ended: {names}", *told_first(targets)[-1:]]),
         f"name one for what it left: probe -t {_named(at, targets[-1])} query …; several count as one database",
@@ -104,6 +104,6 @@ def _doubt(one: TargetInfo, other: TargetInfo) -> float:
 
 
 def _named(at: Endpoint | None, target: TargetInfo) -> str:
-    if isinstance(at, TcpServer | UnixServer):
-        return str(replace(at, rank=None, pid=target.pid))
+    if isinstance(at, TcpServer | UnixServer) and not isinstance(at, ThisHost):
+        return str(replace(at, rank=None, pid=target.pid, job=None))
     return str(target.pid)

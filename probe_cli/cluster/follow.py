@@ -16,9 +16,11 @@ from probe_agent.wire import Peer, PeerList, TargetInfo, TargetList
 from probe_cli.client import Client
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer, parse_endpoint
 
-from .ask import ask
+from .ask import Answers, ask
 from .ended import none_lives, told_first
+from .jobs import in_job, jobs_of, one_job, same_job
 from .members import LIST_S
+from .siblings import Unprepared, unprepared
 
 __all__ = ["Job", "follow"]
 
@@ -37,19 +39,43 @@ class Job:
 
 @dataclass(frozen=True)
 class _Told:
+    #: Those of the job that the endpoint means, or all.
     targets: tuple[TargetInfo, ...]
     peers: tuple[Peer, ...]
     notes: tuple[str, ...]
+    #: Whether other jobs live there as well.
+    has_others: bool
 
 
 async def follow(
-    endpoints: Sequence[Endpoint], *, timeout_s: float = LIST_S, inject: bool, remark: Callable[[str], None]
+    endpoints: Sequence[Endpoint],
+    *,
+    timeout_s: float = LIST_S,
+    inject: bool,
+    remark: Callable[[str], None],
+    prepare: bool = False,
+    ranks: Collection[int] = (),
 ) -> Job:
-    """The host servers of all ranks of the jobs that `endpoints` take part in. These stay, as whole servers, and come
-    first."""
+    """The host servers of all ranks of the job that `endpoints` take part in. These stay, as whole servers, and come
+    first. With `prepare`, the ranks on this host of a PID's job (of `ranks` these) get a recorder where they have none.
+    """
     answers = await ask(endpoints, _question, timeout_s=timeout_s, inject=inject, remark=remark)
+    elsewhere = _ELSEWHERE
+    for some in await _unprepared(answers.answered, ranks) if prepare else ():
+        elsewhere = some.elsewhere
+        if not some.processes:
+            continue
+        if inject:
+            remark(str(some))
+            siblings = [LocalProcess(one.pid) for one in some.processes]
+            joined = await ask(siblings, _question, timeout_s=timeout_s, inject=True, remark=remark)
+            answers = Answers(answers.answered + joined.answered, answers.failed + joined.failed)
+        else:
+            refused = tuple((LocalProcess(pid), refusal) for pid, refusal in some.refusals())
+            answers = Answers(answers.answered, answers.failed + refused)
     if ended := _all_ended(answers.answered):
         return Job((), (*answers.failed, *ended))
+    one_job([target for _, told in answers.answered for target in told.targets if target.alive], endpoints)
     here: dict[Key, TargetInfo] = {}
     found: dict[Endpoint, None] = {}
     peers: dict[Key, Peer] = {}
@@ -59,6 +85,7 @@ async def follow(
         if targets.keys() - here.keys() or not targets:
             found.update(dict.fromkeys(_whole(endpoint, told)))
         here.update(targets)
+    job = next((target.job for target in here.values() if target.alive and target.job), None)
     covered = {peer.address for key, peer in peers.items() if key in here and peer.address is not None}
     others: dict[Endpoint, None] = {}
     missing: list[tuple[Endpoint | Ranks, ProbeError]] = [*answers.failed]
@@ -69,14 +96,29 @@ async def follow(
         elif peer.address in covered:
             refusal = NoAnswer(_place(peer) + " has been detached", f"attach again, there: probe {peer.pid} inject")
         else:
-            refusal = _add(peer, others)
+            refusal = _add(peer, job, others)
         if refusal is not None:
             missing.append((Ranks((peer.rank,), peer.host), refusal))
     missing += _ended_of_living_jobs(here, peers)
     for sentence in told_first(here.values(), of_living_jobs=True):
         remark(sentence)
-    missing += _silent([told for _, told in answers.answered])
+    missing += _silent([told for _, told in answers.answered], elsewhere)
     return Job((*found, *others), tuple(missing))
+
+
+async def _unprepared(answered: Sequence[tuple[Endpoint, _Told]], ranks: Collection[int]) -> list[Unprepared]:
+    """For each PID of which ranks of its job are not known: those on this host without a recorder."""
+    found: list[Unprepared] = []
+    seen = {endpoint.pid for endpoint, _ in answered if isinstance(endpoint, LocalProcess)}
+    for endpoint, told in answered:
+        living = [target for target in told.targets if target.alive]
+        named = [target for target in living if isinstance(endpoint, LocalProcess) and target.pid == endpoint.pid]
+        for target in named:
+            known = {one.rank for one in living} | {peer.rank for peer in told.peers if peer.host != target.host}
+            if target.rank is None or len(known) < target.world_size:
+                found.append(await unprepared(target.pid, seen | {one.pid for one in living}, ranks))
+                seen |= {one.pid for one in found[-1].processes}
+    return found
 
 
 def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoint, ProbeError]]:
@@ -100,41 +142,56 @@ def _ended_of_living_jobs(
             yield who, NoAnswer(f"{who}, pid {target.pid} has ended", _ASK_DEAD)
 
 
+#: What to type where ranks are of which nothing is known.
+_ELSEWHERE = "ranks without a recorder need a start with PROBE=1"
 _ASK_DEAD = "name its server and rank, or its PID there, for what it has left"
 
 
 async def _question(client: Client) -> _Told:
-    targets = (await client.get(TargetList, "/v1/targets")).targets
+    listed = (await client.get(TargetList, "/v1/targets")).targets
+    targets = _meant(client.endpoint, listed)
     peers: tuple[Peer, ...] = ()
     notes: tuple[str, ...] = ()
-    if any(target.alive and target.world_size > 1 for target in targets):
+    living = [target for target in targets if target.alive]
+    if any(target.world_size > 1 for target in living) and len(jobs_of(living)) == 1:
         try:
             told = await client.get(PeerList, "/v1/peers")
             peers, notes = told.peers, told.notes
         except BadRequest as older:
             notes = (f"its host server cannot tell, it is of an older version ({older.message})",)
     if isinstance(client.endpoint, LocalProcess):
-        targets = _of_its_job(client.endpoint.pid, targets, {_key(peer) for peer in peers})
-    return _Told(targets, peers, notes)
+        keys = {_key(peer) for peer in peers}
+        targets = tuple(target for target in listed if target in targets or _key(target) in keys)
+    has_others = len(jobs_of(target for target in listed if target.alive)) > len(jobs_of(living))
+    return _Told(targets, peers, notes, has_others)
 
 
-def _of_its_job(pid: int, targets: Sequence[TargetInfo], peers: Collection[Key]) -> tuple[TargetInfo, ...]:
-    """Of the targets of this host, the one with that PID and the other ranks of its job."""
-    jobs = {target.job for target in targets if target.pid == pid} - {""}
-    return tuple(target for target in targets if target.pid == pid or target.job in jobs or _key(target) in peers)
+def _meant(endpoint: Endpoint, targets: Sequence[TargetInfo]) -> tuple[TargetInfo, ...]:
+    """The ranks of the job that is meant by one of them, or by its name; all targets where nothing picks some."""
+    if isinstance(endpoint, Archive) or not endpoint.selector:
+        return tuple(targets)
+    if isinstance(endpoint, TcpServer | UnixServer) and endpoint.job is not None:
+        return in_job(targets, endpoint.job, endpoint)
+    pid = endpoint.pid
+    rank = None if isinstance(endpoint, LocalProcess) else endpoint.rank
+    picked = [target for target in targets if (target.rank == rank if pid is None else target.pid == pid)]
+    picked = [target for target in picked if target.alive] or picked
+    return tuple(target for target in targets if target in picked or any(same_job(one, target) for one in picked))
 
 
 def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
     """What stands for all ranks there: the server, or each process of the job on this host."""
     if isinstance(endpoint, TcpServer | UnixServer):
-        return [replace(endpoint, rank=None, pid=None)]
+        job = next((target.job for target in told.targets if target.job), None) if told.has_others else None
+        return [replace(endpoint, rank=None, pid=None, job=job or endpoint.job)]
     if isinstance(endpoint, Archive):
         return [endpoint]
     return dict.fromkeys([endpoint, *(LocalProcess(target.pid) for target in told.targets if target.alive)])
 
 
-def _add(peer: Peer, others: dict[Endpoint, None]) -> ProbeError | None:
-    """Put the server that answers for `peer` among the `others`, or say why that is not possible."""
+def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeError | None:
+    """Put the server that answers for `peer` among the `others`, for this job alone where its name is known, or say why
+    that is not possible."""
     if peer.address is None:
         return NoAnswer(f"{_place(peer)}: {peer.note}", "probe serve --listen HOST:PORT, there")
     try:
@@ -148,11 +205,11 @@ def _add(peer: Peer, others: dict[Endpoint, None]) -> ProbeError | None:
             f"{_place(peer)}: its host server listens on {endpoint}, where only {peer.host} reaches it",
             f"start it with PROBE_LISTEN={peer.host}:{endpoint.port}, or ask from {peer.host}",
         )
-    others[endpoint] = None
+    others[replace(endpoint, job=job)] = None
     return None
 
 
-def _silent(told: Sequence[_Told]) -> list[tuple[Ranks, ProbeError]]:
+def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[Ranks, ProbeError]]:
     """The ranks of which nothing is known but that they must be there."""
     missing: list[tuple[Ranks, ProbeError]] = []
     for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
@@ -168,8 +225,7 @@ def _silent(told: Sequence[_Told]) -> list[tuple[Ranks, ProbeError]]:
                     Ranks(ranks),
                     NoAnswer(
                         f"{Ranks(ranks)} of {world_size}: it is not known where they can be asked: {why}",
-                        "name the host server of each host: -t HOST:PORT -t HOST:PORT, or -t @FILE; ranks without a"
-                        " recorder need a start with PROBE=1",
+                        f"name the host server of each host: -t HOST:PORT -t HOST:PORT, or -t @FILE; {elsewhere}",
                     ),
                 )
             )

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo, TargetList
 from probe_cli.client import Client
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, ThisHost, UnixServer
 
 from .ask import Answers, ask
 from .ended import none_lives, rank_text
+from .jobs import in_job
 
 __all__ = ["LIST_S", "Member", "each", "in_a_job", "members", "of_ranks"]
 
@@ -90,10 +91,12 @@ def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ..
         return tuple(Member(server, server, target) for target in targets)
     if server.pid is not None:
         meant = _living([target for target in targets if target.pid == server.pid])
-    elif server.rank is not None:
-        meant = _living([target for target in targets if target.rank == server.rank])
     else:
-        meant = [target for target in targets if target.alive]
+        of_job = targets if server.job is None else in_job(targets, server.job, server)
+        if server.rank is not None:
+            meant = _living([target for target in of_job if target.rank == server.rank])
+        else:
+            meant = [target for target in of_job if target.alive]
     ordered = sorted(meant, key=_place)
     whole = replace(server, rank=None, pid=None)
     return tuple(Member(_only(whole, target, targets), whole, target) for target in ordered) or _nobody(server, targets)
@@ -111,10 +114,16 @@ def _living(targets: Iterable[TargetInfo]) -> list[TargetInfo]:
 
 
 def _only(server: TcpServer | UnixServer, target: TargetInfo, targets: Sequence[TargetInfo]) -> Endpoint:
-    """By its rank where the server knows only one of that rank, otherwise by its PID."""
+    """By its rank where the server knows only one of that rank, or only one in its job; otherwise by its PID."""
+    if isinstance(server, ThisHost):
+        return LocalProcess(target.pid)
     same_rank = _living(other for other in targets if other.rank == target.rank)
-    by_rank = target.rank is not None and same_rank == [target]
-    return replace(server, rank=target.rank) if by_rank else replace(server, pid=target.pid)
+    if target.rank is not None and same_rank == [target]:
+        return replace(server, rank=target.rank, job=None)
+    in_its_job = [other for other in same_rank if other.job == target.job]
+    if target.rank is not None and target.job and in_its_job == [target]:
+        return replace(server, rank=target.rank, job=target.job)
+    return replace(server, pid=target.pid, job=None)
 
 
 def _nobody(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ...]:

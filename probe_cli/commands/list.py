@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["command"]
 
 
-@click.command("list", short_help="List targets: PID, job, rank, step, state, age, command line.")
+@click.command("list", short_help="List targets: PID, job, rank, step, state, age, command.")
 @click.option("--dead", is_flag=True, help="Targets that have ended, too: their rings can still be asked.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
@@ -54,8 +54,14 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
 
 async def _question(client: Client) -> TargetList:
     from probe_agent.wire import TargetList
+    from probe_cli.cluster.jobs import in_job
+    from probe_cli.endpoint import TcpServer, UnixServer
 
-    return await client.get(TargetList, "/v1/targets", candidates="true")
+    listed = await client.get(TargetList, "/v1/targets", candidates="true")
+    at = client.endpoint
+    if isinstance(at, TcpServer | UnixServer) and at.job is not None:
+        return TargetList(in_job(listed.targets, at.job, at))
+    return listed
 
 
 def _shown(listed: TargetList, dead: bool) -> list[TargetInfo]:

@@ -2,7 +2,8 @@
 of its own.
 
     ranks_job.py FOLDER ADDRESS…     the rank's recorder keeps its files in FOLDER/RANK, its server listens on ADDRESS
-    ranks_job.py FOLDER              whether there is a recorder is up to the environment
+    ranks_job.py FOLDER              whether there is a recorder is up to the environment; where it says RANKS_HOST, a
+                                     folder, all ranks keep their files there, as on one host
 
 The ranks meet as torchrun has them meet, or where RANKS_MEET says, a URL.
 
@@ -65,6 +66,9 @@ def main() -> None:
         os.environ["PROBE_LISTEN"] = ADDRESSES[rank]
         os.environ["LOCAL_RANK"] = "0"  # on its host
         folders.BASES = (str(own),)
+    elif "RANKS_HOST" in os.environ:
+        folders.BASES = (os.environ["RANKS_HOST"],)
+    if ADDRESSES or "RANKS_HOST" in os.environ:
         _thread.start_new_thread(boot.start_planned, ("",))
     dist.init_process_group(
         "gloo", init_method=os.environ.get("RANKS_MEET"), rank=rank, world_size=int(os.environ["WORLD_SIZE"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..job import the_job
+from ..job import name_by_store, the_job
 from ..peers import Job
 from ..source import Recorder
 from ..tcp_store import StoreFailed
@@ -22,6 +22,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         return {"notes": [job]}
     try:
         recorder.peers.exchange(job)
+        recorder.job = name_by_store(recorder.peers.oldest_line)
     except StoreFailed as failure:
         return {"notes": [str(failure)]}
     return {"notes": []}

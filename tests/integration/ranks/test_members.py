@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from probe_agent.errors import NoAnswer
+from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.wire import QueryRequest, QueryResult
 from probe_cli.client import Client
 from probe_cli.endpoint import parse_endpoint
@@ -69,13 +70,18 @@ def test_a_question_is_put_to_each_member_alone(pair: tuple[str, int, int]) -> N
     ]
 
 
-def test_two_targets_of_the_same_rank_are_told_apart_by_pid(hosts: Hosts) -> None:
+def test_two_processes_that_are_jobs_of_their_own_are_told_apart_by_their_jobs(hosts: Hosts) -> None:
     endpoint = hosts.serve("twins")
     pids = {hosts.target("twins", 0, 1).pid for _ in range(2)}
+    said = [json.loads(file.read_text()) for file in Path(hosts.base, "twins").glob("probe-*/*/target.json")]
+    places = {f"{endpoint}/{one['job']}/0": one["pid"] for one in said}
 
-    answers = session(endpoint).ask_members(pid_of, timeout_s=30)
+    answers = session(*(f"{endpoint}/{one['job']}" for one in said)).ask_members(pid_of, timeout_s=30)
 
-    assert {(str(name), pid) for name, pid in answers.answered} == {(f"{endpoint}/pid={pid}", pid) for pid in pids}
+    assert {str(name): pid for name, pid in answers.answered} == places
+    assert set(places.values()) == pids
+    with pytest.raises(BadRequest, match="2 jobs"):
+        session(endpoint).members()
 
 
 def test_two_ways_to_the_same_target_are_one_member(pair: tuple[str, int, int], hosts: Hosts) -> None:

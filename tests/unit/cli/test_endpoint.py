@@ -22,6 +22,9 @@ from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, TlsServer, Uni
         ("[2001:db8::7]:8080/3", TcpServer("2001:db8::7", 8080, 3)),
         ("unix:/run/probe/host.sock", UnixServer("/run/probe/host.sock")),
         ("unix:/run/probe/host.sock//5", UnixServer("/run/probe/host.sock", 5)),
+        ("node:8080/kfm", TcpServer("node", 8080, job="kfm")),
+        ("https://node:8080/kfmcga/3", TlsServer("node", 8080, 3, job="kfmcga")),
+        ("unix:/a/b//kfmcga/3", UnixServer("/a/b", 3, job="kfmcga")),
         ("node:8080/pid=4121", TcpServer("node", 8080, pid=4121)),
         ("unix:/run/probe/host.sock//pid=4121", UnixServer("/run/probe/host.sock", pid=4121)),
     ],
@@ -32,8 +35,9 @@ def test_an_endpoint_says_what_it_names(text: str, endpoint: Endpoint) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["4121", "127.0.0.1:8080/2", "[::1]:80", "[::1]:8080/1", "unix:/a/b", "unix:/a//4", "h:1/pid=7", "unix:/a//pid=7"],
-)
+    ["4121", "127.0.0.1:8080/2", "[::1]:80", "[::1]:8080/1", "unix:/a/b", "unix:/a//4", "h:1/pid=7", "unix:/a//pid=7",
+     "h:1/kfmcga", "h:1/kfmcga/3", "unix:/a//kfmcga", "unix:/a//kfmcga/0"],
+)  # fmt: skip
 def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
     assert str(parse_endpoint(text)) == text
 
@@ -48,7 +52,10 @@ def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
         ("https://host", "'host' is not an endpoint"),
         ("https://4121", "endpoint"),
         ("unix:host.sock", "absolute"),
-        ("unix:/a//b", "not a rank"),
+        ("unix:/a//B", "not a rank"),
+        ("h:1/kfm3", "not a rank"),
+        ("h:1/3/kfm", "not a rank"),
+        ("h:1/kfm/kfm", "not a rank"),
         ("unix:/a//pid=b", "not a rank"),
         ("-5", "not an endpoint"),
         ("", "not an endpoint"),

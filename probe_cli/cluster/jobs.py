@@ -1,0 +1,108 @@
+"""The jobs that targets are ranks of: a question that is about the ranks of one job never gets those of two.
+
+Pure functions on what host servers have told of their targets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.wire import TargetInfo
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer, ranges
+
+__all__ = ["in_job", "jobs_of", "one_job", "same_job"]
+
+#: So many are listed.
+MAX_LISTED = 16
+#: Letters of a command line.
+MAX_COMMAND = 80
+
+
+def same_job(one: TargetInfo, other: TargetInfo) -> bool:
+    """Whether both are ranks of one job: by its name, or by where the ranks meet while one does not know that yet."""
+    if one.job and other.job:
+        return one.job == other.job
+    meets = one.store != "" and one.alive and other.alive
+    return meets and 1 < one.world_size == other.world_size and one.store == other.store
+
+
+def jobs_of(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
+    """By job, those that have a rank; the job that has a name is found before those that do not know theirs yet."""
+    jobs: list[list[TargetInfo]] = []
+    for target in sorted(targets, key=lambda target: (not target.job, target.job)):
+        if target.rank is None:
+            continue
+        own = next((job for job in jobs if same_job(job[0], target) or _are_nameless(job[0], target)), None)
+        if own is None:
+            jobs.append([target])
+        else:
+            own.append(target)
+    return jobs
+
+
+def in_job(targets: Sequence[TargetInfo], name: str, at: Endpoint) -> tuple[TargetInfo, ...]:
+    """The ranks of the job whose name begins with `name`: of one that lives, if there is one. Raises NoAnswer, or
+    BadRequest where there are several."""
+    found = [target for target in targets if target.job.startswith(name)]
+    names = {target.job for target in found if target.alive} or {target.job for target in found}
+    if name in names:
+        names = {name}
+    if not names:
+        known = sorted({target.job for target in targets if target.alive} - {""})
+        there = f"its jobs: {', '.join(known[:MAX_LISTED])}" if known else "see what is there: probe list"
+        raise NoAnswer(f"{at}: no job has a name that begins with {name}", there)
+    if len(names) > 1:
+        raise BadRequest(
+            f"{at}: the names of {len(names)} jobs begin with {name}: {', '.join(sorted(names)[:MAX_LISTED])}",
+            "name more of it",
+        )
+    return tuple(target for target in found if target.job in names)
+
+
+def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
+    """Raise BadRequest, with a list, where `targets` are ranks of several jobs. Those that were named one by one may
+    be single processes: each is a job of its own."""
+    jobs = jobs_of(targets)
+    if len(jobs) < 2:
+        return
+    if named and all(map(_picks, named)) and all(job[0].world_size == 1 for job in jobs):
+        return
+    at = named[0] if len(named) == 1 and isinstance(named[0], TcpServer | UnixServer) else None
+    listed = "".join(f"\n  {_line(job)}" for job in jobs[:MAX_LISTED]) + ("\n  …" if jobs[MAX_LISTED:] else "")
+    name = next((job[0].job for job in jobs if job[0].job), "")
+    if at is not None and not isinstance(at, ThisHost):
+        hint = f"name one: --job {name}, or the endpoint {str(at).split('/')[0]}/{name}" if name else ""
+    else:
+        hint = f"name one: --job {name}" if name else ""
+    where = "these endpoints lead to" if at is None and named and not _are_here(named) else "there are"
+    raise BadRequest(
+        f"{where} {len(jobs)} jobs{f' at {at}' if at else ''}, and this is a question about the ranks of one:{listed}",
+        hint or "wait a moment until their names are known, or name the PIDs of one",
+    )
+
+
+def _are_nameless(one: TargetInfo, other: TargetInfo) -> bool:
+    """Whether nothing tells them apart: they do not know their jobs, nor where these meet."""
+    nothing = not one.job and not other.job and not one.store and not other.store
+    return nothing and 1 < one.world_size == other.world_size
+
+
+def _are_here(named: Sequence[Endpoint]) -> bool:
+    return all(isinstance(endpoint, LocalProcess | ThisHost) for endpoint in named)
+
+
+def _picks(endpoint: Endpoint) -> bool:
+    """Whether somebody who names it means a certain target, or a job."""
+    return isinstance(endpoint, LocalProcess | Archive) or bool(endpoint.selector)
+
+
+def _line(job: Sequence[TargetInfo]) -> str:
+    ranks = sorted({target.rank for target in job if target.rank is not None})
+    steps = [target.step for target in job if target.step is not None]
+    command = " ".join(job[0].command)
+    return (
+        f"{job[0].job or '(name not known yet)'}  rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} of"
+        f" {job[0].world_size}, {f'step {max(steps)}' if steps else 'no step yet'},"
+        f" {command if len(command) <= MAX_COMMAND else command[: MAX_COMMAND - 1] + '…'}"
+    )
