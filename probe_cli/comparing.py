@@ -7,49 +7,215 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from time import time
-from typing import TYPE_CHECKING
+from math import ceil
+from time import sleep, time
+from typing import TYPE_CHECKING, TypeVar
 
 from .session import Session, remark
 
 if TYPE_CHECKING:
     from probe_agent.wire import TargetInfo
 
+    from .client import Client
     from .cluster.ask import Answers
     from .cluster.compare.comparison import Comparison
-    from .cluster.compare.facts import Facts
+    from .cluster.compare.facts import Facts, Who
+    from .cluster.compare.study import Study
+    from .cluster.compare.verdict import Named
+    from .endpoint import Endpoint
 
 __all__ = ["show_comparison"]
 
+T = TypeVar("T")
+
 #: A rank is asked a few questions, one after the other, and for its clock.
 GRACE_S = 5.0
+#: Peers whose tables are looked at beside those of a rank that is named.
+MAX_PEERS = 4
+#: What happens now and then is watched for so many of its periods, but no longer than this.
+NUM_PERIODS, MAX_WATCH_S = 2, 10
+#: Stacks a second while a rank is watched; py-spy starts and ends within so long.
+WATCH_RATE, WATCH_GRACE_S = 50, 30.0
+#: Ranks that a hung job waits for, of which it is shown where they are.
+MAX_STACKS = 4
 
 
-def show_comparison(session: Session, *, by: str, num_steps: int, format_: str, timeout_s: float) -> int:
-    """Print the comparison of all ranks. The exit code says who did not answer, or that there is not enough data."""
+def show_comparison(session: Session, *, by: str, num_steps: int, watch_s: int, format_: str, timeout_s: float) -> int:
+    """Print the comparison of all ranks. The exit code is the verdict's; that somebody did not answer comes before all
+    but a hang."""
     from .cluster.compare.by import load
     from .cluster.compare.facts import Who
     from .cluster.compare.gather import question
+    from .cluster.compare.questions import Extent
 
     way = load(by)
     members = session.ranks_of_job()
     whose = dict(members.answered)
+    extent = Extent(num_steps, max(1, len(whose)))
+    clocks_of = one_of_each_host(whose) if "calls" in way.NEEDS else ()
     answers = session.ask_members(
-        question(way.NEEDS, num_steps, timeout_s), timeout_s=timeout_s + GRACE_S, members=members
+        question(way.NEEDS, extent, timeout_s, clocks_of=clocks_of), timeout_s=timeout_s + GRACE_S, members=members
     )
-    facts = [
-        replace(told, who=Who(member.rank, member.info.host, member.info.pid))
-        for endpoint, told in answers.answered
-        for member in (whose[endpoint],)
-    ]
-    asked = [member.info for member in whose.values()]
-    comparison = way.compare(facts, num_steps) if len(facts) > 1 else _too_few(asked, answers)
-    notes = [*comparison.notes, *_notes(facts)]
+    asked = {
+        Who(member.rank, member.info.host, member.info.pid): (endpoint, member.info)
+        for endpoint, member in whose.items()
+    }
+    by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
+    facts = [replace(told, who=by_endpoint[endpoint]) for endpoint, told in answers.answered]
+    targets = {who: target for who, (_, target) in asked.items()}
+    if len(facts) < 2:
+        comparison = _too_few(list(targets.values()), answers)
+    else:
+        hung = _hung(facts, asked, timeout_s) if "calls" in way.NEEDS else None
+        comparison = hung or way.compare(facts, num_steps)
+        if comparison.study is not None and comparison.verdict.state == "stands out":
+            comparison = _explained(comparison, comparison.study, asked, extent, watch_s, timeout_s)
+    notes = [*comparison.notes, *_notes(facts, targets.values(), comparison)]
     _show(comparison, facts, notes, answers, format_)
-    not_enough = comparison.verdict.state == "not enough data"
-    return answers.exit_code or int(not_enough)
+    if comparison.verdict.state == "hangs":
+        return comparison.verdict.exit_code
+    return answers.exit_code or comparison.verdict.exit_code
+
+
+def one_of_each_host(whose: Mapping[Endpoint, object]) -> set[Endpoint]:
+    """An endpoint of each host: ranks of one host have one clock."""
+    return set({member.info.host: endpoint for endpoint, member in whose.items()}.values())  # type: ignore[attr-defined]
+
+
+def _ask(endpoints: Sequence[Endpoint], question: Callable[[Client], Awaitable[T]], timeout_s: float) -> Answers[T]:
+    """A question on the side: who does not answer is no failure of the comparison."""
+    from .client.loop import run
+    from .cluster.ask import ask
+
+    return run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
+
+
+def _hung(
+    facts: Sequence[Facts], asked: Mapping[Who, tuple[Endpoint, TargetInfo]], timeout_s: float
+) -> Comparison | None:
+    """The comparison of a job that hangs: two looks, a moment apart, before that is said."""
+    from .cluster.compare.comparison import Comparison
+    from .cluster.compare.hang import BETWEEN_S, Progress, hang, look, standstill_s
+
+    if standstill_s(facts, time()) is None:
+        return None
+    by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
+
+    def progress() -> dict[Who, Progress]:
+        answers = _ask(tuple(by_endpoint), look(timeout_s), timeout_s + GRACE_S)
+        return {by_endpoint[endpoint]: found for endpoint, found in answers.answered}
+
+    before = progress()
+    sleep(BETWEEN_S)
+    after = progress()
+    stands_s = standstill_s(facts, time())
+    assert stands_s is not None  # it was so before
+    verdict = hang(facts, {who: target for who, (_, target) in asked.items()}, before, after, stands_s)
+    if verdict is None:
+        return None
+    where = _where([asked[who][0] for who in asked if who.rank in verdict.ranks][:MAX_STACKS], by_endpoint, timeout_s)
+    sentence = "; ".join([verdict.sentence, *where])
+    return Comparison(replace(verdict, sentence=sentence), (), (), ())
+
+
+def _where(endpoints: Sequence[Endpoint], whose: Mapping[Endpoint, Who], timeout_s: float) -> list[str]:
+    """Where these ranks are, by the innermost line of the job."""
+    from probe_agent.wire import Backtrace
+
+    from .render.hottest import job_frame
+
+    async def question(client: Client) -> Backtrace:
+        return await client.get(Backtrace, "/v1/backtrace", outside="true")
+
+    said = []
+    for endpoint, stacks in _ask(endpoints, question, timeout_s).answered:
+        threads = [thread for thread in stacks.threads if thread.is_training or thread.is_main]
+        frame = job_frame(threads[0].frames) if threads else None
+        if frame is not None:
+            said.append(f"{whose[endpoint]} is in {frame}")
+    return said
+
+
+def _explained(
+    comparison: Comparison,
+    study: Study,
+    asked: Mapping[Who, tuple[Endpoint, TargetInfo]],
+    extent: object,
+    watch_s: int,
+    timeout_s: float,
+) -> Comparison:
+    """The same, with what other tables, and a look at the rank while it works, tell of the one that is named first."""
+    from .cluster.compare.verdict import judge, named
+
+    first, *others = named(study)
+    suspect = study.facts[first.cost.ranks[0]].who
+    peers = [study.facts[at].who for at in study.peers(first.cost)[:MAX_PEERS]]
+    first, notes = _with_tables(first, study, suspect, peers, asked, extent, timeout_s)
+    alive = [who for who in (suspect, *peers) if asked[who][1].alive]
+    if watch_s and alive[:1] == [suspect] and alive[1:]:
+        first, more = _with_line(first, study, {who: asked[who][0] for who in alive[:2]}, watch_s)
+        notes += more
+    return replace(comparison, verdict=judge(study, [first, *others]), notes=(*comparison.notes, *notes))
+
+
+def _with_tables(
+    first: Named,
+    study: Study,
+    suspect: Who,
+    peers: Sequence[Who],
+    asked: Mapping[Who, tuple[Endpoint, TargetInfo]],
+    extent: object,
+    timeout_s: float,
+) -> tuple[Named, list[str]]:
+    from .cluster.compare.by.module import slow_module
+    from .cluster.compare.evidence import NEEDS, beside
+    from .cluster.compare.gather import question
+
+    endpoints = {asked[who][0]: who for who in (suspect, *peers)}
+    answers = _ask(tuple(endpoints), question(NEEDS, extent, timeout_s), timeout_s + GRACE_S)  # type: ignore[arg-type]
+    known = {fact.who: fact for fact in study.facts}
+    told = {
+        endpoints[endpoint]: replace(fact, who=endpoints[endpoint], clock=known[endpoints[endpoint]].clock)
+        for endpoint, fact in answers.answered
+    }
+    if suspect not in told:
+        return first, []
+    since, until = study.span(suspect)
+    beside_it = beside(
+        told[suspect],
+        [fact for who, fact in told.items() if who != suspect],
+        since,
+        until,
+        starved=first.longer.phase == "all phases",
+    )
+    module = slow_module([replace(fact, steps=known[who].steps) for who, fact in told.items()], suspect)
+    return replace(first, beside=beside_it, module=module), []
+
+
+def _with_line(first: Named, study: Study, watched: Mapping[Who, Endpoint], watch_s: int) -> tuple[Named, list[str]]:
+    """Samples the stacks of the rank and of a peer, from outside: neither is stopped."""
+    from probe_agent.wire import CpuProfileRequest
+
+    from .client import Data
+    from .cluster.compare.lines import slow_line
+    from .render.hottest import job_lines
+
+    if first.cost.period is not None:
+        periods = NUM_PERIODS * first.cost.period * study.analysis.step_s
+        watch_s = max(watch_s, ceil(min(MAX_WATCH_S, periods)))
+    wanted = CpuProfileRequest(watch_s, WATCH_RATE, True, "folded")
+
+    async def question(client: Client) -> Data:
+        return await client.data("/v1/profile/cpu", wanted)
+
+    answers = _ask(tuple(watched.values()), question, watch_s + WATCH_GRACE_S)
+    if answers.failed:
+        endpoint, error = answers.failed[0]
+        return first, [f"its line is not known: {endpoint} could not be watched: {error.message}"]
+    suspect, peer = (job_lines(data.body.decode("utf-8", "replace")) for _, data in answers.answered)
+    return replace(first, line=slow_line(suspect, peer)), []
 
 
 def _too_few(asked: Sequence[TargetInfo], answers: Answers[Facts]) -> Comparison:
@@ -74,23 +240,27 @@ def _others_of(target: TargetInfo) -> str:
     return f"it is a job of its own (world size 1); name another target beside it: probe -t {target.pid} -t … compare"
 
 
-def _notes(facts: list[Facts]) -> list[str]:
+def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Comparison) -> list[str]:
     """What is to be known about those who were compared, whatever was compared."""
-    from .cluster.compare.standstill import standstill
+    from .cluster.compare.hang import standstill_s
+    from .cluster.compare.text import seconds
 
     notes = [f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps]
     ranks = [fact.who.rank for fact in facts]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
         notes.append(f"several targets say they are rank {twice[0]}: are these of one job? name them with -t")
-    if (stands := standstill(facts, time())) is not None:
-        notes.append(stands)
+    stands_s = standstill_s(facts, time())
+    if stands_s is not None and comparison.verdict.state != "hangs":
+        ended = all(not target.alive for target in targets)
+        what = "these processes have ended" if ended else f"no rank has ended a step for {seconds(stands_s)}"
+        notes.append(f"{what}: this is as it was then")
     return notes
 
 
 def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers: Answers[Facts], format_: str) -> None:
     from .cluster.compare.clocks import one_clock_a_host
-    from .cluster.compare.words import seconds
+    from .cluster.compare.text import seconds
     from .render import Sheet
     from .render.show import show
 
@@ -98,7 +268,7 @@ def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers:
     sheet = Sheet(comparison.columns, comparison.types, comparison.rows)
     if format_ == "json":
         whole = {
-            "verdict": asdict(comparison.verdict),
+            "verdict": {**asdict(comparison.verdict), "exit_code": comparison.verdict.exit_code},
             "ranks": list(sheet.records()),
             "clocks": [{"host": host, **asdict(clock)} for host, clock in clocks.items()],
             "notes": notes,

@@ -36,7 +36,8 @@ unix:/path, or the folder that a target has left. A list of hosts is node[01-64]
 (the hosts of this SLURM job) or dns:NAME:port (every address of a headless Kubernetes service).
 
 \b
-Exit codes: 0 fine, 1 the answer is an error, 2 usage, 3 some targets did not answer, 4 none could be reached.
+Exit codes: 0 fine, 1 the answer is an error, 2 usage, 3 some targets did not answer, 4 none could be reached;
+`compare` has more of its own.
 """
 
 

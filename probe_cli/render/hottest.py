@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from probe_agent.wire import Frame
 
 from .sheet import Sheet
 
-__all__ = ["by_function", "hottest"]
+__all__ = ["by_function", "hottest", "job_frame", "job_lines"]
 
 #: Code that the job has installed, not written; and ours.
 _NOT_THE_JOBS = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
+_PACKAGE = re.compile(r"/(site|dist)-packages/(?P<name>[^/]+)")
+#: How py-spy calls the thread that runs the script.
+_SCRIPTS_THREAD = "MainThread"
 NOBODYS = "(no function of the job)"
 _FRAME = re.compile(r"(?P<func>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 
@@ -55,6 +60,36 @@ def hottest(folded: str, rate: int, limit: int) -> Sheet:
         func, place = (found["func"], _place(found["file"], found["line"])) if found else (frame, None)
         rows.append((func, place, samples / rate, total[frame] / rate, round(100 * samples / num_samples, 1)))
     return Sheet(("function", "line", "own", "total", "percent"), ("VARCHAR", "VARCHAR", *["DOUBLE"] * 3), rows)
+
+
+def job_lines(folded: str) -> Counter[tuple[str, str]]:
+    """Samples of the thread that runs the script by the job's own innermost line, `train.py:88`, and what it calls of a
+    package, `torch.save`; where it calls none, the job's function."""
+    found: Counter[tuple[str, str]] = Counter()
+    for frames, count in _stacks(folded):
+        own = [at for at, frame in enumerate(frames) if _function(frame) is not None]
+        if not own or not frames[0].endswith(_SCRIPTS_THREAD):
+            continue
+        frame = _FRAME.match(frames[own[-1]])
+        called = _FRAME.match(frames[own[-1] + 1]) if own[-1] + 1 < len(frames) else None
+        assert frame is not None  # it is one of the job's functions
+        what = _in_package(called["func"], called["file"]) if called else None
+        found[what or frame["func"], f"{os.path.basename(frame['file'])}:{frame['line']}"] += count
+    return found
+
+
+def job_frame(frames: Iterable[Frame]) -> str | None:
+    """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code."""
+    for frame in frames:
+        if frame.lineno and not _NOT_THE_JOBS.search(frame.file):
+            return f"{frame.func.rpartition('.')[2]} ({os.path.basename(frame.file)}:{frame.lineno})"
+    return None
+
+
+def _in_package(func: str, file: str) -> str | None:
+    """`torch.save` of a function of a package that is installed."""
+    package = _PACKAGE.search(file)
+    return f"{package['name'].removesuffix('.py')}.{func}" if package else None
 
 
 def _stacks(folded: str) -> Iterator[tuple[list[str], int]]:

@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from .states import EXIT_CODES
+
+if TYPE_CHECKING:
+    from .study import Study
 
 __all__ = ["Comparison", "Verdict"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """`state` is `stands out` when ranks are named, `nobody` when what was compared is alike, and `not enough data`
-    when it cannot be told."""
+    """The sentence on stdout, and what it says as fields. Times are in seconds."""
 
-    state: Literal["stands out", "nobody", "not enough data"]
+    state: Literal["nobody", "not enough data", "stands out", "rotates", "hangs"]
     sentence: str
     ranks: tuple[int, ...] = ()
-    #: data_wait, forward, backward, optimizer or other; the module, collective, memory or setting it is about.
+    #: What the ranks have in common: rank, ranks, host, stage, …
+    kind: str | None = None
+    #: The phase (data_wait, forward, backward, optimizer, evaluation, generation, other, "forward or other", "all
+    #: phases"); the module, collective, memory or setting it is about.
     where: str | None = None
-    #: What the named rank takes there and what the median of the others does: seconds, or MiB.
+    #: Between which collectives, where that tells more than the phase: "before all_reduce 2 of group 1".
+    slot: str | None = None
+    module: str | None = None
+    #: The job's line, from stacks taken while it was watched: "save at train.py:88".
+    line: str | None = None
+    #: What the named ranks take there and what the median of their peers does: seconds a costly step, or MiB.
     value: float | None = None
     median: float | None = None
-    #: Seconds a step that the named rank waits for others, and that the median of the others waits.
-    wait: float | None = None
-    others_wait: float | None = None
-    #: How many steps were compared, how long one takes, and which part of it is the difference.
+    #: What the named ranks cost the job: in a step, in a step that they cost something, and as part of the job's time
+    #: with its 95 % confidence interval.
+    cost: float | None = None
+    cost_each: float | None = None
+    share: float | None = None
+    share_low: float | None = None
+    share_high: float | None = None
+    #: In which part of the steps, every how many, and since which step.
+    frequency: float | None = None
+    period: int | None = None
+    since: int | None = None
+    #: The share that all differences between ranks cost together, and the smallest one that would have been seen.
+    total_share: float | None = None
+    smallest_visible: float | None = None
+    #: How many steps were compared, and how long one takes.
     num_steps: int = 0
     step: float | None = None
-    share: float | None = None
     #: Difference in units of what the other ranks scatter.
     score: float | None = None
-    #: What it rests on: collectives, phases, durations, module times, memory, traits.
+    #: What it rests on: waits, module times, memory, traits, collectives.
     evidence: str | None = None
+    #: What other tables tell of the named rank and of its peers: {"cpu_share": [0.48, 0.97]}.
+    beside: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.state][0]
 
 
 @dataclass(frozen=True)
@@ -44,3 +72,5 @@ class Comparison:
     types: tuple[str, ...]
     rows: Sequence[Sequence[object]]
     notes: tuple[str, ...] = field(default=())
+    #: What the verdict was made of, where that is the ranks' waits.
+    study: Study | None = None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-__all__ = ["Call", "Clock", "Facts", "Memory", "ModuleTime", "Step", "Trait", "Who"]
+import numpy as np
+
+__all__ = ["Clock", "Columns", "Facts", "Memory", "ModuleTime", "Trait", "Who", "of_host"]
+
+#: A table by columns of equal length; empty where it was not asked, or has no rows.
+Columns = Mapping[str, np.ndarray]
 
 
 @dataclass(frozen=True, order=True)
@@ -20,38 +26,6 @@ class Who:
 
     def __str__(self) -> str:
         return f"rank {self.rank}"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A row of `python.steps`; None where it was not measured."""
-
-    number: int
-    ended: float
-    duration: float
-    data_wait: float
-    forward: float | None
-    backward: float | None
-    optimizer: float
-    other: float
-    sampled: bool
-
-
-@dataclass(frozen=True)
-class Call:
-    """A row of `python.collectives`: `group` and `seq` are the same on all ranks that took part."""
-
-    step: int
-    group: str
-    seq: int
-    op: str
-    start: float
-    wait: float | None
-    by_cpp: bool = False
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.group, self.seq
 
 
 @dataclass(frozen=True)
@@ -106,13 +80,28 @@ class Facts:
     """All that one rank has told; what was not asked, or not answered, is empty."""
 
     who: Who
-    steps: tuple[Step, ...] = ()
-    calls: tuple[Call, ...] = ()
-    #: Those that Flight Recorder has now; their step is not known.
-    recent: tuple[Call, ...] = ()
+    #: Rows of `python.steps`, by step.
+    steps: Columns = field(default_factory=dict)
+    #: Rows of `python.collectives`, by start.
+    calls: Columns = field(default_factory=dict)
+    #: Calls of C++ that Flight Recorder has now; their step is not known.
+    recent: Columns = field(default_factory=dict)
     modules: tuple[ModuleTime, ...] = ()
     memory: tuple[Memory, ...] = ()
     traits: tuple[Trait, ...] = ()
+    #: Rows of `process.samples`, by time.
+    samples: Columns = field(default_factory=dict)
+    #: Rows of `python.gc`, by time.
+    pauses: Columns = field(default_factory=dict)
+    #: MHz of its GPU's processors while it worked, None without one.
+    gpu_clock: float | None = None
     clock: Clock | None = None
+    #: What the rank is in its job, where that is known: {"dp": 1, "tp": 0, "pp": 3}.
+    roles: Mapping[str, int] = field(default_factory=dict)
     #: What it could not tell, and why.
     gaps: tuple[str, ...] = ()
+
+
+def of_host(who: Who, facts: Sequence[Facts]) -> str:
+    """` (on node2)`, where there are several hosts."""
+    return f" (on {who.host})" if len({fact.who.host for fact in facts}) > 1 else ""

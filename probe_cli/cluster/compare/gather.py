@@ -5,23 +5,31 @@ Runs in the CLI on its event loop, for all ranks at once.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from time import time
 from typing import Any
 
-from probe_agent.errors import NoAnswer, ProbeError
+from probe_agent.errors import NoAnswer, ProbeError, QueryFailed
 from probe_agent.wire import HostClock, QueryRequest, QueryResult
 from probe_cli.client import Client
+from probe_cli.endpoint import Endpoint
 
 from .clocks import NUM_TRIPS, Trip, clock_of
 from .facts import Clock, Facts, Who
-from .questions import FACTS
+from .questions import FACTS, Extent, Question
 
 __all__ = ["host_clock", "question"]
 
 
-def question(needs: Sequence[str], num_steps: int, timeout_s: float) -> Callable[[Client], Awaitable[Facts]]:
-    """What to put to each rank. Who it is, is known to whoever asks; a fact that it cannot tell is a gap."""
+def question(
+    needs: Sequence[str],
+    extent: Extent,
+    timeout_s: float,
+    *,
+    clocks_of: Container[Endpoint] = (),
+) -> Callable[[Client], Awaitable[Facts]]:
+    """What to put to each rank. Who it is, is known to whoever asks; a fact that it cannot tell is a gap. The clock is
+    asked of those in `clocks_of`: one of each host is enough."""
 
     async def ask(client: Client) -> Facts:
         told: dict[str, Any] = {}  # each by the field of Facts it fills
@@ -29,19 +37,35 @@ def question(needs: Sequence[str], num_steps: int, timeout_s: float) -> Callable
         for name in needs:
             if not FACTS[name].is_wanted(told):
                 continue
-            request = QueryRequest(FACTS[name].sql(num_steps), timeout_s=timeout_s)
             try:
-                answer = await client.send(QueryResult, "POST", "/v1/query", request)
+                told[name] = await _fact(client, FACTS[name], extent, timeout_s)
             except ProbeError as error:
                 if len(gaps) + 1 == len(needs) or (not told and isinstance(error, NoAnswer)):
                     raise  # it has nothing to tell
                 gaps.append(f"{name}: {error.message}")
-                continue
-            told[name] = FACTS[name].read(answer.rows)
-        clock = await host_clock(client) if "calls" in needs else None
+        clock = await host_clock(client) if client.endpoint in clocks_of else None
         return Facts(Who(-1, "", 0), clock=clock, gaps=tuple(gaps), **told)
 
     return ask
+
+
+async def _fact(client: Client, wanted: Question, extent: Extent, timeout_s: float) -> Any:
+    async def rows(sql: str) -> Sequence[Any]:
+        return (await client.send(QueryResult, "POST", "/v1/query", QueryRequest(sql, timeout_s=timeout_s))).rows
+
+    try:
+        found = await rows(wanted.sql(extent))
+    except QueryFailed:
+        if wanted.older is None:
+            raise
+        found = await rows(wanted.older(extent))
+    try:
+        return wanted.read(found)
+    except (ValueError, TypeError, IndexError) as wrong:
+        raise NoAnswer(
+            f"{client.endpoint} answered with rows that do not fit the question ({wrong})",
+            "is its version ours? see: probe list",
+        ) from wrong
 
 
 async def host_clock(client: Client) -> Clock | None:

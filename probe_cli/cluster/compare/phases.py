@@ -1,127 +1,143 @@
 """What each rank does itself in a step, phase by phase.
 
-`forward` and `other` are told apart in sampled steps, in all steps they are one. What Python waits inside collectives
-is taken off the phase that the call was in. What C++ waits (DDP's reducer) is in no row, and inside backward.
+What a rank stood still in collectives is taken off the phase that it did so in. A wait inside a call that C++ made
+(DDP's reducer, inside backward) is in no row: the analysis knows how long the rank stood still altogether.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from .facts import Call, Facts, Step, Who
-from .standing_out import median_of_others
+import numpy as np
 
-__all__ = ["EVERY_STEP", "SAMPLED_STEPS", "Phases", "differences", "own_by_step", "phases_of", "worked"]
+from .facts import Facts
 
-#: Phases in which nobody waits for another rank without a row that says so, as far as that can be known: those that
-#: are measured in every step, and those that only sampled steps tell apart.
-EVERY_STEP = ("data_wait", "forward or other", "optimizer")
-SAMPLED_STEPS = ("forward", "other")
-#: A phase may have begun so much earlier than the row lets one think: there are gaps between them.
-SLACK, SLACK_S = 0.1, 0.001
+__all__ = ["PHASES", "Longer", "longer", "own_phases"]
+
+#: In the order of a step. The recorder calls the first one of a call `data`.
+PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
+_OF_CALLS = {"data": "data_wait"}
+#: The phase of a call that C++ made, where no row says it: the reducer's.
+_OF_CPP = "backward"
+#: One phase is named when it has this part of all that is longer. All of them are, when those that usually take nearly
+#: all of a step are longer by such a part.
+MOST, NEARLY_ALL, ALL_LONGER = 0.6, 0.8, 1.15
+#: A phase must have this part of what the rank costs.
+ENOUGH = 0.25
+
+Times = np.ndarray  # one number a step
 
 
 @dataclass(frozen=True)
-class Phases:
-    """Medians over the steps, in seconds; None where it was not measured."""
+class Longer:
+    """In what a rank takes longer than its peers, in the steps that it is costly in."""
 
-    duration: float
-    data_wait: float
-    forward: float | None
-    backward: float | None
-    optimizer: float
-    other: float | None
-    #: Forward and other together, of all steps.
-    rest: float
-    #: Inside the wait() of collectives that Python called.
-    waited: float
-
-    def named(self, name: str) -> float | None:
-        value: float | None = self.rest if name == "forward or other" else getattr(self, name)
-        return value
+    #: One of PHASES, "forward or other", "all phases"; None where nothing is longer by enough.
+    phase: str | None
+    #: Seconds a step, in these steps: its own, and the median of its peers'.
+    value: float | None = None
+    usual: float | None = None
 
 
-def worked(fact: Facts) -> list[Step]:
-    """The rank's steps without what Python waited in collectives, each wait taken off the phase it was in."""
-    calls: dict[int, list[Call]] = defaultdict(list)
-    for call in fact.calls:
-        if call.wait:
-            calls[call.step].append(call)
-    return [_worked(step, calls[step.number]) if step.number in calls else step for step in fact.steps]
-
-
-def _worked(step: Step, calls: Sequence[Call]) -> Step:
-    # Backward comes right before the optimizer, and forward before it, as far as a row can tell.
-    backward, forward = step.backward or 0.0, step.forward or 0.0
-    backward_from = step.ended - step.optimizer - backward * (1 + SLACK) - SLACK_S
-    forward_from = backward_from - forward * (1 + SLACK)
-    waits = {"backward": 0.0, "forward": 0.0, "other": 0.0}
-    for call in calls:
-        if backward and call.start >= backward_from:
-            where = "backward"
-        else:
-            where = "forward" if forward and call.start >= forward_from else "other"
-        waits[where] += call.wait or 0.0
-    return replace(
-        step,
-        forward=_less(step.forward, waits["forward"]),
-        backward=_less(step.backward, waits["backward"]),
-        other=max(0.0, step.other - waits["other"]),
-    )
-
-
-def phases_of(fact: Facts, steps: Collection[int]) -> Phases | None:
-    """The phases of one rank in `steps`; None where it has none of them."""
-    wanted = set(steps)
-    rows = [step for step in worked(fact) if step.number in wanted]
-    if not rows:
-        return None
-    waits: dict[int, float] = defaultdict(float)
-    for call in fact.calls:
-        waits[call.step] += call.wait or 0.0
-    sampled = [step for step in rows if step.sampled and step.forward is not None]
-    return Phases(
-        duration=median(step.duration for step in rows),
-        data_wait=median(step.data_wait for step in rows),
-        forward=_median(step.forward for step in sampled),
-        backward=_median(step.backward for step in rows),
-        optimizer=median(step.optimizer for step in rows),
-        other=_median(step.other for step in sampled),
-        rest=median(_rest(step) for step in rows),
-        waited=median(waits[step.number] for step in rows),
-    )
-
-
-def own_by_step(fact: Facts, name: str = "") -> dict[int, float]:
-    """For each step what the rank did itself outside backward; or the time of one of `Step`'s fields."""
-    if name:
-        return {step.number: getattr(step, name) for step in fact.steps}
-    return {step.number: step.data_wait + _rest(step) + step.optimizer for step in worked(fact)}
-
-
-def differences(values: dict[Who, dict[int, float]], steps: Sequence[int]) -> dict[Who, list[float]]:
-    """For each rank and each of `steps` that it has and another one too: value less the median of the others."""
-    found: dict[Who, list[float]] = {who: [] for who in values}
-    for step in steps:
-        here = {who: by_step[step] for who, by_step in values.items() if step in by_step}
-        if len(here) > 1:
-            others = median_of_others(here)
-            for who, value in here.items():
-                found[who].append(value - others[who])
+def own_phases(fact: Facts, numbers: np.ndarray, stood_still: Times) -> dict[str, Times]:
+    """For each phase the rank's own time in each of the steps `numbers`, NaN where it is not known. `stood_still` is
+    how long it did in each of these steps, in all phases together."""
+    steps = fact.steps
+    found = {name: np.full(len(numbers), np.nan) for name in PHASES}
+    if not steps or not len(numbers):
+        return found
+    order = np.argsort(steps["number"], kind="stable")
+    at = np.minimum(np.searchsorted(steps["number"][order], numbers), len(order) - 1)
+    is_there = steps["number"][order][at] == numbers
+    for name in PHASES:
+        found[name][is_there] = steps[name][order][at][is_there].astype(float)
+    waits = _waits(fact, numbers, stood_still)
+    for name, wait in waits.items():
+        found[name] = np.maximum(0.0, found[name] - wait)
     return found
 
 
-def _rest(step: Step) -> float:
-    return (step.forward or 0.0) + step.other
+def _waits(fact: Facts, numbers: np.ndarray, stood_still: Times) -> dict[str, Times]:
+    """What is to be taken off each phase, in each step."""
+    calls = fact.calls
+    found: dict[str, Times] = {}
+    if not calls:
+        return found
+    at = np.searchsorted(numbers, calls["step"])
+    at_end = np.minimum(at, len(numbers) - 1)
+    is_in = numbers[at_end] == calls["step"]
+    names = np.array([_OF_CALLS.get(name, name) for name in calls["wait_phase"].tolist()], dtype=object)
+    wait = calls["wait"].astype(float)
+    is_told = is_in & ~np.isnan(wait) & ~calls["by_cpp"].astype(bool) & ~calls["on_device"].astype(bool)
+    unplaced = np.zeros(len(numbers))
+    for name in set(names[is_told]):
+        told = is_told & (names == name)
+        sums = np.bincount(at_end[told], weights=wait[told], minlength=len(numbers))
+        if name in PHASES:
+            found[name] = sums
+        else:
+            unplaced += sums
+    # What is left was stood still in calls that do not tell how long.
+    silent = is_in & ~is_told
+    counts: dict[str, Times] = {}
+    for name in set(names[silent]):
+        where = name if name in PHASES else _OF_CPP
+        counted = np.bincount(at_end[silent & (names == name)], minlength=len(numbers)).astype(float)
+        counts[where] = counts.get(where, 0.0) + counted
+    left = np.maximum(0.0, stood_still - sum(found.values(), np.zeros(len(numbers))))
+    total = sum(counts.values(), np.zeros(len(numbers)))
+    for name, counted in counts.items():
+        part = np.divide(counted, total, out=np.zeros(len(numbers)), where=total > 0)
+        found[name] = found.get(name, 0.0) + part * left
+    if unplaced.any() and not counts:  # an older recorder, which does not tell the phase of a call
+        found["other"] = found.get("other", 0.0) + unplaced
+    return found
 
 
-def _less(value: float | None, wait: float) -> float | None:
-    return None if value is None else max(0.0, value - wait)
+def longer(
+    own: Mapping[int, dict[str, Times]],
+    ranks: Collection[int],
+    peers: Collection[int],
+    costly: np.ndarray,
+    cost_s: float,
+) -> Longer:
+    """In what `ranks` take longer than `peers` (keys of `own`) in the `costly` steps; `cost_s` is what they cost in one
+    of these."""
+    if not ranks or not peers or not costly.any():
+        return Longer(None)
+    mine: dict[str, float] = {}
+    usual: dict[str, float] = {}
+    for name in _told(own, (*ranks, *peers)):
+        both = (name,) if name != "forward or other" else ("forward", "other")
+        mine[name] = _mean(own, ranks, both, costly)
+        usual[name] = _mean(own, peers, both, costly)
+    extra = {name: mine[name] - usual[name] for name in mine}
+    more = sum(value for value in extra.values() if value > 0)
+    if not extra or more < ENOUGH * cost_s or more <= 0:
+        return Longer(None)
+    top = max(extra, key=lambda name: extra[name])
+    whole = sum(usual.values())
+    lengthened = [name for name in mine if mine[name] >= ALL_LONGER * usual[name]]
+    is_most = sum(usual[name] for name in lengthened) >= NEARLY_ALL * whole
+    if extra[top] < MOST * more and len(lengthened) > 1 and is_most:
+        return Longer("all phases", sum(mine.values()), whole)
+    if extra[top] < ENOUGH * cost_s:
+        return Longer(None)
+    return Longer(top, mine[top], usual[top])
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+def _told(own: Mapping[int, dict[str, Times]], ranks: Collection[int]) -> list[str]:
+    """The phases that are known of these ranks: where one cannot be told from the rest, both together."""
+    names = [name for name in PHASES if all(np.isfinite(own[rank][name]).mean() > 0.5 for rank in ranks)]
+    if "forward" not in names and "other" in names:
+        names[names.index("other")] = "forward or other"
+    return names
+
+
+def _mean(
+    own: Mapping[int, dict[str, Times]], ranks: Collection[int], names: Sequence[str], costly: np.ndarray
+) -> float:
+    """The mean over the steps of the median of the ranks: what happens now and then counts as well."""
+    by_rank = np.array([sum(np.nan_to_num(own[rank][name][costly]) for name in names) for rank in ranks])
+    return float(np.median(by_rank, axis=0).mean())

@@ -1,6 +1,7 @@
 """One SQL statement a fact, put to each rank by itself, and what its rows become.
 
-Everything is read from rings, but for `traits`, which the recorder in the target puts together when it is asked.
+Everything is read from rings, but for `traits` and `recent`, which the recorder in the target puts together when it is
+asked. A table travels as one row of lists, one a column: a fifth of the work of as many rows.
 """
 
 from __future__ import annotations
@@ -9,47 +10,128 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .facts import Call, Memory, ModuleTime, Step, Trait
+import numpy as np
+
+from .facts import Columns, Memory, ModuleTime, Trait
 from .recent import are_late
 
-__all__ = ["FACTS", "Question"]
+__all__ = ["FACTS", "Extent", "Question"]
 
-#: More rows of collectives than this are not asked of one rank: the newest count.
-MAX_CALLS = 4_000
+#: Rows of all ranks together; and of one rank at least, and at most.
+ALL_STEPS, MIN_STEPS, MAX_STEPS = 600_000, 50, 5_000
+ALL_CALLS, MIN_CALLS, MAX_CALLS = 1_500_000, 500, 40_000
 #: Steps asked for beyond those that are compared: ranks are not at one point.
-MORE_STEPS = 800
-#: Rows of C++'s collectives come late, so there may be many steps newer than the newest of them.
-MAX_STEPS = 5_000
-#: Their collectives, beyond the steps that are compared.
-MORE_CALLS = 100
+MORE_STEPS = 100
 #: Modules with most time of their own; the others together are little.
 MAX_MODULES = 500
+#: Newest rows of process.samples, one a second.
+MAX_SAMPLES = 600
+#: Newest rows of python.gc.
+MAX_PAUSES = 5_000
 MEMORY = ("rss", "allocated", "reserved", "peak_allocated")
 
 Row = Sequence[Any]  # one row as JSON has it
 
 
 @dataclass(frozen=True)
+class Extent:
+    """How much is asked for: the newest `num_steps` of `num_ranks`."""
+
+    num_steps: int
+    num_ranks: int = 2
+
+    @property
+    def steps(self) -> int:
+        """Rows of `python.steps` that one rank is asked for."""
+        return min(MAX_STEPS, max(self.num_steps + MIN_STEPS, ALL_STEPS // max(1, self.num_ranks)))
+
+    @property
+    def calls(self) -> int:
+        """Rows of `python.collectives` that one rank is asked for."""
+        return min(MAX_CALLS, max(MIN_CALLS, ALL_CALLS // max(1, self.num_ranks)))
+
+
+@dataclass(frozen=True)
 class Question:
-    """`sql` is for so many steps; `read` makes the fact of its rows. It is put only when it `is_wanted`, judged by the
-    facts before it."""
+    """`sql` is for so much; `read` makes the fact of its rows. It is put only when it `is_wanted`, judged by the facts
+    before it. `older` is put to recorders that have not all of its columns."""
 
-    sql: Callable[[int], str]
-    read: Callable[[Sequence[Row]], tuple[Any, ...]]
-    is_wanted: Callable[[Mapping[str, Sequence[Any]]], bool] = lambda told: True
-
-
-def _steps(rows: Sequence[Row]) -> tuple[Step, ...]:
-    return tuple(Step(*row) for row in rows)
+    sql: Callable[[Extent], str]
+    read: Callable[[Sequence[Row]], Any]
+    is_wanted: Callable[[Mapping[str, Any]], bool] = lambda told: True
+    older: Callable[[Extent], str] | None = None
 
 
-def _calls(rows: Sequence[Row]) -> tuple[Call, ...]:
-    # One that took long has a row from while it waited and another from when it was over: newest first.
-    found: dict[tuple[str, int], Call] = {}
-    for row in rows:
-        call = Call(*row)
-        found.setdefault(call.key, call)
-    return tuple(found.values())
+#: Column -> SQL expression and NumPy type.
+_STEPS: dict[str, tuple[str, type]] = {
+    "number": ("step", int),
+    "ended": ("epoch(ts)", float),
+    "duration": ("duration", float),
+    "data_wait": ("data_wait", float),
+    "forward": ("forward", float),
+    "backward": ("backward", float),
+    "optimizer": ("optimizer", float),
+    "evaluation": ("evaluation", float),
+    "generation": ("generation", float),
+    "other": ("other", float),
+    "sampled": ("sampled", bool),
+}
+_CALLS: dict[str, tuple[str, type]] = {
+    "step": ("step", int),
+    "group": ("coalesce(\"group\", '')", str),
+    "seq": ("seq", int),
+    "op": ("coalesce(op, '')", str),
+    "peer": ("coalesce(peer, -1)", int),
+    "start": ("epoch(start)", float),
+    "ended": ("epoch(ts)", float),
+    "wait": ("wait", float),
+    "phase": ("coalesce(phase, '')", str),
+    "wait_phase": ("coalesce(wait_phase, phase, '')", str),
+    "by_cpp": ("seen_by != 'python'", bool),
+    "on_device": ("state = 'enqueued'", bool),
+    "is_open": ("state IN ('waiting', 'launched')", bool),
+}
+_OLDER_CALLS = {**_CALLS, "peer": ("-1", int), "phase": ("''", str), "wait_phase": ("''", str)}
+_RECENT = {
+    **_OLDER_CALLS,
+    "step": ("-1", int),
+    "start": ("epoch(ts)", float),
+    "wait": ("NULL::DOUBLE", float),
+    "by_cpp": ("true", bool),
+    "on_device": ("state != 'completed' AND started IS NOT NULL", bool),
+    "is_open": ("state NOT IN ('completed', 'failed')", bool),
+}
+_SAMPLES: dict[str, tuple[str, type]] = {
+    "ts": ("epoch(ts)", float),
+    "period": ("period", float),
+    "cpu": ("cpu", float),
+    "cpu_training": ("cpu_training", float),
+    "major_faults": ("major_faults", float),
+    "forced_switches": ("forced_switches", float),
+}
+_PAUSES: dict[str, tuple[str, type]] = {"ts": ("epoch(ts)", float), "duration": ("duration", float)}
+
+
+def _lists(columns: Mapping[str, tuple[str, type]], rows: str) -> str:
+    asked = ", ".join(f"list({expression})" for expression, _ in columns.values())
+    return f"SELECT {asked} FROM ({rows}) HAVING count(*) > 0"
+
+
+def _reader(columns: Mapping[str, tuple[str, type]], order: str) -> Callable[[Sequence[Row]], Columns]:
+    def read(rows: Sequence[Row]) -> Columns:
+        if not rows:
+            return {}
+        # What is NULL or the text "NaN" becomes NaN; anything else that is no number is a ValueError.
+        told: dict[str, np.ndarray] = {
+            name: np.array(values, dtype=object if kind is str else kind)
+            for (name, (_, kind)), values in zip(columns.items(), rows[0], strict=True)
+        }
+        if len({values.shape for values in told.values()}) != 1:
+            raise ValueError("the columns are not of one length")
+        by = np.argsort(told[order], kind="stable")
+        return {name: values[by] for name, values in told.items()}
+
+    return read
 
 
 def _modules(rows: Sequence[Row]) -> tuple[ModuleTime, ...]:
@@ -74,48 +156,66 @@ def _memory_columns() -> str:
     return ", ".join(f"median({name}), arg_min({name}, step), arg_max({name}, step)" for name in MEMORY)
 
 
+def _newest_steps(extent: Extent) -> str:
+    return f"SELECT * FROM python.steps WHERE {_is_new(extent)} ORDER BY step DESC LIMIT {extent.steps}"
+
+
+def _newest_calls(extent: Extent) -> str:
+    return (
+        f"SELECT * FROM python.collectives WHERE state != 'failed' AND {_is_new(extent)}"
+        f" ORDER BY start DESC LIMIT {extent.calls}"
+    )
+
+
+def _is_new(extent: Extent) -> str:
+    """Rows of C++'s collectives come late: where there are any, their newest step counts."""
+    return (
+        "step > least((SELECT max(step) FROM python.collectives WHERE seen_by != 'python'),"
+        f" (SELECT max(step) FROM python.steps)) - {extent.num_steps + MORE_STEPS} IS NOT false"
+    )
+
+
 #: By the field of `Facts` that it fills.
 FACTS: dict[str, Question] = {
-    "steps": Question(
-        lambda num: (
-            "SELECT step, epoch(ts), duration, data_wait, forward, backward, optimizer,"
-            " other + evaluation + generation, sampled"
-            " FROM python.steps WHERE step > (SELECT max(step) FROM python.steps) - "
-            f"{num + MORE_STEPS} OR step > (SELECT max(step) FROM python.collectives WHERE seq >= 0) - "
-            f"{num + MORE_STEPS} ORDER BY step DESC LIMIT {MAX_STEPS}"
-        ),
-        _steps,
-    ),
+    "steps": Question(lambda extent: _lists(_STEPS, _newest_steps(extent)), _reader(_STEPS, "number")),
     "calls": Question(
-        lambda num: (
-            "SELECT step, \"group\", seq, op, epoch(start), wait, seen_by != 'python' FROM python.collectives"
-            f" WHERE seq >= 0 AND state != 'failed' AND step > (SELECT max(step) FROM python.collectives"
-            f" WHERE seq >= 0 AND seen_by != 'python') - {num + MORE_CALLS} IS NOT false"
-            f" ORDER BY start DESC, ts DESC LIMIT {MAX_CALLS}"
-        ),
-        _calls,
+        lambda extent: _lists(_CALLS, _newest_calls(extent)),
+        _reader(_CALLS, "start"),
+        older=lambda extent: _lists(_OLDER_CALLS, _newest_calls(extent)),
     ),
     "recent": Question(
-        lambda num: 'SELECT -1, "group", seq, op, epoch(ts), NULL, true FROM torch.flight_recorder WHERE NOT is_p2p',
-        _calls,
+        lambda extent: _lists(_RECENT, "SELECT * FROM torch.flight_recorder WHERE NOT is_p2p AND state != 'failed'"),
+        _reader(_RECENT, "start"),
         are_late,
     ),
     "modules": Question(
-        lambda num: (
+        lambda extent: (
             "SELECT module, stage, count(*), median(host), quantile_cont(host, 0.3), mad(host), median(device),"
             " quantile_cont(device, 0.3), mad(device) FROM (SELECT step, module, stage, sum(self_duration) AS host,"
             " sum(device_duration) AS device FROM python.torch_trace WHERE NOT recomputed"
-            f" AND step > (SELECT max(step) - {num} FROM python.torch_trace) GROUP BY ALL)"
+            f" AND step > (SELECT max(step) - {extent.num_steps} FROM python.torch_trace) GROUP BY ALL)"
             f" GROUP BY ALL ORDER BY median(host) DESC LIMIT {MAX_MODULES}"
         ),
         _modules,
     ),
     "memory": Question(
-        lambda num: (
+        lambda extent: (
             f"SELECT count(*), {_memory_columns()} FROM"
-            f" (SELECT * FROM python.steps ORDER BY step DESC LIMIT {num}) HAVING count(*) > 0"
+            f" (SELECT * FROM python.steps ORDER BY step DESC LIMIT {extent.num_steps}) HAVING count(*) > 0"
         ),
         _memory,
     ),
-    "traits": Question(lambda num: "SELECT kind, name, value FROM process.env ORDER BY ALL", _traits),
+    "traits": Question(lambda extent: "SELECT kind, name, value FROM process.env ORDER BY ALL", _traits),
+    "samples": Question(
+        lambda extent: _lists(_SAMPLES, f"SELECT * FROM process.samples ORDER BY ts DESC LIMIT {MAX_SAMPLES}"),
+        _reader(_SAMPLES, "ts"),
+    ),
+    "pauses": Question(
+        lambda extent: _lists(_PAUSES, f"SELECT * FROM python.gc ORDER BY ts DESC LIMIT {MAX_PAUSES}"),
+        _reader(_PAUSES, "ts"),
+    ),
+    "gpu_clock": Question(
+        lambda extent: "SELECT median(sm_clock) FROM gpu.samples WHERE pid IS NOT NULL AND utilization > 0.1",
+        lambda rows: float(rows[0][0]) if rows and rows[0][0] is not None else None,
+    ),
 }

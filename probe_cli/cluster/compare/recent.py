@@ -7,11 +7,13 @@ when each of them ended tells.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from .facts import Call, Facts, Step
+import numpy as np
+
+from .facts import Columns, Facts
 
 __all__ = ["are_late", "with_recent"]
 
@@ -19,25 +21,41 @@ __all__ = ["are_late", "with_recent"]
 LATE_S = 1.0
 
 
-def are_late(told: Mapping[str, Sequence[object]]) -> bool:
+def are_late(told: Mapping[str, Any]) -> bool:
     """Whether the rows of C++'s collectives are behind the steps, or there are no rows at all."""
-    ended = max((step.ended for step in told.get("steps", ()) if isinstance(step, Step)), default=None)
-    calls = [call for call in told.get("calls", ()) if isinstance(call, Call)]
-    if ended is None:
+    steps, calls = told.get("steps"), told.get("calls")
+    if not steps:
         return False
-    of_cpp = [call.start for call in calls if call.by_cpp]
-    return ended - max(of_cpp) > LATE_S if of_cpp else not calls
+    if not calls:
+        return True
+    starts = calls["start"][calls["by_cpp"]]
+    return bool(len(starts) and steps["ended"].max() - starts.max() > LATE_S)
 
 
 def with_recent(fact: Facts) -> Facts:
     """The same with those of `recent` that have no row yet, each in the step that it was called in."""
-    known = {call.key for call in fact.calls}
-    steps = sorted(fact.steps, key=lambda step: step.ended)
-    ends = [step.ended for step in steps]
-    found = list(fact.calls)
-    for call in fact.recent:
-        at = bisect_left(ends, call.start)
-        # The one that is being taken now has no row: what is in it is left out.
-        if call.key not in known and at < len(steps) and call.start >= ends[at] - steps[at].duration - LATE_S:
-            found.append(replace(call, step=steps[at].number))
-    return replace(fact, calls=tuple(found), recent=())
+    recent, steps = fact.recent, fact.steps
+    if not recent or not steps:
+        return replace(fact, recent={})
+    known = _keys(fact.calls)
+    by = np.argsort(steps["ended"], kind="stable")
+    ends, numbers = steps["ended"][by], steps["number"][by]
+    begins = ends - steps["duration"][by]
+    at = np.searchsorted(ends, recent["start"])
+    # The step that is being taken now has no row: what is in it is left out.
+    is_in = at < len(ends)
+    at = np.minimum(at, len(ends) - 1)
+    is_in &= recent["start"] >= begins[at] - LATE_S
+    is_in &= np.array([key not in known for key in _keys_in_order(recent)], dtype=bool)
+    late = {name: values[is_in] for name, values in {**recent, "step": numbers[at]}.items()}
+    calls = {name: np.concatenate([fact.calls[name], late[name]]) for name in late} if fact.calls else late
+    order = np.argsort(calls["start"], kind="stable")
+    return replace(fact, calls={name: values[order] for name, values in calls.items()}, recent={})
+
+
+def _keys(calls: Columns) -> set[tuple[str, int]]:
+    return set(_keys_in_order(calls))
+
+
+def _keys_in_order(calls: Columns) -> list[tuple[str, int]]:
+    return list(zip(calls["group"].tolist(), calls["seq"].tolist(), strict=True)) if calls else []

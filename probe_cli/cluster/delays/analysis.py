@@ -62,6 +62,10 @@ class Analysis:
     #: The job's numbers of the steps, and how long each took.
     steps: np.ndarray
     lengths: np.ndarray
+    #: What was added to the numbers that each rank has itself (R).
+    shifts: np.ndarray
+    #: The same number for ranks that make the same calls in most steps (R).
+    work: np.ndarray
     #: What each rank did itself, stood still for others, and stood still for data on their way, in each step (R x K).
     own: np.ndarray
     waited: np.ndarray
@@ -135,6 +139,8 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
         who=tuple(own.who for own in ranks),
         steps=window.numbers,
         lengths=replay.recorded,
+        shifts=shift,
+        work=_usual_work(peers.signature),
         own=peers.own,
         waited=waited,
         transfer=transfer,
@@ -152,7 +158,18 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
 def _nothing(ranks: Sequence[RankRows]) -> Analysis:
     none, by_rank = np.zeros(0), np.zeros((len(ranks), 0))
     who = tuple(own.who for own in ranks)
-    return Analysis(who, np.zeros(0, np.int64), none, by_rank, by_rank, by_rank, by_rank, (), 0.0, 0.0, 0.0, 1.0, ())
+    numbers = np.zeros(len(ranks), np.int64)
+    times = [by_rank] * 4
+    return Analysis(who, np.zeros(0, np.int64), none, numbers, numbers, *times, (), 0.0, 0.0, 0.0, 1.0, ())
+
+
+def _usual_work(signature: np.ndarray) -> np.ndarray:
+    """Of each rank, what it does in most steps."""
+    usual = []
+    for row in signature:
+        values, counts = np.unique(row, return_counts=True)
+        usual.append(values[counts.argmax()])
+    return np.unique(np.array(usual), return_inverse=True)[1]
 
 
 def _stood(line: timeline.Timeline, waits: blocking.Waits, num_steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from probe_cli.main import run
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "straggling.py"
 NUM_RANKS = 4
-NUM_STEPS = 30
+NUM_STEPS = 60
 START_S = 100.0
 
 
@@ -57,11 +57,12 @@ class Job:
             code = run([*named, *arguments])
         return code, out.getvalue(), err.getvalue()
 
-    def compare(self, *arguments: str) -> dict[str, Any]:
-        """What `probe compare` says as JSON; it must have gone well."""
-        code, out, err = self.probe("compare", "--steps", str(NUM_STEPS), "--format", "json", *arguments)
-        assert code == 0, out + err
+    def compare(self, *arguments: str, watch_s: int = 0) -> dict[str, Any]:
+        """What `probe compare` says as JSON; the exit code must be that of its verdict."""
+        words = ("--steps", str(NUM_STEPS), "--watch", str(watch_s), "--format", "json")
+        code, out, err = self.probe("compare", *words, *arguments)
         found: dict[str, Any] = json.loads(out)
+        assert code == found["verdict"]["exit_code"], out + err
         return found
 
     def until(self, condition: Callable[[], object], timeout_s: float) -> None:

@@ -13,28 +13,43 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
     ("what", "rank", "phase"),
     [("data", 3, "data_wait"), ("forward", 0, "forward"), ("checkpoint", 1, "other"), ("backward", 2, "backward")],
 )
-def test_the_slow_rank_and_its_phase_are_named(job: Job, what: str, rank: int, phase: str) -> None:
+def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, rank: int, phase: str) -> None:
     job.make(f"{what} {rank} 0.04")
 
     found = job.compare()
     verdict = found["verdict"]
 
-    assert verdict["state"] == "stands out", verdict
+    assert (verdict["state"], verdict["exit_code"]) == ("stands out", 5), verdict
     assert verdict["ranks"] == [rank]
-    # Where forward ends and other begins is known of sampled steps only.
-    assert verdict["where"] in (phase, "forward or other" if phase in ("forward", "other") else phase)
+    assert verdict["where"] == phase, verdict
     assert verdict["num_steps"] == NUM_STEPS
-    assert verdict["sentence"].startswith(f"rank {rank} is slow: ")
-    assert verdict["evidence"] == "collectives"
-    assert verdict["others_wait"] > 0.02 > verdict["wait"]
-    assert found["ranks"][0]["rank"] == rank
+    assert verdict["sentence"].startswith(f"rank {rank} holds the job up: ")
+    assert 0.03 < verdict["cost"] < 0.045
+    assert 0.05 < verdict["share_low"] <= verdict["share"] <= verdict["share_high"] < 1
+    first, *others = found["ranks"]
+    assert (first["who"], first["phase"]) == (f"rank {rank}", phase)
+    assert all(other["waited"] > 0.02 > first["waited"] for other in others)
     assert found["unanswered"] == []
     if what == "backward":
-        collective = job.compare("--by", "collective")["verdict"]
-        assert (collective["ranks"], collective["where"]) == ([rank], "all_reduce of group 0")
+        by_rank = job.compare("--by", "collective")["ranks"]
+        assert (by_rank[0]["rank"], by_rank[0]["op"]) == (rank, "all_reduce")
     if what == "data":
         (row,) = (row for row in job.compare("--by", "phase")["ranks"] if row["rank"] == rank)
         assert row["longer"] == phase
+
+
+def test_the_line_is_named_while_it_is_watched_and_what_other_tables_tell_is_there(job: Job) -> None:
+    job.make("checkpoint 1 0.04")
+
+    verdict = job.compare(watch_s=2)["verdict"]
+
+    assert verdict["ranks"] == [1]
+    assert verdict["line"] is not None
+    assert verdict["line"].startswith("Case.pause at straggling.py:"), verdict
+    assert verdict["line"] in verdict["sentence"]
+    mine, peers = verdict["beside"]["cpu_share"]
+    assert 0 <= mine < 1.1
+    assert 0 <= peers < 1.1
 
 
 def test_nobody_is_named_when_nobody_is_slow_and_it_says_what_was_compared(job: Job) -> None:
@@ -43,9 +58,11 @@ def test_nobody_is_named_when_nobody_is_slow_and_it_says_what_was_compared(job: 
     code, out, err = job.probe("compare", "--steps", str(NUM_STEPS))
 
     sentence, _, heading, *_ = out.splitlines()
-    assert code == 0, err
-    assert sentence.startswith(f"no rank stands out: {NUM_RANKS} ranks compared over {NUM_STEPS} steps of ")
-    assert heading.split() == ["rank", "host", "pid", "steps", "duration", "own", "wait", "behind", "often", "score"]
+    # On a busy machine ranks wait for each other by turns, which costs something.
+    assert code in (0, 6), out + err
+    assert sentence.startswith(("no rank holds the job up: ", "no rank holds the job up for long: "))
+    assert f"{NUM_RANKS} ranks compared over {NUM_STEPS} steps of " in sentence
+    assert heading.split()[:5] == ["who", "ranks", "host", "cost", "share"]
     assert "clock of " in err
     assert "give or take" in err
 
@@ -72,7 +89,7 @@ def test_by_env_shows_the_variables_of_rank_1_and_no_secret(job: Job) -> None:
     found = job.compare("--by", "env")
 
     differs = {(row["kind"], row["name"]): row for row in found["ranks"] if row["ranks"] == "1"}
-    assert found["verdict"]["state"] == "stands out"
+    assert (found["verdict"]["state"], found["verdict"]["exit_code"]) == ("stands out", 5)
     assert found["verdict"]["ranks"] == [1]
     assert differs["variable", "NCCL_DEBUG"]["value"] == "WARN"
     assert differs["variable", "UCX_HOME"]["value"] == "http://***@host/"
@@ -93,14 +110,15 @@ def test_process_env_has_versions_settings_and_the_hash_of_the_script(job: Job) 
 
 
 def test_a_rank_that_is_gone_costs_its_own_answer_and_the_exit_code(job: Job) -> None:
+    job.make("forward 3 0.04")
     job.pids.append(2**22 - 3)
 
-    code, out, err = job.probe("compare", "--steps", "20")
+    code, out, err = job.probe("compare", "--steps", "40", "--watch", "0")
     job.pids.pop()
 
     assert code == 3
     assert "4 of 5 answered" in err
-    assert "rank 3 is slow" in out  # of the test before
+    assert "rank 3 holds the job up: " in out
 
 
 def test_one_rank_is_not_enough(job: Job) -> None:

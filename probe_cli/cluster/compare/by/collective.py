@@ -1,4 +1,7 @@
-"""`--by collective`: for each group and operation, who comes last and who waits."""
+"""`--by collective`: the same verdict as by step; for each group and operation, who comes last and who waits.
+
+Who comes last to a collective may have been held up by another rank before: the verdict is not made of this.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from probe_cli.cluster.compare.arrivals import by_collective
-from probe_cli.cluster.compare.clocks import uncertainty_between
-from probe_cli.cluster.compare.comparison import Comparison, Verdict
+import numpy as np
+
+from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts, Who
-from probe_cli.cluster.compare.standing_out import (
-    MIN_SHARE,
-    MIN_STEPS,
-    Standing,
-    median_of_others,
-    standings,
-    those_that_stand_out,
-)
-from probe_cli.cluster.compare.straggler import find, of_host
-from probe_cli.cluster.compare.words import percent, seconds, sum_up
+from probe_cli.cluster.compare.outliers import median_of_others
+from probe_cli.cluster.compare.study import Study, study
+from probe_cli.cluster.compare.verdict import judge, named
 
 __all__ = ["NEEDS", "compare"]
 
 NEEDS = ("steps", "calls", "recent")
+#: A collective is taken when such a part of the ranks that the group seems to have is known to have called it.
+NEARLY_ALL = 0.75
 _COLUMNS = {
     "group": "VARCHAR",
     "op": "VARCHAR",
@@ -34,22 +32,14 @@ _COLUMNS = {
     "last": "DOUBLE",  # in which part of them it comes last
     "waits": "DOUBLE",  # for the last to come
     "waited": "DOUBLE",  # inside wait(), of those that Python called
-    "score": "DOUBLE",
 }
 
 
 def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
     """One row for each group, operation and rank; those that come late first."""
-    found = find(facts, num_steps)
-    wanted = set(found.steps)
-    met: dict[tuple[str, str], list[dict[Who, float]]] = defaultdict(list)
-    for (group, _), collective in by_collective(found.facts).items():
-        if collective.step in wanted:
-            met[group, collective.op].append(collective.starts)
-    waited = _waited(found.facts, wanted)
+    found = study(facts, num_steps)
+    met, waited = _met(found)
     rows: list[list[object]] = []
-    late: list[tuple[str, str, Standing[Who], float]] = []
-    top = 0.0
     for (group, op), calls in met.items():
         behind: dict[Who, list[float]] = defaultdict(list)
         waits: dict[Who, list[float]] = defaultdict(list)
@@ -60,76 +50,40 @@ def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
             for who, start in starts.items():
                 behind[who].append(start - others[who])
                 waits[who].append(end - start)
-        stood = standings(behind, found.step_s)
-        top = max([top, *(standing.effect for standing in stood)])
-        late += [
-            (group, op, standing, last[standing.key] / standing.num_steps) for standing in those_that_stand_out(stood)
-        ]
-        for standing in stood:
-            who, num = standing.key, standing.num_steps
+        for who, late in behind.items():
             mine = waited.get((who, group, op))
-            times = (standing.effect, last[who] / num, median(waits[who]), median(mine) if mine else None)
-            rows.append([group, op, who.rank, who.host, num, *times, standing.score])
-    late.sort(key=lambda entry: -entry[2].effect)
-    notes = [note for note in found.notes if "not compared" in note]
-    return Comparison(
-        _verdict(found.facts, found.step_s, late, top, met, found.verdict),
-        tuple(_COLUMNS),
-        tuple(_COLUMNS.values()),
-        rows,
-        tuple(notes),
-    )
+            times = (median(late), last[who] / len(late), median(waits[who]), median(mine) if mine else None)
+            rows.append([group, op, who.rank, who.host, len(late), *times])
+    rows.sort(key=lambda row: -float(str(row[5])))
+    verdict = judge(found, named(found))
+    return Comparison(verdict, tuple(_COLUMNS), tuple(_COLUMNS.values()), rows, found.notes, found)
 
 
-def _verdict(
-    facts: Sequence[Facts],
-    step_s: float,
-    late: Sequence[tuple[str, str, Standing[Who], float]],
-    top: float,
-    met: dict[tuple[str, str], list[dict[Who, float]]],
-    of_steps: Verdict,
-) -> Verdict:
-    num = sum(map(len, met.values()))
-    if of_steps.state == "not enough data":
-        return of_steps
-    if num < MIN_STEPS:
-        text = f"not enough data: {num} collectives are known that ranks have in common, {MIN_STEPS} are needed"
-        return Verdict("not enough data", text, num_steps=of_steps.num_steps, step=step_s)
-    unsure = uncertainty_between(facts)
-    if unsure is None or unsure > max(MIN_SHARE * step_s, top / 2):
-        apart = "an unknown time" if unsure is None else seconds(unsure)
-        text = f"not enough data: the hosts' clocks may be {apart} apart, more than what is to be seen"
-        return Verdict("not enough data", text, num_steps=of_steps.num_steps, step=step_s)
-    if not late:
-        text = (
-            f"no rank stands out: {len(facts)} ranks met in {num} collectives; the most that one is behind the median"
-            f" of the others is {seconds(top)} ({percent(top / step_s)} of a step)"
-        )
-        return Verdict("nobody", text, num_steps=of_steps.num_steps, step=step_s, evidence="collectives")
-    sentences = [
-        f"{standing.key}{of_host(standing.key, facts)} comes {seconds(standing.effect)} after the others to {op} of"
-        f" group {group}, last to {percent(share)} of them"
-        for group, op, standing, share in late
-    ]
-    group, op, first, _ = late[0]
-    return Verdict(
-        "stands out",
-        sum_up(sentences),
-        ranks=tuple(dict.fromkeys(standing.key.rank for _, _, standing, _ in late)),
-        where=f"{op} of group {group}",
-        value=first.effect,
-        num_steps=of_steps.num_steps,
-        step=step_s,
-        share=first.share,
-        score=first.score,
-        evidence="collectives",
-    )
-
-
-def _waited(facts: Sequence[Facts], steps: set[int]) -> dict[tuple[Who, str, str], list[float]]:
-    found: dict[tuple[Who, str, str], list[float]] = defaultdict(list)
-    for fact in facts:
-        for call in fact.calls:
-            if call.wait is not None and call.step in steps:
-                found[fact.who, call.group, call.op].append(call.wait)
-    return found
+def _met(
+    found: Study,
+) -> tuple[dict[tuple[str, str], list[dict[Who, float]]], dict[tuple[Who, str, str], list[float]]]:
+    """By group and operation, when each rank came to each of the collectives that nearly all of its ranks are known to
+    have come to; and what each rank waited in those that Python called."""
+    starts: dict[tuple[str, int], dict[Who, float]] = defaultdict(dict)
+    ops: dict[tuple[str, int], str] = {}
+    waited: dict[tuple[Who, str, str], list[float]] = defaultdict(list)
+    for at, fact in enumerate(found.facts):
+        offset = fact.clock.offset if fact.clock is not None else 0.0
+        numbers = found.analysis.steps - found.analysis.shifts[at]
+        if not fact.calls:
+            continue
+        wanted = np.isin(fact.calls["step"], numbers) & (fact.calls["seq"] >= 0)
+        columns = (fact.calls[name][wanted].tolist() for name in ("group", "seq", "op", "start", "wait"))
+        for group, seq, op, start, wait in zip(*columns, strict=True):
+            starts[group, seq].setdefault(fact.who, start - offset)
+            ops[group, seq] = op
+            if wait == wait:
+                waited[fact.who, group, op].append(wait)
+    most: dict[str, int] = defaultdict(int)
+    for (group, _), by_rank in starts.items():
+        most[group] = max(most[group], len(by_rank))
+    met: dict[tuple[str, str], list[dict[Who, float]]] = defaultdict(list)
+    for key, by_rank in starts.items():
+        if len(by_rank) >= max(2, NEARLY_ALL * most[key[0]]):
+            met[key[0], ops[key]].append(by_rank)
+    return met, waited

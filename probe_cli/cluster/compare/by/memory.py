@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from statistics import median
 
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
-from probe_cli.cluster.compare.facts import Facts, Memory, Who
-from probe_cli.cluster.compare.standing_out import mad, median_of_others
-from probe_cli.cluster.compare.straggler import of_host
-from probe_cli.cluster.compare.words import mebibytes, percent, sum_up
+from probe_cli.cluster.compare.facts import Facts, Memory, Who, of_host
+from probe_cli.cluster.compare.outliers import mad, median_of_others
+from probe_cli.cluster.compare.text import mebibytes, percent, sum_up
 
 __all__ = ["NEEDS", "compare"]
 

@@ -7,15 +7,15 @@ module's backward may hold the wait for other ranks, so nobody is named by it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+
+import numpy as np
 
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
-from probe_cli.cluster.compare.facts import Facts, ModuleTime, Who
-from probe_cli.cluster.compare.standing_out import MIN_S, MIN_SCORE, MIN_SHARE, QUIET, SIGMA, median_of_others
-from probe_cli.cluster.compare.straggler import of_host
-from probe_cli.cluster.compare.words import percent, seconds, sum_up
+from probe_cli.cluster.compare.facts import Facts, ModuleTime, Who, of_host
+from probe_cli.cluster.compare.outliers import MIN_S, MIN_SCORE, MIN_SHARE, QUIET, SIGMA, median_of_others
+from probe_cli.cluster.compare.text import percent, seconds, sum_up
 
-__all__ = ["NEEDS", "compare"]
+__all__ = ["NEEDS", "compare", "slow_module"]
 
 NEEDS = ("modules", "steps")
 #: Sampled steps that are needed.
@@ -44,8 +44,9 @@ def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
     for fact in facts:
         for time in fact.modules:
             known.setdefault((time.module, time.stage), {})[fact.who] = time
-    durations = [step.duration for fact in facts for step in fact.steps if step.sampled]
-    step_s = median(durations) if durations else 0.0
+    durations = [fact.steps["duration"][fact.steps["sampled"].astype(bool)] for fact in facts if fact.steps]
+    sampled = np.concatenate([np.zeros(0), *durations])
+    step_s = float(np.median(sampled)) if len(sampled) else 0.0
     rows: list[list[object]] = []
     out: list[tuple[str, Who, float, float, float]] = []
     num_sampled = 0
@@ -71,6 +72,12 @@ def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
     verdict = _verdict(facts, _deepest(out), rows, step_s, num_sampled)
     notes = [f"{fact.who} is not compared: it has recorded no module" for fact in facts if not fact.modules]
     return Comparison(verdict, tuple(_COLUMNS), tuple(_COLUMNS.values()), rows[:MAX_ROWS], tuple(notes))
+
+
+def slow_module(facts: Sequence[Facts], who: Who) -> str | None:
+    """The module and stage in which this rank is slow, as `compare` names it; None where it names none."""
+    verdict = compare(facts, 0).verdict
+    return verdict.where if verdict.ranks[:1] == (who.rank,) else None
 
 
 def _taken(time: ModuleTime, on_device: bool) -> tuple[float, float, float]:

@@ -1,23 +1,25 @@
-"""`--by phase`: the same verdict as by step, and what each rank takes in each phase."""
+"""`--by phase`: the same verdict as by step, and what each rank does itself in each phase."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
+
+import numpy as np
 
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts
-from probe_cli.cluster.compare.straggler import find
+from probe_cli.cluster.compare.phases import PHASES
+from probe_cli.cluster.compare.study import study
+from probe_cli.cluster.compare.verdict import judge, named
 
 __all__ = ["NEEDS", "compare"]
 
 NEEDS = ("steps", "calls", "recent")
-PHASES = ("data_wait", "forward", "backward", "optimizer", "other", "rest")
 _COLUMNS = {
     "rank": "BIGINT",
     "host": "VARCHAR",
-    **dict.fromkeys(PHASES, "DOUBLE"),
-    "waited": "DOUBLE",  # by Python in collectives; taken off other and rest
+    **dict.fromkeys(PHASES, "DOUBLE"),  # own time in a step, the mean: without what it stood still in collectives
+    "waited": "DOUBLE",  # for other ranks
     "longer": "VARCHAR",  # the phase in which it exceeds the median of the others most
     "by": "DOUBLE",
 }
@@ -25,21 +27,24 @@ _COLUMNS = {
 
 def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
     """One row a rank, and the phase that stands out most in it."""
-    found = find(facts, num_steps)
+    found = study(facts, num_steps)
+    own = [{name: _mean(times) for name, times in found.own(at).items()} for at in range(len(found.facts))]
     rows: list[list[object]] = []
-    for fact in found.facts:
-        phases = found.phases.get(fact.who)
-        if phases is None:
-            continue
+    for at, fact in enumerate(found.facts if len(found.analysis.steps) else ()):
         extra: dict[str, float] = {}
         for name in PHASES:
-            others = [value for who, other in found.phases.items() if who != fact.who and (value := other.named(name))]
-            mine = phases.named(name)
-            is_split = name == "rest" and phases.other is not None  # then forward and other say it better
-            if mine is not None and others and not is_split:
-                extra[name] = mine - median(others)
-        longer = max(extra, key=lambda name: extra[name], default=None)
-        values = [phases.named(name) for name in PHASES]
-        by = extra[longer] if longer else None
-        rows.append([fact.who.rank, fact.who.host, *values, phases.waited, longer, by])
-    return Comparison(found.verdict, tuple(_COLUMNS), tuple(_COLUMNS.values()), rows, found.notes)
+            mine = own[at][name]
+            others = [value for other, phases in enumerate(own) if other != at and (value := phases[name]) is not None]
+            if mine is not None and others:
+                extra[name] = mine - float(np.median(others))
+        most = max(extra, key=lambda name: extra[name], default=None)
+        waited = float(found.analysis.waited[at].mean())
+        times = [own[at][name] for name in PHASES]
+        rows.append([fact.who.rank, fact.who.host, *times, waited, most, extra[most] if most else None])
+    verdict = judge(found, named(found))
+    return Comparison(verdict, tuple(_COLUMNS), tuple(_COLUMNS.values()), rows, found.notes, found)
+
+
+def _mean(times: np.ndarray) -> float | None:
+    known = times[np.isfinite(times)]
+    return float(known.mean()) if len(known) else None

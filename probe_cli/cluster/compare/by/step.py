@@ -1,47 +1,71 @@
-"""`--by step`: who holds the job up, and with what."""
+"""`--by step`: who holds the job up, with what, and what that costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts
-from probe_cli.cluster.compare.straggler import find
+from probe_cli.cluster.compare.study import Study, study
+from probe_cli.cluster.compare.verdict import judge, named, who_text
+from probe_cli.cluster.delays.costs import Cost
+from probe_cli.ranklist import ranks_text
 
 __all__ = ["NEEDS", "compare"]
 
 NEEDS = ("steps", "calls", "recent")
 _COLUMNS = {
-    "rank": "BIGINT",
-    "host": "VARCHAR",
-    "pid": "BIGINT",
-    "steps": "BIGINT",
-    "duration": "DOUBLE",  # of a step, median
-    "own": "DOUBLE",  # of it without the wait
-    "wait": "DOUBLE",  # for the last to come to a collective
-    "behind": "DOUBLE",  # the median of the other ranks
-    "often": "DOUBLE",  # in which part of the steps by enough to count
-    "score": "DOUBLE",  # behind, in units of what the others scatter
+    "who": "VARCHAR",
+    "ranks": "VARCHAR",
+    "host": "VARCHAR",  # NULL of ranks on several
+    "cost": "DOUBLE",  # seconds a step that the job would save
+    "share": "DOUBLE",  # part of the job's time
+    "low": "DOUBLE",  # its 95 % confidence interval
+    "high": "DOUBLE",
+    "often": "DOUBLE",  # in which part of the steps
+    "since": "BIGINT",  # step; NULL: from the beginning
+    "phase": "VARCHAR",  # in which they take longer than their peers
+    "where": "VARCHAR",  # between which collectives
+    "own": "DOUBLE",  # seconds a step that they did something themselves (median of the steps, mean of the ranks)
+    "waited": "DOUBLE",  # and waited for other ranks
 }
 
 
 def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
-    """One row a rank, the one that is farthest behind first."""
-    found = find(facts, num_steps)
-    rows: list[list[object]] = []
-    for fact in found.facts:
-        who, phases = fact.who, found.phases.get(fact.who)
-        standing, wait = found.standings.get(who), found.wait(who)
-        duration = phases.duration if phases else None
-        own = duration - wait if duration is not None and wait is not None else None
-        num = len({step.number for step in fact.steps} & set(found.steps))
-        behind: list[float | None] = [None, None, None]
-        if standing:
-            behind = [standing.effect, standing.frequency, standing.score]
-        rows.append([who.rank, who.host, who.pid, num, duration, own, wait, *behind])
-    rows.sort(key=lambda row: -_number(row[7]))
-    return Comparison(found.verdict, tuple(_COLUMNS), tuple(_COLUMNS.values()), rows, found.notes)
+    """One row for each set of ranks that is worth a look, and for each rank (of many, those waited for most)."""
+    found = study(facts, num_steps)
+    who = named(found)
+    rows = _costs(found, [one.cost for one in who]) if len(found.analysis.steps) else []
+    verdict = judge(found, who)
+    return Comparison(verdict, tuple(_COLUMNS), tuple(_COLUMNS.values()), rows, found.notes, found)
 
 
-def _number(value: object) -> float:
-    return value if isinstance(value, float) else float("-inf")
+def _costs(found: Study, costs: Sequence[Cost]) -> list[list[object]]:
+    """The rows, the biggest cost first: those that are named, and each rank."""
+    several = [cost for cost in costs if len(cost.ranks) > 1]
+    each = [found.cost_of([at]) for at in found.top_ranks]
+    return [_row(found, cost) for cost in sorted([*several, *each], key=lambda cost: -cost.share)]
+
+
+def _row(found: Study, cost: Cost) -> list[object]:
+    at = list(cost.ranks)
+    hosts = {found.facts[own].who.host for own in at}
+    longer = found.longer(cost)
+    analysis = found.analysis
+    return [
+        who_text(found, cost),
+        ranks_text(found.numbers(cost)),
+        hosts.pop() if len(hosts) == 1 else None,
+        cost.seconds_a_step,
+        cost.share,
+        cost.low,
+        cost.high,
+        cost.frequency,
+        cost.since,
+        longer.phase,
+        found.slot(cost),
+        float(np.median(analysis.own[at].mean(axis=0))),
+        float(np.median(analysis.waited[at].mean(axis=0))),
+    ]

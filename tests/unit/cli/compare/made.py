@@ -3,18 +3,52 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from probe_cli.cluster.compare.facts import Call, Clock, Facts, Step, Who
+import numpy as np
 
-__all__ = ["USUAL", "job", "without_calls"]
+from probe_cli.cluster.compare.facts import Clock, Columns, Facts, Who
+
+__all__ = ["CALL", "STEP", "USUAL", "columns", "job", "rows_between", "without_calls"]
 
 #: What each phase takes on each rank, in seconds.
 USUAL = {"data_wait": 0.004, "forward": 0.010, "backward": 0.020, "optimizer": 0.001, "other": 0.002}
 COMMUNICATION_S = 0.001
 BEGAN = 1_700_000_000.0
+STEP = {"evaluation": 0.0, "generation": 0.0, "sampled": False}
+#: What a call is unless a test says otherwise: one of C++'s.
+CALL = {
+    "step": 0,
+    "group": "0",
+    "seq": 0,
+    "op": "all_reduce",
+    "peer": -1,
+    "start": 0.0,
+    "ended": 0.0,
+    "wait": float("nan"),
+    "phase": "backward",
+    "wait_phase": "backward",
+    "by_cpp": True,
+    "on_device": False,
+    "is_open": False,
+}
 
 Slow = Callable[[int, int], Mapping[str, float]]  # of rank and step: what is added to its phases
+
+
+def columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    """Rows as columns; text as the questions read it."""
+    if not rows:
+        return {}
+    text = [name for name, value in rows[0].items() if isinstance(value, str)]
+    return {name: np.array([row[name] for row in rows], dtype=object if name in text else None) for name in rows[0]}
+
+
+def rows_between(table: Columns, first: int, last: int | None = None) -> Columns:
+    """Some of the rows of a table."""
+    return {name: values[first:last] for name, values in table.items()}
 
 
 def job(
@@ -28,16 +62,15 @@ def job(
     clocks: Mapping[str, float] | None = None,
     uncertainty: float = 0.0005,
     first_step: Callable[[int], int] = lambda rank: 0,
-    in_step: bool = True,
 ) -> list[Facts]:
     """The facts of each rank. `noise` is the scatter of each phase; `clocks` are the offsets of the hosts' clocks;
-    ranks count their steps from `first_step`; without `in_step` they do not wait for each other."""
+    ranks count their steps from `first_step`."""
     chance = random.Random(seed)
     names = [f"node{rank * hosts // num_ranks}" for rank in range(num_ranks)]
     offsets = dict(clocks or {})
     now = [BEGAN] * num_ranks
-    steps: list[list[Step]] = [[] for _ in range(num_ranks)]
-    calls: list[list[Call]] = [[] for _ in range(num_ranks)]
+    steps: list[list[dict[str, Any]]] = [[] for _ in range(num_ranks)]
+    calls: list[list[dict[str, Any]]] = [[] for _ in range(num_ranks)]
     for number in range(num_steps):
         own = []
         for rank in range(num_ranks):
@@ -53,31 +86,28 @@ def job(
         over = max(called) + COMMUNICATION_S
         for rank in range(num_ranks):
             offset = offsets.get(names[rank], 0.0)
-            waited = over - called[rank] if in_step else 0.0
+            waited = over - called[rank]
             ended = called[rank] + waited + own[rank]["optimizer"]
-            sampled = number % 20 == 0
             mine = first_step(rank) + number
             steps[rank].append(
-                Step(
-                    mine,
-                    ended + offset,
-                    ended - now[rank],
-                    own[rank]["data_wait"],
-                    own[rank]["forward"] if sampled else None,
-                    own[rank]["backward"] + waited,
-                    own[rank]["optimizer"],
-                    own[rank]["other"] + (0.0 if sampled else own[rank]["forward"]),
-                    sampled,
-                )
+                {
+                    "number": mine,
+                    "ended": ended + offset,
+                    "duration": ended - now[rank],
+                    **own[rank],
+                    **STEP,
+                    "backward": own[rank]["backward"] + waited,
+                    "sampled": number % 20 == 0,
+                }
             )
-            if in_step:
-                calls[rank].append(Call(mine, "0", number + 7, "allreduce", called[rank] + offset, None, True))
+            start = called[rank] + offset
+            calls[rank].append({**CALL, "step": mine, "seq": number + 7, "start": start, "ended": over + offset})
             now[rank] = ended
     return [
         Facts(
             Who(rank, names[rank], 1000 + rank),
-            steps=tuple(steps[rank]),
-            calls=tuple(calls[rank]),
+            steps=columns(steps[rank]),
+            calls=columns(calls[rank]),
             clock=Clock(offsets.get(names[rank], 0.0), uncertainty, 6),
         )
         for rank in range(num_ranks)
@@ -86,4 +116,4 @@ def job(
 
 def without_calls(facts: list[Facts]) -> list[Facts]:
     """The same job, its collectives unseen."""
-    return [Facts(fact.who, steps=fact.steps, clock=fact.clock) for fact in facts]
+    return [replace(fact, calls={}) for fact in facts]

@@ -1,22 +1,25 @@
 """The same on facts of real jobs: rows of tests/targets/straggling.py, four ranks on a busy machine of two cores.
 
-`recorded.json` has for each case what `python.steps` and `torch.flight_recorder` had, as the queries of questions.py
-gave it. The slow rank slept 20 ms a step.
+`recorded.json` has for each case what `python.steps` and `torch.flight_recorder` had, a row a step and a call. The slow
+rank slept 20 ms a step.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from probe_cli.cluster.compare.by import load
+from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.facts import Facts, Who
-from probe_cli.cluster.compare.questions import FACTS
-from probe_cli.cluster.compare.straggler import find
+
+from .made import CALL, STEP, columns
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
+STEPS = ("number", "ended", "duration", "data_wait", "forward", "backward", "optimizer", "other", "sampled")
+CALLS = ("step", "group", "seq", "op", "start")
 NUM_STEPS = 24
 CASES = {
     "nobody": ((), None),
@@ -31,34 +34,30 @@ def facts(case: str) -> list[Facts]:
     return [
         Facts(
             Who(rank["rank"], "node0", 100 + rank["rank"]),
-            steps=FACTS["steps"].read(rank["steps"]),
-            recent=FACTS["recent"].read(rank["recent"]),
+            steps=columns([{**STEP, **_known(zip(STEPS, row, strict=True))} for row in rank["steps"]]),
+            recent=columns([{**CALL, **dict(zip(CALLS, row[:5], strict=True))} for row in rank["recent"]]),
         )
         for rank in RECORDED[case]
     ]
 
 
+def _known(row: object) -> dict[str, object]:
+    return {name: float("nan") if value is None else value for name, value in row}  # type: ignore[attr-defined]
+
+
+def verdict_on(told: list[Facts]) -> Verdict:
+    return load("step").compare(told, NUM_STEPS).verdict
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_the_slow_rank_is_named_by_its_collectives(case: str) -> None:
+def test_the_slow_rank_and_its_phase_are_named(case: str) -> None:
     ranks, where = CASES[case]
 
-    verdict = find(facts(case), NUM_STEPS).verdict
+    verdict = verdict_on(facts(case))
 
     assert verdict.ranks == ranks, verdict.sentence
-    assert verdict.where in (where, "forward or other" if where in ("forward", "other") else where)
-    assert verdict.state == ("stands out" if ranks else "nobody")
-    assert verdict.evidence == "collectives"
-    assert 20 <= verdict.num_steps <= NUM_STEPS
-
-
-@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("backward")])
-def test_without_collectives_by_its_phases(case: str) -> None:
-    ranks, where = CASES[case]
-
-    verdict = find([replace(fact, recent=()) for fact in facts(case)], NUM_STEPS).verdict
-
-    assert verdict.ranks == ranks, verdict.sentence
-    assert verdict.where in (where, "forward or other" if where in ("forward", "other") else where)
+    assert verdict.where in (where, "forward or other") if ranks else verdict.state in ("nobody", "rotates")
+    assert 10 <= verdict.num_steps <= NUM_STEPS
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "nobody"])
@@ -66,13 +65,13 @@ def test_each_pair_of_ranks_tells_as_well(case: str) -> None:
     (slow,), _ = CASES[case]
     told = facts(case)
     for other in {0, 1, 2, 3} - {slow}:
-        verdict = find([told[slow], told[other]], NUM_STEPS).verdict
+        verdict = verdict_on([told[slow], told[other]])
 
         assert verdict.ranks == (slow,), verdict.sentence
 
 
-def test_of_the_others_nobody_stands_out() -> None:
+def test_of_the_others_nobody_is_named() -> None:
     for case, (ranks, _) in CASES.items():
-        verdict = find([fact for fact in facts(case) if fact.who.rank not in ranks], NUM_STEPS).verdict
+        verdict = verdict_on([fact for fact in facts(case) if fact.who.rank not in ranks])
 
-        assert verdict.state == "nobody", (case, verdict.sentence)
+        assert verdict.ranks == (), (case, verdict.sentence)

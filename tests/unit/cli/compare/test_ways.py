@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from probe_cli.cluster.compare.by import load, names
-from probe_cli.cluster.compare.facts import Call, Facts, Memory, ModuleTime, Trait, Who
-from probe_cli.cluster.compare.questions import FACTS
+from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who
+from probe_cli.cluster.compare.questions import FACTS, Extent
 from probe_cli.cluster.compare.recent import are_late, with_recent
-from probe_cli.cluster.compare.standstill import standstill
-from probe_cli.cluster.compare.words import mebibytes, ranks_text, seconds, sum_up
+from probe_cli.cluster.compare.text import mebibytes, seconds, sum_up
 
-from .made import job
+from .made import CALL, columns, job, rows_between
 
 
 def ranks(num: int, **told: object) -> list[Facts]:
@@ -32,7 +32,7 @@ def test_every_way_needs_facts_that_can_be_asked_and_says_when_it_has_none(name:
     assert len(comparison.columns) == len(comparison.types)
 
 
-@pytest.mark.parametrize("name", ["step", "phase", "collective"])
+@pytest.mark.parametrize("name", ["phase", "collective"])
 def test_rows_have_the_columns_and_one_each_rank(name: str) -> None:
     facts = job(4, 100, lambda rank, step: {"data_wait": 0.030} if rank == 2 else {})
 
@@ -44,20 +44,6 @@ def test_rows_have_the_columns_and_one_each_rank(name: str) -> None:
     assert {len(row) for row in comparison.rows} == {len(comparison.columns)}
 
 
-def test_by_step_begins_with_the_slow_rank() -> None:
-    facts = job(4, 100, lambda rank, step: {"backward": 0.030} if rank == 2 else {})
-
-    first, *others = (
-        dict(zip(comparison.columns, row, strict=True))
-        for comparison in [load("step").compare(facts, 100)]
-        for row in comparison.rows
-    )
-
-    assert (first["rank"], first["wait"], first["often"]) == (2, 0.0, 1.0)
-    assert first["own"] == pytest.approx(0.068, abs=0.003)
-    assert all(row["own"] == pytest.approx(0.038, abs=0.003) for row in others)
-
-
 def test_by_phase_says_where_each_is_longer() -> None:
     facts = job(4, 100, lambda rank, step: {"other": 0.030} if rank == 2 else {})
 
@@ -65,24 +51,20 @@ def test_by_phase_says_where_each_is_longer() -> None:
     rows = {row[0]: dict(zip(comparison.columns, row, strict=True)) for row in comparison.rows}
 
     assert (rows[2]["longer"], rows[2]["by"]) == ("other", pytest.approx(0.030, abs=0.002))
+    assert all(rows[rank]["backward"] == pytest.approx(0.020, abs=0.003) for rank in range(4))
     assert comparison.verdict.where == "other"
 
 
-def test_by_collective_tells_group_and_operation() -> None:
+def test_by_collective_shows_who_comes_last_and_who_waits() -> None:
     facts = job(4, 100, lambda rank, step: {"forward": 0.030} if rank == 1 else {})
 
     comparison = load("collective").compare(facts, 100)
 
-    assert comparison.verdict.where == "allreduce of group 0"
-    assert "rank 1 comes" in comparison.verdict.sentence
-    assert "last to 100 % of them" in comparison.verdict.sentence
-
-
-def test_by_collective_names_nobody_for_noise() -> None:
-    comparison = load("collective").compare(job(4, 100, noise=0.5), 100)
-
-    assert comparison.verdict.state == "nobody"
-    assert "4 ranks met in 100 collectives" in comparison.verdict.sentence
+    first, *others = (dict(zip(comparison.columns, row, strict=True)) for row in comparison.rows)
+    assert comparison.verdict.ranks == (1,)
+    assert (first["group"], first["op"], first["rank"], first["last"]) == ("0", "all_reduce", 1, 1.0)
+    assert first["behind"] == pytest.approx(0.030, abs=0.003)
+    assert all(row["waits"] == pytest.approx(0.030, abs=0.003) for row in others)
 
 
 def module_times(**taken: float) -> tuple[ModuleTime, ...]:
@@ -166,13 +148,13 @@ def test_by_env_shows_what_differs_and_on_whom() -> None:
     comparison = load("env").compare(facts, 100)
 
     assert comparison.rows == [
-        ["variable", "NCCL_ALGO", None, "0-4, 6-7", 7],
+        ["variable", "NCCL_ALGO", None, "0-4,6-7", 7],
         ["variable", "NCCL_ALGO", "Tree", "5", 1],
-        ["variable", "NCCL_DEBUG", "WARN", "0-4, 6-7", 7],
+        ["variable", "NCCL_DEBUG", "WARN", "0-4,6-7", 7],
         ["variable", "NCCL_DEBUG", "INFO", "5", 1],
     ]
     assert comparison.verdict.ranks == (5,)
-    assert comparison.verdict.sentence.startswith("2 of 3 differ: variable NCCL_ALGO: rank 5 Tree; ranks 0-4, 6-7 with")
+    assert comparison.verdict.sentence.startswith("2 of 3 differ: variable NCCL_ALGO: rank 5 Tree; ranks 0-4,6-7 with")
 
 
 def test_by_env_equal_ranks_and_what_always_differs_are_nothing() -> None:
@@ -188,35 +170,45 @@ def test_by_env_equal_ranks_and_what_always_differs_are_nothing() -> None:
 
 def test_collectives_of_a_moment_ago_get_the_step_they_were_called_in() -> None:
     (fact, _) = job(2, 20)
-    old = fact.calls[:5]
-    recent = tuple(replace(call, step=-1) for call in fact.calls)
-    unfinished = Call(-1, "0", 99, "allreduce", fact.steps[-1].ended + 0.01, None, True)
+    newest = float(fact.steps["ended"].max())
+    unfinished = columns([{**CALL, "step": -1, "seq": 99, "start": newest + 0.01}])
+    recent = {name: np.concatenate([values, unfinished[name]]) for name, values in fact.calls.items()}
+    recent["step"] = np.full(len(recent["step"]), -1)
 
-    found = with_recent(replace(fact, calls=old, recent=(*recent, unfinished)))
+    found = with_recent(replace(fact, calls=rows_between(fact.calls, 0, 5), recent=recent))
 
-    assert {call.seq: call.step for call in found.calls} == {call.seq: call.step for call in fact.calls}
+    assert found.calls["seq"].tolist() == fact.calls["seq"].tolist()
+    assert found.calls["step"].tolist() == fact.calls["step"].tolist()
 
 
 def test_flight_recorder_is_asked_only_where_its_rows_are_behind() -> None:
     (fact, _) = job(2, 100)
+    old = rows_between(fact.calls, 0, 50)
 
     assert not are_late({"steps": fact.steps, "calls": fact.calls})
-    assert are_late({"steps": fact.steps, "calls": fact.calls[:50]})
-    assert are_late({"steps": fact.steps, "calls": ()})
-    assert not are_late({"steps": (), "calls": ()})
-    assert not are_late({"steps": fact.steps, "calls": [replace(call, by_cpp=False) for call in fact.calls[:50]]})
+    assert are_late({"steps": fact.steps, "calls": old})
+    assert are_late({"steps": fact.steps, "calls": {}})
+    assert not are_late({"steps": {}, "calls": {}})
+    assert not are_late({"steps": fact.steps, "calls": {**old, "by_cpp": np.zeros(50, dtype=bool)}})
 
 
-@pytest.mark.parametrize(("later", "speaks"), [(1.0, False), (9.0, False), (45.0, True)])
-def test_a_job_that_ends_no_steps_is_told_of(later: float, speaks: bool) -> None:
-    facts = job(4, 50, hosts=2, clocks={"node1": 3600.0})
-    end = facts[0].steps[-1].ended
+def test_of_many_ranks_fewer_rows_of_each_are_asked() -> None:
+    few, many = Extent(200, 4), Extent(200, 2048)
 
-    said = standstill(facts, end + later)
+    assert (few.steps, few.calls) == (5_000, 40_000)
+    assert 200 < many.steps < 400
+    assert many.steps * 2048 < 1_000_000
+    assert many.calls * 2048 < 2_000_000
+    assert f"LIMIT {many.calls}" in FACTS["calls"].sql(many)
 
-    assert (said is not None) == speaks
-    assert said is None or "no rank has ended a step for 45 s" in said
-    assert standstill(ranks(2), end) is None
+
+def test_columns_of_different_lengths_are_no_answer() -> None:
+    rows = [[[1, 2]] + [[0.5, 0.5]] * 10]
+
+    assert FACTS["steps"].read(rows)["number"].tolist() == [1, 2]
+    assert np.isnan(FACTS["steps"].read([[[1]] + [[None]] * 9 + [[False]]])["duration"]).all()
+    with pytest.raises(ValueError, match="not of one length"):
+        FACTS["steps"].read([[[1]] + [[0.5, 0.5]] * 10])
 
 
 def test_words() -> None:
@@ -229,5 +221,4 @@ def test_words() -> None:
         "75 s",
     ]
     assert (mebibytes(812.4), mebibytes(12_083.0)) == ("812 MiB", "11.8 GiB")
-    assert ranks_text([7, 0, 1, 2, 3]) == "0-3, 7"
     assert sum_up(list("abcdef"), 4) == "a; b; c; d; and 2 more"

@@ -1,10 +1,10 @@
-"""Numbers and ranks as a sentence has them."""
+"""Numbers as a sentence has them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-__all__ = ["mebibytes", "percent", "ranks_text", "seconds", "sum_up"]
+__all__ = ["mebibytes", "percent", "seconds", "sum_up"]
 
 
 def seconds(value: float) -> str:
@@ -31,17 +31,6 @@ def mebibytes(value: float) -> str:
 def percent(share: float) -> str:
     """`12 %`."""
     return f"{share * 100:.0f} %"
-
-
-def ranks_text(ranks: Iterable[int]) -> str:
-    """`0-3, 7`."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and rank == parts[-1][-1] + 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
 def sum_up(sentences: Sequence[str], at_most: int = 4) -> str:

@@ -9,7 +9,7 @@ import pytest
 
 from probe_cli.cluster.compare.clocks import Trip, clock_of, one_clock_a_host, uncertainty_between
 from probe_cli.cluster.compare.facts import Clock, Facts, Who
-from probe_cli.cluster.compare.standing_out import mad, median_of_others, standings
+from probe_cli.cluster.compare.outliers import mad, median_of_others
 
 
 def test_the_median_of_the_others_is_that_of_all_but_one() -> None:
@@ -25,43 +25,6 @@ def test_the_median_of_the_others_is_that_of_all_but_one() -> None:
 def test_mad_is_not_moved_by_one_that_is_far_off() -> None:
     assert mad([1.0, 1.1, 0.9, 1.0, 100.0]) == pytest.approx(0.1)
     assert mad([]) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("differences", "stands_out"),
-    [
-        ([0.020] * 20, True),
-        ([0.020] * 9, False),  # too few
-        ([0.009] * 20, False),  # less than a tenth of the step
-        ([0.020] * 12 + [0.0] * 8, False),  # not in most
-        ([0.020] * 10 + [0.0], True),  # of few steps in nearly all
-        ([0.020] * 10 + [0.0] * 3, False),
-    ],
-)
-def test_it_takes_a_tenth_of_the_step_in_most_of_enough_steps(differences: list[float], stands_out: bool) -> None:
-    quiet = [0.0] * len(differences)
-
-    found = standings({"slow": differences, "a": quiet, "b": quiet}, step_s=0.1)
-
-    assert [standing.key for standing in found if standing.stands_out] == ["slow"] * stands_out
-
-
-def test_what_the_others_scatter_decides_what_counts() -> None:
-    chance = random.Random(1)
-    slow = [0.020] * 40
-    noisy = {name: [chance.gauss(0.0, 0.015) for _ in slow] for name in "ab"}
-
-    (first, *_) = standings({"slow": slow, **noisy}, step_s=0.1)
-
-    assert first.key == "slow"
-    assert first.score < 4
-    assert not first.stands_out
-
-
-def test_a_step_of_a_millisecond_is_not_judged_by_microseconds() -> None:
-    found = standings({"slow": [0.0002] * 40, "a": [0.0] * 40}, step_s=0.001)
-
-    assert not found[0].stands_out
 
 
 @pytest.mark.parametrize("there", [0.001, 0.080])

@@ -1,0 +1,122 @@
+"""What other tables tell of a rank that is named, beside that of its peers: CPU, page faults, collector, clocks.
+
+They explain nothing by themselves: each is said only where the rank differs plainly from its peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from .facts import Columns, Facts
+from .text import percent
+
+__all__ = ["NEEDS", "Beside", "beside"]
+
+#: What the named ranks and some peers are asked for.
+NEEDS = ("samples", "pauses", "gpu_clock", "modules")
+#: A rate differs plainly when it is so many times the peers', and by so much a second.
+TIMES, MIN_FAULTS, MIN_SWITCHES = 3.0, 5.0, 10.0
+#: CPU a rank gets: less than so much of what its peers get.
+LESS_CPU = 0.8
+#: Part of the time in the collector, beyond the peers'.
+MIN_PAUSES = 0.03
+#: A GPU's clock below that of its peers.
+LOWER_CLOCK = 0.93
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Sentences, and the same as fields: what the rank has, and the median of its peers."""
+
+    sentences: tuple[str, ...]
+    fields: Mapping[str, tuple[float | None, float | None]]
+
+
+def beside(mine: Facts, peers: Sequence[Facts], since: float, until: float, *, starved: bool) -> Beside:
+    """What stands out in `mine` from `since` to `until` on our clock. `starved`: all its phases are longer."""
+    fields: dict[str, tuple[float | None, float | None]] = {}
+    for name, measure in _MEASURES.items():
+        own = measure(mine, since, until)
+        others = [value for peer in peers if (value := measure(peer, since, until)) is not None]
+        if own is not None:
+            fields[name] = own, median(others) if others else None
+    said = [text for text in (_cpu(fields, starved), _faults(fields), _pauses(fields), _clock(fields)) if text]
+    return Beside(tuple(said), fields)
+
+
+def _cpu(fields: Mapping[str, tuple[float | None, float | None]], starved: bool) -> str:
+    share, others_share = fields.get("cpu_share", (None, None))
+    switches, others = fields.get("involuntary_switches", (None, None))
+    if share is None or switches is None:
+        return ""
+    is_torn = switches >= MIN_SWITCHES and switches >= TIMES * (others or 0.0)
+    is_short = others_share is not None and share < LESS_CPU * others_share
+    if not is_torn and not (starved and is_short):
+        return ""
+    usual = "" if others_share is None else f" (its peers' {percent(others_share)})"
+    rate = f", involuntary switches {switches:.0f}/s" + ("" if others is None else f" (its peers' {others:.0f}/s)")
+    return f"its training thread gets {percent(share)} of a CPU{usual}{rate}"
+
+
+def _faults(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
+    faults, others = fields.get("major_faults", (None, None))
+    if faults is None or faults < MIN_FAULTS or faults < TIMES * (others or 0.0):
+        return ""
+    return f"{faults:.0f} page faults a second wait for a disk"
+
+
+def _pauses(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
+    part, others = fields.get("collector", (None, None))
+    if part is None or part - (others or 0.0) < MIN_PAUSES:
+        return ""
+    return f"Python's garbage collector takes {percent(part)} of its time (its peers' {percent(others or 0.0)})"
+
+
+def _clock(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
+    clock, others = fields.get("gpu_clock", (None, None))
+    if clock is None or others is None or clock >= LOWER_CLOCK * others:
+        return ""
+    return f"its GPU runs at {clock:.0f} MHz (its peers' {others:.0f})"
+
+
+def _rate(column: str) -> Measure:
+    """`column` of process.samples, by second."""
+
+    def measure(fact: Facts, since: float, until: float) -> float | None:
+        rows = _between(fact.samples, fact, since, until)
+        return None if rows is None else float(rows[column].sum() / rows["period"].sum())
+
+    return measure
+
+
+def _collector(fact: Facts, since: float, until: float) -> float | None:
+    """Part of the time in which Python's collector ran."""
+    if not fact.samples:
+        return None  # then it is not known since when the recorder is there
+    rows = _between(fact.pauses, fact, since, until)
+    return 0.0 if rows is None else float(rows["duration"].sum() / (until - since))
+
+
+def _gpu_clock(fact: Facts, since: float, until: float) -> float | None:
+    return fact.gpu_clock
+
+
+def _between(rows: Columns, fact: Facts, since: float, until: float) -> Columns | None:
+    """Those of `rows` that are of this time, None of none."""
+    if not rows or until <= since:
+        return None
+    ts = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
+    wanted = (ts >= since) & (ts <= until)
+    return {name: values[wanted] for name, values in rows.items()} if wanted.any() else None
+
+
+Measure = Callable[[Facts, float, float], float | None]
+_MEASURES: dict[str, Measure] = {
+    "cpu_share": _rate("cpu_training"),
+    "involuntary_switches": _rate("forced_switches"),
+    "major_faults": _rate("major_faults"),
+    "collector": _collector,
+    "gpu_clock": _gpu_clock,
+}

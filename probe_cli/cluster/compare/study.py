@@ -1,0 +1,213 @@
+"""The ranks' rows on one clock, and the analysis of them: what every look at the times of steps begins with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from probe_cli.cluster.delays.analysis import Analysis, analyse
+from probe_cli.cluster.delays.costs import Cost, resample
+from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
+
+from .clocks import one_clock_a_host
+from .facts import Facts, Who
+from .phases import PHASES, Longer, longer, own_phases
+from .recent import with_recent
+
+__all__ = ["MIN_STEPS", "Study", "study"]
+
+#: Fewer steps in common than this, and nothing is said.
+MIN_STEPS = 10
+#: Ranks whose cost is worked out one by one: those that the others waited for most.
+MAX_SINGLE = 16
+#: Peers that a rank's phases are compared with.
+MAX_PEERS = 64
+#: A cost that is in so many of the steps is there in all of them but for noise.
+STEADY = 0.5
+#: A slot is worth words when it has this part of what is charged to a rank, and the rank has more of them.
+MOST_OF_SLOT, MANY_SLOTS = 0.6, 3
+#: A cost that rotates is said to be in a phase that has this part of it.
+MOST_OF_PHASE = 0.5
+
+
+@dataclass(frozen=True)
+class Study:
+    """The analysis, and the facts that it is of."""
+
+    #: All that were asked for.
+    told: tuple[Facts, ...]
+    #: Those that were compared, in the order of `analysis.who`, with calls of a moment ago.
+    facts: tuple[Facts, ...]
+    analysis: Analysis
+    #: What is to be known about those that were not compared.
+    notes: tuple[str, ...] = ()
+
+    def numbers(self, cost: Cost) -> list[int]:
+        """The ranks of a cost."""
+        return [self.facts[at].who.rank for at in cost.ranks]
+
+    @cached_property
+    def top_ranks(self) -> tuple[int, ...]:
+        """Indices of the ranks that the others waited for most."""
+        charged = self.analysis.charged.sum(axis=1)
+        return tuple(int(at) for at in np.argsort(-charged, kind="stable")[:MAX_SINGLE])
+
+    @cached_property
+    def _costs(self) -> dict[tuple[int, ...], Cost]:
+        return {cost.ranks: cost for cost in self.analysis.candidates}
+
+    def cost_of(self, ranks: Sequence[int]) -> Cost:
+        """What these ranks (indices) cost together."""
+        key = tuple(sorted(ranks))
+        if key not in self._costs:
+            self._costs[key] = self.analysis.cost_of(key)
+        return self._costs[key]
+
+    @cached_property
+    def _own(self) -> dict[int, dict[str, np.ndarray]]:
+        return {}
+
+    def own(self, at: int) -> dict[str, np.ndarray]:
+        """The own time of one rank by phase, in each step."""
+        if at not in self._own:
+            analysis = self.analysis
+            stood_still = analysis.waited[at] + analysis.transfer[at]
+            numbers = analysis.steps - analysis.shifts[at]
+            self._own[at] = own_phases(self.facts[at], numbers, stood_still)
+        return self._own[at]
+
+    def peers(self, cost: Cost) -> list[int]:
+        """Ranks that do the same work and are not among those of `cost`; all others where there are none."""
+        others = [at for at in range(len(self.facts)) if at not in cost.ranks]
+        work = self.analysis.work
+        same = [at for at in others if any(work[at] == work[own] for own in cost.ranks)]
+        return (same or others)[:MAX_PEERS]
+
+    def span(self, who: Who) -> tuple[float, float]:
+        """When the steps that were compared began and ended, on our clock, by the rows of one rank."""
+        at = self.analysis.who.index(who)
+        fact = self.facts[at]
+        numbers = self.analysis.steps - self.analysis.shifts[at]
+        wanted = np.isin(fact.steps["number"], numbers)
+        ended = fact.steps["ended"][wanted].astype(float) - (fact.clock.offset if fact.clock is not None else 0.0)
+        return float(ended.min() - fact.steps["duration"][wanted].max()), float(ended.max())
+
+    def sureness(self, cost: Cost) -> list[float]:
+        """For each rank of `cost`, by how many standard errors its own time exceeds that of its peers: as many as are
+        as unlikely in a normal distribution."""
+        return [self._sureness([at], cost) for at in cost.ranks]
+
+    def sureness_together(self, cost: Cost) -> float:
+        """The same of all of them together."""
+        return self._sureness(list(cost.ranks), cost)
+
+    def _sureness(self, ranks: Sequence[int], cost: Cost) -> float:
+        own = self.analysis.own
+        mine, peers = own[list(ranks)].mean(axis=0), own[self.peers(cost)]
+        in_mean = _deviation(mine - peers.mean(axis=0), self.analysis.lengths, cost.period or 1)
+        if cost.frequency < STEADY:
+            return in_mean
+        # One long stall of a peer hides in the mean what is there in every step. Which of two is longer tells it.
+        more_often = np.sign(mine - np.median(peers, axis=0))
+        return max(in_mean, _deviation(more_often, np.ones(len(mine)), 1))
+
+    def with_kind(self, cost: Cost) -> Cost:
+        """The same, with what its ranks have in common where these are all that have it."""
+        if cost.kind != "ranks":
+            return cost
+        hosts = {fact.who.host for fact in self.facts}
+        for host in hosts if len(hosts) > 1 else ():
+            if cost.ranks == tuple(at for at, fact in enumerate(self.facts) if fact.who.host == host):
+                return replace(cost, kinds=("host",))
+        first = self.facts[cost.ranks[0]].roles
+        for name, value in first.items():
+            if cost.ranks == tuple(at for at, fact in enumerate(self.facts) if fact.roles.get(name) == value):
+                return replace(cost, kinds=(name,))
+        return cost
+
+    def costly(self, cost: Cost) -> np.ndarray:
+        """The steps in which it costs something."""
+        usual = cost.seconds_a_step / cost.frequency if cost.frequency else 0.0
+        return cost.per_step >= usual / 2
+
+    def longer(self, cost: Cost) -> Longer:
+        """In what the ranks of `cost` take longer than their peers."""
+        costly = self.costly(cost)
+        each = float(cost.per_step[costly].mean()) if costly.any() else 0.0
+        peers = self.peers(cost)
+        own = {at: self.own(at) for at in (*cost.ranks[:MAX_PEERS], *peers)}
+        return longer(own, cost.ranks[:MAX_PEERS], peers, costly, each)
+
+    def slot(self, cost: Cost) -> str | None:
+        """Between which collectives the ranks of `cost` took what they cost; None where that tells nothing."""
+        seconds: dict[str, float] = {}
+        for charge in self.analysis.charges:
+            if charge.rank in cost.ranks:
+                seconds[str(charge.slot)] = seconds.get(str(charge.slot), 0.0) + charge.seconds
+        if len(seconds) < MANY_SLOTS:
+            return None
+        top = max(seconds, key=lambda slot: seconds[slot])
+        return top if seconds[top] >= MOST_OF_SLOT * sum(seconds.values()) else None
+
+    def rotating_phase(self) -> str | None:
+        """The phase that has most of what ranks take longer than the median of all, now one and now another."""
+        extra: dict[str, float] = {}
+        ranks = self.top_ranks
+        for name in PHASES:
+            times = np.nan_to_num(np.array([self.own(at)[name] for at in ranks]))
+            extra[name] = float(np.maximum(times - np.median(times, axis=0), 0.0).sum())
+        top = max(extra, key=lambda name: extra[name])
+        return top if extra[top] >= MOST_OF_PHASE * sum(extra.values()) > 0 else None
+
+
+def _deviation(per_step: np.ndarray, weights: np.ndarray, period: int) -> float:
+    """By how many standard errors the mean is above 0, as a normal deviation."""
+    shares = resample(per_step, weights, period)
+    if not len(shares):
+        return 0.0
+    num = len(per_step)
+    # The blocks overlap, so they tell more than as many apart would.
+    num_blocks = 2 * num / min(num, max(round(num**0.5), period))
+    return _normal(float(shares.mean()) / max(float(shares.std()), 0.5 / num), max(1.0, num_blocks - 1))
+
+
+def _normal(t: float, freedom: float) -> float:
+    """The deviation in a normal distribution that is about as unlikely as `t` in Student's, which few blocks make."""
+    if not t:
+        return 0.0
+    shrunk = math.sqrt(math.log1p(t * t / freedom) * freedom)
+    return math.copysign(shrunk * (8 * freedom + 1) / (8 * freedom + 3), t)
+
+
+def study(told: Sequence[Facts], num_steps: int) -> Study:
+    """The analysis of the newest `num_steps` steps that the ranks have in common."""
+    facts = [with_recent(fact) for fact in one_clock_a_host(told)]
+    compared = [fact for fact in facts if fact.steps and len(np.unique(fact.steps["number"])) >= MIN_STEPS]
+    notes = [
+        f"{fact.who} is not compared: it has recorded {len(np.unique(fact.steps['number'])) if fact.steps else 'no'}"
+        f" step{'s' if fact.steps else ''}"
+        for fact in facts
+        if fact not in compared
+    ]
+    if not compared:
+        compared, notes = facts, []
+    is_told = any(fact.calls for fact in compared)  # without a call nobody is known to wait for anybody
+    rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
+    analysis = analyse(rows, num_steps=num_steps)
+    return Study(tuple(facts), tuple(compared), analysis, tuple(notes))
+
+
+def rows_of(fact: Facts) -> RankRows:
+    """The columns of `fact` that the analysis takes."""
+    return RankRows(
+        who=fact.who,
+        steps={name: fact.steps.get(name, np.zeros(0)) for name in STEPS},
+        calls={name: fact.calls.get(name, np.zeros(0)) for name in CALLS},
+        roles=fact.roles,
+        offset=fact.clock.offset if fact.clock is not None else 0.0,
+        uncertainty=fact.clock.uncertainty if fact.clock is not None else None,
+    )

@@ -1,0 +1,290 @@
+"""From what ranks cost the job to one verdict: who is named, that the cost rotates, that there is none, or that it
+cannot be told.
+
+A name takes a cost of 5 % of the job's time or more with 95 % confidence. So does the all-clear: it is given only where
+such a cost would have been seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from probe_cli.cluster.delays.costs import Cost
+from probe_cli.ranklist import ranks_text
+
+from .clocks import uncertainty_between
+from .comparison import Verdict
+from .evidence import Beside
+from .facts import of_host
+from .lines import Place, line_text
+from .phases import Longer
+from .study import MIN_STEPS, Study
+from .text import percent, seconds, sum_up
+
+__all__ = ["Named", "judge", "named"]
+
+#: The part of the job's time that is worth a name.
+MIN_SHARE = 0.05
+#: A job that would not have shown this cost gets no all-clear.
+MAX_VISIBLE = 0.10
+#: So many of the calls must be known of all their ranks.
+MIN_COVERED = 0.5
+#: By how many standard errors a rank must take longer than others; and each of a host, if all of it does.
+MIN_SURE, ALSO_SURE = 3.5, 1.0
+#: A rank that may cost so much is no reason to say that the cost rotates.
+UNSURE = 0.10
+#: The part that each of several ranks must have in what they cost together.
+MIN_PART = 0.15
+#: What is there in fewer of the steps is told with that.
+FEW = 0.2
+#: A cost is there "in every step" when it is in so many.
+MOST = 0.8
+
+_PHASES = {
+    "data_wait": "data loading",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "evaluation": "evaluation",
+    "generation": "generation",
+    "other": "work outside data loading, forward, backward and optimizer (a checkpoint, logging, …)",
+    "forward or other": "work outside data loading, backward and optimizer",
+    "all phases": "own work in all phases",
+}
+
+
+@dataclass(frozen=True)
+class Named:
+    """A cost that is worth a name, who has it, and with what."""
+
+    cost: Cost
+    who: str
+    longer: Longer
+    slot: str | None
+    #: What was found out about it afterwards: a module, the job's line, what other tables tell.
+    module: str | None = None
+    line: Place | None = None
+    beside: Beside | None = None
+
+
+def named(study: Study) -> list[Named]:
+    """The costs that are worth a name, the biggest first; no rank is in two of them."""
+    if _too_little(study):
+        return []
+    found: list[Cost] = []
+    for candidate in study.analysis.candidates:
+        if not _is_worth_a_name(candidate):
+            continue
+        cost = _needed(study, candidate) if candidate.kind == "ranks" else candidate
+        if cost is None or any(set(cost.ranks) & set(other.ranks) for other in found):
+            continue
+        if _stands_out(study, cost) and not _clocks(study, each(cost)):
+            found.append(study.with_kind(cost))
+    found.sort(key=lambda cost: -cost.share)
+    return [Named(cost, who_text(study, cost), study.longer(cost), study.slot(cost)) for cost in found]
+
+
+def _is_worth_a_name(cost: Cost) -> bool:
+    return cost.share >= MIN_SHARE and cost.low >= MIN_SHARE
+
+
+def _stands_out(study: Study, cost: Cost) -> bool:
+    """Whether the ranks really take longer than others that do the same, and not by the chance of these steps.
+
+    Ranks that share a host or a place in the job must do so together. Those that only the analysis put together were
+    chosen by what they took: each of them must stand out by itself.
+    """
+    sure = study.sureness(cost)
+    if cost.kind in ("rank", "ranks"):
+        return bool(min(sure) >= MIN_SURE)
+    return study.sureness_together(cost) >= MIN_SURE and sum(one >= ALSO_SURE for one in sure) >= MOST * len(sure)
+
+
+def _needed(study: Study, cost: Cost) -> Cost | None:
+    """Those of the ranks without which the others would cost less together; None where no few ranks stand out.
+
+    Ranks that only the analysis put together are named together when each of them has its part in the cost.
+    """
+    while 1 < len(cost.ranks) <= len(study.facts) / 2:
+        without = [study.cost_of([rank for rank in cost.ranks if rank != out]) for out in cost.ranks]
+        least = max(without, key=lambda rest: rest.share)
+        if cost.share - least.share >= max(MIN_SHARE / 2, MIN_PART * cost.share):
+            return cost
+        cost = least
+    return cost if len(cost.ranks) == 1 and _is_worth_a_name(cost) else None
+
+
+def judge(study: Study, found: Sequence[Named]) -> Verdict:
+    """The verdict where the job runs; `found` is what `named` found."""
+    analysis = study.analysis
+    num_steps = len(analysis.steps)
+    if why := _too_little(study):
+        return Verdict("not enough data", f"not enough data: {why}", num_steps=num_steps)
+    total = analysis.total()
+    about: dict[str, Any] = {
+        "num_steps": num_steps,
+        "step": analysis.step_s,
+        "total_share": total.share,
+        "smallest_visible": analysis.smallest_visible,
+        "evidence": "waits",
+    }
+    if found:
+        return _named_verdict(study, found, about)
+    over = f"{len(study.facts)} ranks compared over {num_steps} steps of {seconds(analysis.step_s)}"
+    most = max((study.cost_of([rank]) for rank in study.top_ranks), key=lambda cost: cost.share)
+    if unclear := _clocks(study, MIN_SHARE * analysis.step_s):
+        return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
+    if most.share >= UNSURE and most.low >= MIN_SHARE:
+        text = (
+            f"not enough data: one rank may cost {_share(most)} of the job's time, but in these steps that may be"
+            f" chance: {over}"
+        )
+        return Verdict("not enough data", text, **about)
+    if total.low >= MIN_SHARE:
+        phase = study.rotating_phase()
+        text = (
+            "no rank holds the job up for long: ranks wait now for one and now for another, which costs"
+            f" {_share(total)} of the job's time{f', most of it in {_PHASES[phase]}' if phase else ''}; no rank costs"
+            f" more than {percent(most.share)}{_rarely(most)}: {over}"
+        )
+        return Verdict("rotates", text, where=phase, **_shares(total), **about)
+    if analysis.smallest_visible > MAX_VISIBLE:
+        text = (
+            f"not enough data: only what costs {percent(analysis.smallest_visible)} of the job's time or more would"
+            f" have been seen: {over}"
+        )
+        return Verdict("not enough data", text, **about)
+    text = (
+        f"no rank holds the job up: {over}; all differences between them cost {_share(total)} of its time together,"
+        f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen"
+    )
+    return Verdict("nobody", text, **_shares(total), **about)
+
+
+def who_text(study: Study, cost: Cost) -> str:
+    """`rank 3 (on node2)`, `host node2 (ranks 8-15)`, `stage 3 (ranks 12-15)`."""
+    ranks = study.numbers(cost)
+    if len(ranks) == 1:
+        who = study.facts[cost.ranks[0]].who
+        return f"{who}{of_host(who, study.facts)}"
+    listed = f"ranks {ranks_text(ranks)}"
+    if cost.kind == "host":
+        return f"host {study.facts[cost.ranks[0]].who.host} ({listed})"
+    if cost.kind == "work":
+        return f"those that make the same calls ({listed})"
+    if cost.kind in ("rank", "ranks"):
+        return listed
+    value = study.facts[cost.ranks[0]].roles.get(cost.kind)
+    return f"stage {value} ({listed})" if cost.kind == "pp" else f"all ranks with {cost.kind} {value} ({listed})"
+
+
+def cost_text(cost: Cost) -> str:
+    """`52 % of its time (48 to 56 %), 310 ms in every 10th step, since step 1200`."""
+    if cost.frequency >= MOST:
+        often = f"{seconds(cost.seconds_a_step)} a step"
+    elif cost.period is not None:
+        often = f"in every {_ordinal(cost.period)} step, {seconds(each(cost))} each"
+    else:
+        often = f"in {percent(cost.frequency)} of the steps, {seconds(each(cost))} each"
+    since = "" if cost.since is None else f", since step {cost.since}"
+    return f"{_share(cost)} of its time, {often}{since}"
+
+
+def each(cost: Cost) -> float:
+    """What it costs in a step in which it costs something."""
+    return cost.seconds_a_step / cost.frequency if cost.frequency else cost.seconds_a_step
+
+
+def _named_verdict(study: Study, found: Sequence[Named], about: dict[str, Any]) -> Verdict:
+    first = found[0]
+    sentences = [_sentence(one, first is one) for one in found]
+    cost = first.cost
+    return Verdict(
+        "stands out",
+        sum_up(sentences),
+        ranks=tuple(dict.fromkeys(rank for one in found for rank in study.numbers(one.cost))),
+        kind="stage" if cost.kind == "pp" else cost.kind,
+        where=first.longer.phase,
+        slot=first.slot,
+        module=first.module,
+        line=None if first.line is None else " at ".join(first.line),
+        beside={} if first.beside is None else first.beside.fields,
+        value=first.longer.value,
+        median=first.longer.usual,
+        cost=cost.seconds_a_step,
+        cost_each=each(cost),
+        **_shares(cost),
+        frequency=cost.frequency,
+        period=cost.period,
+        since=cost.since,
+        **about,
+    )
+
+
+def _sentence(one: Named, is_first: bool) -> str:
+    verb = "hold" if one.who.startswith(("ranks", "those", "all")) else "holds"
+    head = f"{one.who} {verb} the job up: " if is_first else f"{one.who}: "
+    line = f", {line_text(one.line)}" if one.line else ""
+    tables = "".join(f"; {text}" for text in one.beside.sentences) if one.beside else ""
+    return head + cost_text(one.cost) + where_text(one) + line + tables
+
+
+def where_text(one: Named) -> str:
+    """`: its forward takes 30 ms more than its peers' 4.0 ms, before all_reduce 2 of group 1`."""
+    longer = one.longer
+    its = "their" if len(one.cost.ranks) > 1 else "its"
+    slot = "".join(f", {place}" for place in (one.slot, one.module and f"in module {one.module}") if place)
+    if longer.phase is None or longer.value is None or longer.usual is None:
+        return slot
+    when = "" if one.cost.frequency >= MOST else " then"
+    takes = f"{its} {_PHASES[longer.phase]} takes {seconds(longer.value)}{when}"
+    return f": {takes}, {its} peers' {seconds(longer.usual)}{slot}"
+
+
+def _shares(cost: Cost) -> dict[str, Any]:
+    return {"share": cost.share, "share_low": cost.low, "share_high": cost.high}
+
+
+def _share(cost: Cost) -> str:
+    return f"{percent(cost.share)} ({max(0.0, cost.low) * 100:.0f} to {percent(cost.high)})"
+
+
+def _rarely(cost: Cost) -> str:
+    """That what a rank costs is a stall or two, which may be chance."""
+    return f", in {percent(cost.frequency)} of the steps" if cost.share >= MIN_SHARE and cost.frequency < FEW else ""
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _clocks(study: Study, cost_s: float) -> str:
+    """That the hosts' clocks are too far apart to tell who waited for a cost of `cost_s`; empty where they do."""
+    unsure = uncertainty_between(study.facts)
+    if unsure is not None and unsure <= cost_s:
+        return ""
+    apart = "an unknown time" if unsure is None else seconds(unsure)
+    return f"the hosts' clocks may be {apart} apart, so who waited for whom is not known"
+
+
+def _too_little(study: Study) -> str:
+    """Why nothing can be said; empty where something can."""
+    facts, analysis = study.told, study.analysis
+    if len(facts) < 2:
+        return f"it takes two ranks to compare, and {len(facts)} answered"
+    if not any(fact.steps for fact in facts):
+        return "no rank has recorded a step yet"
+    num_calls = sum(bool(fact.calls) for fact in facts)
+    if num_calls < 2:
+        return (
+            f"{num_calls} of {len(facts)} ranks told of a collective, send or receive, so it is not known who waits for"
+            " whom (those that C++ calls are known where TORCH_FR_BUFFER_SIZE is not 0)"
+        )
+    if len(study.facts) < 2 or len(analysis.steps) < MIN_STEPS:
+        return f"the ranks have {len(analysis.steps)} steps in common, {MIN_STEPS} are needed"
+    if analysis.covered < MIN_COVERED:
+        return f"{percent(analysis.covered)} of the calls in these steps are known of all their ranks"
+    return ""

@@ -1,0 +1,249 @@
+"""Who holds the job up, with what, and at what cost: jobs that never ran, with every way to be slow, and noise."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from probe_cli.cluster.compare.by import load
+from probe_cli.cluster.compare.comparison import Comparison, Verdict
+from probe_cli.cluster.compare.facts import Facts
+
+from .made import job, rows_between, without_calls
+
+PHASES = ["data_wait", "forward", "backward", "optimizer", "other"]
+
+
+def compare(facts: list[Facts], num_steps: int = 200) -> Comparison:
+    return load("step").compare(facts, num_steps)
+
+
+def verdict_on(facts: list[Facts], num_steps: int = 200) -> Verdict:
+    return compare(facts, num_steps).verdict
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 64])
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_slow_rank_its_phase_and_its_cost_are_named(phase: str, num_ranks: int) -> None:
+    facts = job(num_ranks, 100, lambda rank, step: {phase: 0.030} if rank == 1 else {})
+
+    verdict = verdict_on(facts, 60)
+
+    assert (verdict.state, verdict.ranks, verdict.where) == ("stands out", (1,), phase), verdict.sentence
+    assert verdict.num_steps == 60
+    assert verdict.cost == pytest.approx(0.030, rel=0.15)
+    assert verdict.sentence.startswith("rank 1 holds the job up: ")
+    assert verdict.exit_code == 5
+
+
+def test_the_sentence_has_cost_share_interval_and_the_phase_of_both() -> None:
+    facts = job(4, 120, lambda rank, step: {"data_wait": 0.206} if rank == 3 else {}, noise=0.001)
+
+    verdict = verdict_on(facts, 100)
+
+    assert verdict.sentence == (
+        "rank 3 holds the job up: 84 % (84 to 84 %) of its time, 206 ms a step: its data loading takes 210 ms, its"
+        " peers' 4.0 ms"
+    )
+    assert (verdict.value, verdict.median) == (pytest.approx(0.210, abs=1e-3), pytest.approx(0.004, abs=1e-3))
+    assert verdict.share_low is not None
+    assert verdict.share_high is not None
+    assert verdict.share_low <= verdict.share <= verdict.share_high
+
+
+def test_now_and_then_has_its_period_and_what_it_takes_then() -> None:
+    facts = job(4, 220, lambda rank, step: {"other": 0.310} if rank == 2 and step % 10 == 0 else {})
+
+    verdict = verdict_on(facts)
+
+    assert (verdict.ranks, verdict.where, verdict.period) == ((2,), "other", 10)
+    assert verdict.cost_each == pytest.approx(0.310, rel=0.05)
+    assert re.search(r"in every 10th step, 3(09|10|11) ms each", verdict.sentence), verdict.sentence
+    assert verdict.frequency == pytest.approx(0.1)
+
+
+def test_since_which_step_it_is_so_is_told() -> None:
+    facts = job(4, 220, lambda rank, step: {"forward": 0.030} if rank == 0 and step >= 120 else {})
+
+    verdict = verdict_on(facts)
+
+    assert verdict.ranks == (0,)
+    assert verdict.since == pytest.approx(120, abs=1)
+    assert ", since step 1" in verdict.sentence
+
+
+def test_two_slow_ranks_are_both_named() -> None:
+    facts = job(8, 120, lambda rank, step: {"forward": 0.030} if rank in (2, 5) else {})
+
+    verdict = verdict_on(facts, 100)
+
+    assert sorted(verdict.ranks) == [2, 5], verdict.sentence
+    assert verdict.where == "forward"
+
+
+def test_a_slow_host_is_named_as_a_host() -> None:
+    facts = job(8, 120, lambda rank, step: {"forward": 0.010} if rank >= 4 else {}, hosts=2)
+
+    verdict = verdict_on(facts, 100)
+
+    assert verdict.sentence.startswith("host node1 (ranks 4-7) holds the job up: "), verdict.sentence
+    assert (verdict.kind, sorted(verdict.ranks)) == ("host", [4, 5, 6, 7])
+
+
+def test_all_phases_longer_is_said_of_a_starved_rank() -> None:
+    facts = job(
+        4, 120, lambda rank, step: {"forward": 0.008, "backward": 0.016, "data_wait": 0.003} if rank == 1 else {}
+    )
+
+    verdict = verdict_on(facts, 100)
+
+    assert (verdict.ranks, verdict.where) == ((1,), "all phases"), verdict.sentence
+
+
+def test_a_rank_whose_slowness_varies_from_step_to_step_is_named() -> None:
+    chance = random.Random(3)
+    facts = job(4, 220, lambda rank, step: {"data_wait": chance.expovariate(1 / 0.100)} if rank == 1 else {})
+
+    verdict = verdict_on(facts)
+
+    assert (verdict.ranks, verdict.where) == ((1,), "data_wait")
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 16])
+@pytest.mark.parametrize("noise", [0.02, 0.3, 0.8])
+def test_nobody_is_named_for_noise(noise: float, num_ranks: int) -> None:
+    for seed in range(20 if num_ranks < 16 else 5):
+        verdict = verdict_on(job(num_ranks, 120, noise=noise, seed=seed), 100)
+
+        assert verdict.state in ("nobody", "rotates", "not enough data"), verdict.sentence
+        assert verdict.ranks == ()
+
+
+def test_a_healthy_job_gets_the_all_clear_with_what_would_have_been_seen() -> None:
+    verdict = verdict_on(job(4, 220, noise=0.02))
+
+    assert (verdict.state, verdict.exit_code) == ("nobody", 0), verdict.sentence
+    assert verdict.sentence.startswith("no rank holds the job up: 4 ranks compared over 200 steps of ")
+    assert verdict.smallest_visible is not None
+    assert verdict.smallest_visible < 0.05
+    assert verdict.sentence.endswith("and what costs 5 % or more would have been seen")
+
+
+def test_stalls_that_hit_anybody_rotate() -> None:
+    for seed in range(10):
+        stalls = [[random.Random(f"{seed} {rank} {step}").random() < 0.2 for step in range(120)] for rank in range(4)]
+        facts = job(4, 120, lambda rank, step, stalls=stalls: {"forward": 0.2 * stalls[rank][step]}, seed=seed)
+
+        verdict = verdict_on(facts, 100)
+
+        assert (verdict.state, verdict.ranks, verdict.exit_code) == ("rotates", (), 6), verdict.sentence
+        assert verdict.where == "forward"
+        assert verdict.share is not None
+        assert verdict.share > 0.5
+
+
+def test_a_fiftieth_of_a_step_is_not_worth_a_name() -> None:
+    facts = job(4, 120, lambda rank, step: {"forward": 0.0007} if rank == 0 else {}, noise=0.001)
+
+    assert verdict_on(facts, 100).state == "nobody"
+
+
+def test_clocks_that_are_apart_are_put_right() -> None:
+    clocks = {"node0": 0.0, "node1": 7200.3}
+    facts = job(4, 120, lambda rank, step: {"backward": 0.030} if rank == 0 else {}, hosts=2, clocks=clocks)
+
+    verdict = verdict_on(facts, 100)
+
+    assert verdict.ranks == (0,)
+    assert verdict.sentence.startswith("rank 0 (on node0) holds the job up: ")
+
+
+@pytest.mark.parametrize("known", [0.5, None])
+def test_clocks_that_are_not_known_well_enough_are_no_reason_for_an_all_clear(known: float | None) -> None:
+    facts = job(4, 120, lambda rank, step: {"data_wait": 0.030} if rank == 0 else {}, hosts=2)
+    facts = [
+        replace(fact, clock=None if known is None or fact.clock is None else replace(fact.clock, uncertainty=known))
+        for fact in facts
+    ]
+
+    verdict = verdict_on(facts, 100)
+
+    assert verdict.state in ("stands out", "not enough data"), verdict.sentence
+    assert set(verdict.ranks) <= {0}
+
+
+def test_steps_that_ranks_count_from_different_starts_are_aligned() -> None:
+    facts = job(4, 120, lambda rank, step: {"forward": 0.030} if rank == 3 else {}, first_step=lambda rank: 5 * rank)
+
+    verdict = verdict_on(facts, 100)
+
+    assert (verdict.ranks, verdict.where, verdict.num_steps) == ((3,), "forward", 100)
+
+
+def test_a_rank_with_too_few_steps_is_left_out_and_named() -> None:
+    facts = job(4, 100, lambda rank, step: {"forward": 0.030} if rank == 1 else {})
+    facts[3] = replace(facts[3], steps=rows_between(facts[3].steps, -4))
+    facts[2] = replace(facts[2], steps={})
+
+    found = compare(facts, 60)
+
+    assert found.verdict.ranks == (1,)
+    assert "rank 3 is not compared: it has recorded 4 steps" in found.notes
+    assert "rank 2 is not compared: it has recorded no step" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        (job(1, 50), "it takes two ranks to compare, and 1 answered"),
+        (job(4, 0), "no rank has recorded a step yet"),
+        (job(4, 10), "the ranks have 8 steps in common, 10 are needed"),
+        (without_calls(job(2, 50)), "0 of 2 ranks told of a collective, send or receive"),
+    ],
+)
+def test_too_little_is_not_taken_for_health(facts: list[Facts], why: str) -> None:
+    verdict = verdict_on(facts, 50)
+
+    assert (verdict.state, verdict.exit_code) == ("not enough data", 1)
+    assert verdict.sentence.startswith("not enough data: ")
+    assert why in verdict.sentence
+    assert verdict.ranks == ()
+
+
+def test_a_few_steps_are_enough_when_all_of_them_agree() -> None:
+    facts = job(4, 14, lambda rank, step: {"data_wait": 0.030} if rank == 1 else {})
+
+    assert verdict_on(facts).ranks == (1,)
+
+
+def test_a_wait_that_python_tells_is_taken_off_the_phase_it_was_in() -> None:
+    facts = job(4, 120, lambda rank, step: {"other": 0.030} if rank == 1 else {})
+    told = []
+    for fact in facts:  # as if Python had called, and waited, in forward
+        wait = fact.calls["ended"] - fact.calls["start"]
+        calls = {**fact.calls, "wait": wait, "by_cpp": np.zeros(len(wait), dtype=bool)}
+        calls["wait_phase"] = np.array(["forward"] * len(wait), dtype=object)
+        moved = {"forward": fact.steps["forward"] + wait, "backward": fact.steps["backward"] - wait}
+        told.append(replace(fact, calls=calls, steps={**fact.steps, **moved}))
+
+    verdict = verdict_on(told, 100)
+
+    assert (verdict.ranks, verdict.where) == ((1,), "other")
+    assert verdict.median == pytest.approx(0.002, abs=1e-3)
+
+
+def test_rows_have_cost_share_and_interval_the_biggest_first() -> None:
+    found = compare(job(4, 120, lambda rank, step: {"backward": 0.030} if rank == 2 else {}), 100)
+
+    first, *others = (dict(zip(found.columns, row, strict=True)) for row in found.rows)
+
+    assert (first["who"], first["ranks"], first["phase"]) == ("rank 2", "2", "backward")
+    assert first["cost"] == pytest.approx(0.030, rel=0.1)
+    assert first["low"] <= first["share"] <= first["high"]
+    assert first["waited"] == pytest.approx(0.0, abs=1e-3)
+    assert all(row["cost"] < 0.002 for row in others)
+    assert all(row["waited"] == pytest.approx(0.030, rel=0.1) for row in others)
