@@ -158,9 +158,9 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
 def _nothing(ranks: Sequence[RankRows]) -> Analysis:
     none, by_rank = np.zeros(0), np.zeros((len(ranks), 0))
     who = tuple(own.who for own in ranks)
-    numbers = np.zeros(len(ranks), np.int64)
-    times = [by_rank] * 4
-    return Analysis(who, np.zeros(0, np.int64), none, numbers, numbers, *times, (), 0.0, 0.0, 0.0, 1.0, ())
+    each = np.zeros(len(ranks), np.int64)
+    steps = np.zeros(0, np.int64)
+    return Analysis(who, steps, none, each, each, by_rank, by_rank, by_rank, by_rank, (), 0.0, 0.0, 0.0, 1.0, ())
 
 
 def _usual_work(signature: np.ndarray) -> np.ndarray:
