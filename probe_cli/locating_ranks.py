@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from .endpoint import Endpoint, LocalProcess
@@ -60,13 +61,15 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
 
 
 def _numbered(ranks: dict[Endpoint, int], answers: Answers[Backtrace]) -> list[tuple[int, Backtrace]]:
-    """The stacks by rank; by PID where a rank is not known yet."""
+    """The stacks by rank; by PID where a rank is not known yet, or several have it."""
     found = []
+    known = Counter(ranks.get(endpoint, taken.rank) for endpoint, taken in answers.answered)
     for endpoint, taken in answers.answered:
         rank = ranks.get(endpoint, taken.rank)
-        if rank is None:
+        if rank is None or (known[rank] > 1 and isinstance(endpoint, LocalProcess)):
             assert isinstance(endpoint, LocalProcess)  # all others are known by their rank
-            remark(f"pid {endpoint.pid}: its rank is not known yet, so its PID stands for it")
+            why = "its rank is not known yet" if rank is None else f"another is rank {rank}, too"
+            remark(f"pid {endpoint.pid}: {why}, so its PID stands for it")
             rank = endpoint.pid
         found.append((rank, taken))
     return found

@@ -177,8 +177,9 @@ class Session:
         return self._told(answers, may_raise=alone)
 
     async def choose(self) -> tuple[Endpoint, ...]:
-        """The endpoints this run is about: those named, or the only target of this host. With --all the host servers of
-        the whole job, with --rank an endpoint for each of these ranks; who is `missing` then, is known."""
+        """The endpoints this run is about: those named, or the only target of this host. With --all, and with a job at
+        several host servers, the servers of that whole job; with --rank an endpoint for each of these ranks. Who is
+        `missing` then, is known."""
         from .cluster.choose import all_targets, the_only_target
         from .cluster.follow import follow
         from .cluster.members import LIST_S, of_ranks
@@ -187,7 +188,8 @@ class Session:
             return self.endpoints
         await self.follow_launchers()
         self._say_who_is_asked()
-        if not self.everyone and not self.ranks:
+        of_a_job = len(self.named) > 1 and any(isinstance(at, TcpServer | UnixServer) and at.job for at in self.named)
+        if not self.everyone and not self.ranks and not of_a_job:
             self.endpoints = self.named or (await the_only_target(),)
             return self.endpoints
         job = await follow(

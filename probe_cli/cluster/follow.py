@@ -18,7 +18,7 @@ from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer
 
 from .ask import Answers, ask
 from .ended import none_lives, told_first
-from .jobs import in_job, jobs_of, one_job, same_job
+from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
 from .members import LIST_S
 from .siblings import Unprepared, unprepared
 
@@ -60,6 +60,9 @@ async def follow(
     first. With `prepare`, the ranks on this host of a PID's job (of `ranks` these) get a recorder where they have none.
     """
     answers = await ask(endpoints, _question, timeout_s=timeout_s, inject=inject, remark=remark)
+    if answers.answered:  # a job need not be on every host that was named
+        failed = tuple((at, error) for at, error in answers.failed if not isinstance(error, NoSuchJob))
+        answers = Answers(answers.answered, failed)
     elsewhere = _ELSEWHERE
     for some in await _unprepared(answers.answered, ranks) if prepare else ():
         elsewhere = some.elsewhere

@@ -6,17 +6,22 @@ Pure functions on what host servers have told of their targets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer, ranges
 
-__all__ = ["in_job", "jobs_of", "one_job", "same_job"]
+__all__ = ["NoSuchJob", "in_job", "jobs_of", "one_job", "same_job"]
 
 #: So many are listed.
 MAX_LISTED = 16
 #: Letters of a command line.
 MAX_COMMAND = 80
+
+
+class NoSuchJob(NoAnswer):
+    """A host has no job of that name: of several hosts, others may have it."""
 
 
 def same_job(one: TargetInfo, other: TargetInfo) -> bool:
@@ -42,7 +47,7 @@ def jobs_of(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
 
 
 def in_job(targets: Sequence[TargetInfo], name: str, at: Endpoint) -> tuple[TargetInfo, ...]:
-    """The ranks of the job whose name begins with `name`: of one that lives, if there is one. Raises NoAnswer, or
+    """The ranks of the job whose name begins with `name`: of one that lives, if there is one. Raises NoSuchJob, or
     BadRequest where there are several."""
     found = [target for target in targets if target.job.startswith(name)]
     names = {target.job for target in found if target.alive} or {target.job for target in found}
@@ -51,7 +56,7 @@ def in_job(targets: Sequence[TargetInfo], name: str, at: Endpoint) -> tuple[Targ
     if not names:
         known = sorted({target.job for target in targets if target.alive} - {""})
         there = f"its jobs: {', '.join(known[:MAX_LISTED])}" if known else "see what is there: probe list"
-        raise NoAnswer(f"{at}: no job has a name that begins with {name}", there)
+        raise NoSuchJob(f"{at}: no job has a name that begins with {name}", there)
     if len(names) > 1:
         raise BadRequest(
             f"{at}: the names of {len(names)} jobs begin with {name}: {', '.join(sorted(names)[:MAX_LISTED])}",
@@ -71,10 +76,9 @@ def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
     at = named[0] if len(named) == 1 and isinstance(named[0], TcpServer | UnixServer) else None
     listed = "".join(f"\n  {_line(job)}" for job in jobs[:MAX_LISTED]) + ("\n  …" if jobs[MAX_LISTED:] else "")
     name = next((job[0].job for job in jobs if job[0].job), "")
-    if at is not None and not isinstance(at, ThisHost):
-        hint = f"name one: --job {name}, or the endpoint {str(at).split('/')[0]}/{name}" if name else ""
-    else:
-        hint = f"name one: --job {name}" if name else ""
+    hint = f"name one: --job {name}" if name else ""
+    if hint and at is not None and not isinstance(at, ThisHost):
+        hint += f", or the endpoint {replace(at, rank=None, pid=None, job=name)}"
     where = "these endpoints lead to" if at is None and named and not _are_here(named) else "there are"
     raise BadRequest(
         f"{where} {len(jobs)} jobs{f' at {at}' if at else ''}, and this is a question about the ranks of one:{listed}",
