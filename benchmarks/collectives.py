@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import random
+from collections.abc import Callable
 from time import perf_counter, thread_time
 
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 
 from probe_agent.recorder import flight_recorder
 from probe_agent.recorder.config import Settings
@@ -26,20 +28,30 @@ from .spread import figure, table
 
 __all__ = ["main"]
 
+Call = Callable[[list[torch.Tensor]], None]
 
-def block(tensors: list[torch.Tensor], num_calls: int) -> float:
+
+def by_method(tensors: list[torch.Tensor]) -> None:
+    dist.all_reduce(tensors[0])
+
+
+def coalesced(tensors: list[torch.Tensor]) -> None:
+    dist.group.WORLD.allreduce_coalesced(tensors).wait()
+
+
+def by_operator(tensors: list[torch.Tensor]) -> None:
+    functional.wait_tensor(functional.all_reduce(tensors[0], "sum", dist.group.WORLD))
+
+
+def block(call: Call, tensors: list[torch.Tensor], num_calls: int) -> float:
     """Seconds of this thread's CPU time a call."""
     began = thread_time()
-    if len(tensors) == 1:
-        for _ in range(num_calls):
-            dist.all_reduce(tensors[0])
-    else:
-        for _ in range(num_calls):
-            dist.group.WORLD.allreduce_coalesced(tensors).wait()
+    for _ in range(num_calls):
+        call(tensors)
     return (thread_time() - began) / num_calls
 
 
-def compare(tensors: list[torch.Tensor], num_rounds: int, num_calls: int) -> list[object]:
+def compare(call: Call, tensors: list[torch.Tensor], num_rounds: int, num_calls: int) -> list[object]:
     """Bare, and with the hook: seconds a call, and the difference round by round."""
     seen: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(num_rounds):
@@ -48,7 +60,8 @@ def compare(tensors: list[torch.Tensor], num_rounds: int, num_calls: int) -> lis
             source = collectives.Source(recorder)
             if recorded:
                 source.start()
-            seen[recorded].append(block(tensors, num_calls))
+                source.tick()
+            seen[recorded].append(block(call, tensors, num_calls))
             source.stop()
             recorder.close()
     extra = [with_hook - bare for bare, with_hook in zip(seen[False], seen[True], strict=True)]
@@ -72,11 +85,15 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    block([torch.ones(1)], 2_100)  # Flight Recorder is full from here on
+    block(by_method, [torch.ones(1)], 2_100)  # Flight Recorder is full from here on
     look = figure(looks(args.rounds))
     rows: list[list[object]] = [
-        ["all_reduce of one tensor", *compare([torch.ones(1)], args.rounds, args.calls)],
-        ["all_reduce of 100 tensors at once", *compare([torch.ones(1)] * 100, args.rounds, args.calls // 10)],
+        ["all_reduce of one tensor", *compare(by_method, [torch.ones(1)], args.rounds, args.calls)],
+        ["the same by an operator, as DTensor's", *compare(by_operator, [torch.ones(1)], args.rounds, args.calls)],
+        [
+            "all_reduce of 100 tensors at once",
+            *compare(coalesced, [torch.ones(1)] * 100, args.rounds, args.calls // 10),
+        ],
     ]
     dist.destroy_process_group()
     print(

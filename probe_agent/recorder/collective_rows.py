@@ -1,6 +1,6 @@
 """From calls of collectives to rows of `python.collectives`: those that Python made, and what C++ did by itself.
 
-Runs on our own thread. What C++ calls itself (DDP's reducer, functional collectives) does not come by in Python. It is
+Runs on our own thread. What C++ calls itself, as the reducer of DDP does, does not come by in Python. It is
 taken from Flight Recorder: when it was called and whether it is over, not how long it took. A look takes up to 35 ms
 under the GIL, so there is none unless the groups have counted more than Python has called.
 """
@@ -20,12 +20,14 @@ from .source import loaded
 from .step import Step
 from .step_spans import BACKWARD
 
-__all__ = ["ANY_SOURCE", "P2P", "Call", "CollectiveRows"]
+__all__ = ["ANY_SOURCE", "AT_ONCE_NS", "P2P", "Call", "CollectiveRows"]
 
 #: Their numbers are not the same on all ranks of the group.
 P2P = ("send", "recv")
 #: The peer of a receive that takes what comes first.
 ANY_SOURCE = -1
+#: Who waits so soon after the call may have come a little later than its end: near enough.
+AT_ONCE_NS = 100_000
 #: A collective that has taken so long gets a row before it is over.
 LONG_NS = 1_000_000_000
 #: A row of what is over waits for so long, and so many do, until it shows in which phase that was.
@@ -207,7 +209,7 @@ class CollectiveRows:
         group = self.groups.get(call.group)
         if group is not None:
             group.wrote(seq)
-        is_known = bool(call.ended) and not call.on_device and not call.overlapped
+        is_known = bool(call.ended) and not call.on_device and (not call.overlapped or call.wait > AT_ONCE_NS)
         return Row(
             step=call.step,
             ts=call.ended or now,

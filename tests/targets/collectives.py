@@ -162,6 +162,8 @@ def every() -> dict[str, object]:
     python_calls(groups["old"], with_us)
     python_calls(groups["calls"], {})
     asynchronous(groups["async"])
+    dist.barrier(group=groups["old"])
+    time.sleep(0.3 * dist.get_rank())
     for _ in range(4):
         functional.wait_tensor(functional.all_reduce(torch.ones(51), "sum", groups["functional"]))
     found["compiled_with"] = compiled(groups["compiled"])

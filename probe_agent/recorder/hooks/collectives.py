@@ -2,8 +2,9 @@
 
 Runs on the threads that call collectives: some clock reads, a look at the first tensor and a list append. Every way
 from Python to a collective, also by a reference that was imported long ago, ends in a method of `ProcessGroup`, and
-waiting for one in `Work.wait`; so those are what we stand in for, and nothing of torch.distributed itself, which
-Dynamo would see. Our own thread makes rows of the calls, and finds those that C++ makes (collective_rows.py).
+waiting for one in `Work.wait`, or in an operator of `torch.ops`, as those of DTensor do; so those are what we stand in
+for, and nothing of torch.distributed itself, which Dynamo would see. Of an operator it is what its object calls.
+Our own thread makes rows of the calls, and finds those that C++ makes (collective_rows.py).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
-from ..collective_rows import ANY_SOURCE, P2P, Call, CollectiveRows
+from ..collective_rows import ANY_SOURCE, AT_ONCE_NS, P2P, Call, CollectiveRows
 from ..ring.table import Column, Table
-from ..source import Awaited, Recorder
+from ..source import Awaited, Recorder, loaded
 from ..source import Source as BaseSource
 from ..stand_ins import StandIns
 
@@ -53,8 +54,22 @@ METHODS = {
     "monitored_barrier": ("monitored_barrier", None),
     "_end_coalescing": ("coalesced", None),
 }
-#: Who waits so soon after the call may have come a little later than its end: near enough.
-AT_ONCE_NS = 100_000
+#: Operators of torch.ops._c10d_functional, by what they do. They give the tensor that `wait_tensor` waits for.
+OPERATORS = {
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_coalesced_": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "broadcast_": "broadcast",
+}
+#: They are there once this is: DTensor and Dynamo import it.
+OPERATORS_MODULE = "torch.distributed._functional_collectives"
 #: Calls that may wait for our thread; of more than that no note is taken.
 MAX_CALLS = 100_000
 BYTES = "what this rank put in (sparse tensors as if dense); of recv and scatter what it got"
@@ -97,7 +112,7 @@ class Collectives(Table):
         Column("phase", "text", "", f"in which it was called: {PHASE}"),
         Column("wait_phase", "text", "", "in which it was waited for: another one where the call was asynchronous"),
         Column("state", "text", "", STATE),
-        Column("seen_by", "text", "", "python, or flight recorder where C++ made the call"),
+        Column("seen_by", "text", "", "python, or flight recorder where C++ made the call (DDP's reducer)"),
     )
 
 
@@ -118,7 +133,12 @@ class Source(BaseSource):
         self._step = recorder.step
         self._cost = recorder.cost(self.name)
         self._is_compiling = recorder.device.is_compiling
+        self._tensor = sys.modules["torch"].Tensor
+        self._resolve: Any = getattr(sys.modules["torch._C._distributed_c10d"], "_resolve_process_group", None)
         self._stand_ins = StandIns()
+        self._has_operators = False
+        #: The thread that is inside an operator.
+        self._in_operator = 0
         self._calls: list[Call] = []
         #: Calls whose work somebody may wait for, by the work's id.
         self._open: dict[int, Call] = {}
@@ -135,7 +155,19 @@ class Source(BaseSource):
         self._stand_ins.wrap(c10d.Work, "wait", self._timed_wait)
 
     def tick(self) -> None:
+        if not self._has_operators and self._resolve is not None and loaded(OPERATORS_MODULE):
+            self._has_operators = True
+            self._wrap_operators()
         self._rows.make()
+
+    def _wrap_operators(self) -> None:
+        operators: Any = sys.modules["torch"].ops._c10d_functional
+        for name, op in (*OPERATORS.items(), ("wait_tensor", "")):
+            packet = getattr(operators, name, None)
+            if packet is not None:
+                make = functools.partial(self._noted_operator, op=op) if op else self._timed_wait
+                for owner in (packet, packet.default):
+                    self._stand_ins.wrap(owner, "_op", make)
 
     def stop(self) -> None:
         self._stand_ins.take_back()
@@ -164,6 +196,37 @@ class Source(BaseSource):
             if call is not None:
                 self._launched(call, group, work)
             return work
+
+        return noted
+
+    def _noted_operator(self, original: Any, op: str) -> Any:
+        plain, resolve = self._tensor, self._resolve
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            payload = args[:1]
+            first = payload[0][0] if payload and payload[0].__class__ is list and payload[0] else args and args[0]
+            ident = get_ident()
+            # Traced, or on no tensor of this process; or torch calls one for the other.
+            if first.__class__ is not plain or kwargs or self._is_compiling() or self._in_operator == ident:
+                return original(*args, **kwargs)
+            try:
+                group = resolve(args[-1]) if args[-1].__class__ is str else args[-1]
+            except RuntimeError:
+                return original(*args)  # there is no such group: torch will say so
+            call = self._begin(op, group, payload)
+            self._in_operator = ident
+            try:
+                answer = original(*args)
+            except BaseException:
+                if call is not None:
+                    call.failed = True
+                    call.ended = call.returned = perf_counter_ns()
+                raise
+            finally:
+                self._in_operator = 0
+            if call is not None:
+                self._launched(call, group, answer[0] if answer.__class__ is list and answer else answer)
+            return answer
 
         return noted
 
@@ -247,6 +310,8 @@ class Source(BaseSource):
             return ANY_SOURCE  # its backend does not tell
 
     def _is_completed(self, work: Any) -> bool:
+        if work.__class__ is self._tensor:
+            return True  # an operator's: it cannot be asked
         try:
             return bool(work.is_completed())
         except Exception as error:

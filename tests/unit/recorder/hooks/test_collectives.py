@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 
 from probe_agent.recorder import collective_rows
 from probe_agent.recorder.hooks import collectives
@@ -32,10 +33,12 @@ def source(recording, monkeypatch) -> Iterator[collectives.Source]:
 
 def patchable() -> dict[str, object]:
     c10d = torch._C._distributed_c10d
+    packets = [getattr(torch.ops._c10d_functional, name) for name in (*collectives.OPERATORS, "wait_tensor")]
     return {
         f"{owner.__name__}.{name}": value
-        for owner in (c10d.ProcessGroup, c10d.Work)
+        for owner in (c10d.ProcessGroup, c10d.Work, *packets, *(packet.default for packet in packets))
         for name, value in vars(owner).items()
+        if owner.__class__ is not torch._ops.OpOverloadPacket or name == "_op"
     }
 
 
@@ -45,11 +48,12 @@ def test_every_patched_name_is_what_it_was_after_detach(recording):
     with recording() as it:
         source = collectives.Source(it.recorder)
         source.start()
+        source.tick()
         meanwhile = patchable()
         source.stop()
 
     changed = {name for name in before if meanwhile[name] is not before[name]}
-    assert {"ProcessGroup.allreduce", "ProcessGroup.barrier", "ProcessGroup.send", "Work.wait"} <= changed
+    assert {"ProcessGroup.allreduce", "ProcessGroup.barrier", "Work.wait", "all_reduce._op"} <= changed
     assert patchable().keys() == before.keys()
     assert all(after is before[name] for name, after in patchable().items())
 
@@ -194,3 +198,31 @@ def test_dynamo_compiles_nothing_anew_after_attach_and_detach(group, recording, 
 
     assert counts() == before
     assert all(torch.equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_operators_of_tensors_are_calls(group, source, compiled):
+    def reduce(tensor):
+        return functional.all_reduce(tensor * 2, "sum", group) + 1
+
+    source.tick()
+    run = torch.compile(reduce, backend="aot_eager", fullgraph=True) if compiled else reduce
+
+    answers = [run(torch.ones(3, 5)).sum() for _ in range(3)]
+    source.tick()
+
+    assert answers == [45.0] * 3
+    rows = source.rows()
+    assert [(row["op"], row["bytes"], row["seq"]) for row in rows] == [("all_reduce", 60, seq) for seq in (1, 2, 3)]
+    assert all(row["state"] == "completed" and row["wait"] >= 0 for row in rows)
+
+
+def test_an_operator_that_fails_fails_as_before(group, source):
+    source.tick()
+
+    with pytest.raises(RuntimeError, match="no_such_group"):
+        torch.ops._c10d_functional.all_reduce(torch.ones(2), "sum", "no_such_group")
+    functional.wait_tensor(torch.ops._c10d_functional.all_reduce(torch.ones(2), "sum", group.group_name))
+    source.tick()
+
+    assert [row["state"] for row in source.rows()] == ["completed"]
