@@ -36,6 +36,8 @@ BEGIN = 40
 #: Flight Recorder's rows come so late.
 LATE_S = 17.0
 JOB_S = 400.0
+#: Until every rank has read that it is to end.
+MORE_STEPS = 40
 
 
 def main() -> None:
@@ -69,18 +71,20 @@ def _installed() -> Path:
 def _told(fault: str, folder: Path, tools: Path, args: argparse.Namespace) -> tuple[str, str, str]:
     """What each tool says of one job."""
     every = 10 if fault == "checkpoint" else 1
-    until = BEGIN + args.steps + 10
     plan = {"what": fault, "ranks": [args.rank], "seconds": args.seconds * every, "every": every, "block": 0}
-    (folder / "plan").write_text(json.dumps({**plan, "from": BEGIN, "until": until, "returns": True}))
+    plan |= {"from": BEGIN}
+    (folder / "plan").write_text(json.dumps(plan))
     command = [sys.executable, "-m", "traceml_ai.launcher.cli", "run", "--nproc-per-node", str(NUM_RANKS)]
     command += ["--logs-dir", str(folder / "logs"), "--run-name", "run", str(PROGRAM), "--args", str(folder), "watched"]
     environment = {**plain_environment(), "PYTHONPATH": str(tools), "GLOO_SOCKET_IFNAME": "lo"}
     with (folder / "output").open("wb") as output:
         job = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
-        _until_step(until, folder, job)
+        _until_step(BEGIN + args.steps, folder, job)
         sleep(LATE_S)
         ours = ask([(folder / f"pid-{rank}").read_text() for rank in range(NUM_RANKS)], args.steps)
         (folder / "stop").touch()
+        (folder / "plan.new").write_text(json.dumps({**plan, "until": _steps_done(folder) + MORE_STEPS}))
+        (folder / "plan.new").rename(folder / "plan")
         job.wait(JOB_S)
     scores = json.loads((folder / "nvrx.json").read_text())
     summary = json.loads((folder / "logs" / "run" / "final_summary.json").read_text())
@@ -92,14 +96,16 @@ def _told(fault: str, folder: Path, tools: Path, args: argparse.Namespace) -> tu
 def _until_step(until: int, folder: Path, job: subprocess.Popen[bytes]) -> None:
     deadline = monotonic() + JOB_S
     while True:
-        clocks = [folder / f"clock-{rank}" for rank in range(NUM_RANKS)]
-        if all(path.exists() for path in clocks):
-            ended = [np.memmap(path, dtype="<f8", mode="r").reshape(-1, 2)[until - 1, 0] for path in clocks]
-            if all(ended):
-                return
+        if all((folder / f"clock-{rank}").exists() for rank in range(NUM_RANKS)) and _steps_done(folder) >= until:
+            return
         if monotonic() > deadline or job.poll() is not None:
             raise RuntimeError((folder / "output").read_text()[-5_000:])
         sleep(0.2)
+
+
+def _steps_done(folder: Path) -> int:
+    clocks = [np.memmap(folder / f"clock-{rank}", dtype="<f8", mode="r") for rank in range(NUM_RANKS)]
+    return max(int(np.searchsorted(clock[::2] == 0, True)) for clock in clocks)
 
 
 def _ranks(ranks: list[int]) -> str:

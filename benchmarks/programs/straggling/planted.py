@@ -45,7 +45,8 @@ class Planted:
         os.truncate(path, MAX_STEPS * RECORD.size)
         with path.open("r+b") as file:
             self._clock = mmap.mmap(file.fileno(), 0)
-        self.is_over = False
+        #: Where the plan ends: whether the job's loop looks at `is_over`, or the process ends.
+        self.returns = self.is_over = False
         self._read_at = 0
         self._plan: dict[str, object] = {"what": "nobody"}
         self._places: tuple[str, ...] = ()
@@ -87,7 +88,7 @@ class Planted:
         if self.number == self._plan.get("until"):
             while not (self.folder / "stop").exists():
                 time.sleep(0.1)
-            if not self._plan.get("returns"):
+            if not self.returns:
                 os._exit(0)
             self.is_over = True
 

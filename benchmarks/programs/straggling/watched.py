@@ -40,6 +40,7 @@ def watched(planted: Planted) -> None:
     optimizer = sgd(planted, model.parameters())
     data = batches(planted)
     sections = Sections()
+    planted.returns = True
     while not planted.is_over:
         with sections.timed("data"):
             batch = next(data)
