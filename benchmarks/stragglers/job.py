@@ -206,8 +206,9 @@ class _Outside:
         if self.case.what == "hog":
             for rank, pid in enumerate(self.job.pids):
                 _pin(pid, {0} if rank in self.case.ranks else {1})
-            self._hog = subprocess.Popen([sys.executable, "-c", HOG])
+            self._hog = subprocess.Popen([sys.executable, "-c", HOG], start_new_session=True)
             os.sched_setaffinity(self._hog.pid, {0})
+            _set_priority(self._hog.pid, self.job.nice)
             self._hog.send_signal(signal.SIGSTOP)
         self._thread.start()
         return self
