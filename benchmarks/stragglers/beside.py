@@ -79,13 +79,16 @@ def _told(fault: str, folder: Path, tools: Path, args: argparse.Namespace) -> tu
     environment = {**plain_environment(), "PYTHONPATH": str(tools), "GLOO_SOCKET_IFNAME": "lo"}
     with (folder / "output").open("wb") as output:
         job = subprocess.Popen(command, stdout=output, stderr=output, env=environment, start_new_session=True)
-        _until_step(BEGIN + args.steps, folder, job)
-        sleep(LATE_S)
-        ours = ask([(folder / f"pid-{rank}").read_text() for rank in range(NUM_RANKS)], args.steps)
-        (folder / "stop").touch()
-        (folder / "plan.new").write_text(json.dumps({**plan, "until": _steps_done(folder) + MORE_STEPS}))
-        (folder / "plan.new").rename(folder / "plan")
-        job.wait(JOB_S)
+        try:
+            _until_step(BEGIN + args.steps, folder, job)
+            sleep(LATE_S)
+            ours = ask([(folder / f"pid-{rank}").read_text() for rank in range(NUM_RANKS)], args.steps)
+            (folder / "stop").touch()
+            (folder / "plan.new").write_text(json.dumps({**plan, "until": _steps_done(folder) + MORE_STEPS}))
+            (folder / "plan.new").rename(folder / "plan")
+            job.wait(JOB_S)
+        finally:
+            job.terminate()
     scores = json.loads((folder / "nvrx.json").read_text())
     summary = json.loads((folder / "logs" / "run" / "final_summary.json").read_text())
     diagnosis = summary["primary_diagnosis"]
