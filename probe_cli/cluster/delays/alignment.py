@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from .calls import Calls, Names
 from .rows import RankRows
 
-__all__ = ["Window", "shifts", "window"]
+__all__ = ["Window", "longest_whole", "shifts", "steps_of", "window"]
 
 #: So many common collectives, and such a part of them that agree, move a rank's steps.
 MIN_VOTES, AGREE = 5, 0.6
@@ -168,6 +169,37 @@ def window(calls: Calls, ranks: Sequence[RankRows], shift: np.ndarray, epoch: fl
         ends[at, 0] = ended[where[0] - 1] if where[0] > 0 else began
         optimizer[at] = ends[at, 1:] - np.nan_to_num(np.asarray(rank.steps["optimizer"], dtype=float)[first][where])
     return Window(longest, np.maximum.accumulate(ends, axis=1), optimizer)
+
+
+def steps_of(calls: Calls, shift: np.ndarray, window: Window) -> np.ndarray:
+    """The step of each call as an index into the window, -1 outside. In which one C++ made a call, the time tells: the
+    recorder finds it later, and may be wrong by one."""
+    number = calls.step + shift[calls.rank]
+    found = np.where(np.isin(number, window.numbers), np.searchsorted(window.numbers, number), -1)
+    num_steps = len(window.numbers)
+    bounds = np.searchsorted(calls.rank, np.arange(len(window.ends) + 1))
+    for rank, (first, last) in enumerate(pairwise(bounds.tolist())):
+        mine = np.flatnonzero(calls.by_cpp[first:last]) + first
+        at = np.searchsorted(window.ends[rank], calls.start[mine], side="right") - 1
+        found[mine] = np.where(at < num_steps, at, -1)
+    return found
+
+
+def longest_whole(partly: np.ndarray, step: np.ndarray, window: Window) -> Window | None:
+    """The longest run of steps in which all calls are known of all ranks, the newest of equal ones; None where that is
+    all of them, or too few to do without the others."""
+    num_steps = len(window.numbers)
+    is_whole = np.bincount(step[partly], minlength=num_steps) == 0
+    edges = np.flatnonzero(np.diff(is_whole.astype(np.int8), prepend=0, append=0))
+    first, last = max(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True), key=_length, default=(0, 0))
+    if last - first == num_steps or last - first < ENOUGH_STEPS:
+        return None
+    inside = slice(first, last)
+    return Window(window.numbers[inside], window.ends[:, first : last + 1], window.optimizer[:, inside])
+
+
+def _length(run: tuple[int, int]) -> tuple[int, int]:
+    return run[1] - run[0], run[1]
 
 
 def _covered(step: np.ndarray, by_cpp: np.ndarray) -> tuple[float, float]:

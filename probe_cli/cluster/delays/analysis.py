@@ -10,7 +10,7 @@ import numpy as np
 from probe_cli.cluster.compare.facts import Who
 
 from . import alignment, blocking, charges, matching, timeline
-from .calls import flatten
+from .calls import Calls, Names, flatten
 from .charges import Charge
 from .costs import Cost, cost
 from .peers import Peers
@@ -26,7 +26,7 @@ NOTABLE = 0.01
 MAX_CHARGES = 1_000
 #: A set explains no more than a part of it does, if the part costs so much of what the set costs, or if the rest is
 #: less than so much of the time.
-ALL_OF_IT, LITTLE = 0.85, 0.02
+ALL_OF_IT, LITTLE = 0.6, 0.02
 #: What the clock of a host may be wrong when nobody knows.
 UNKNOWN_CLOCK_S = 1.0
 
@@ -119,9 +119,12 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
     num_steps = window.optimizer.shape[1]
     if not num_steps:
         return _nothing(ranks)
-    calls = calls.take(np.isin(calls.step + shift[calls.rank], window.numbers))
-    step = np.searchsorted(window.numbers, calls.step + shift[calls.rank])
-    matched = matching.match(calls, names, step)
+    calls, step, matched = _matched(calls, names, shift, window)
+    whole = alignment.longest_whole(matched.partly(calls), step, window)
+    if whole is not None:
+        window = whole
+        num_steps = window.optimizer.shape[1]
+        calls, step, matched = _matched(calls, names, shift, window)
     clocks = np.array([UNKNOWN_CLOCK_S if own.uncertainty is None else own.uncertainty for own in ranks])
     host = np.unique([own.who.host for own in ranks], return_inverse=True)[1]
     waits = blocking.waits(calls, names, matched, window, step, clocks, host)
@@ -153,6 +156,15 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
         candidates=candidates,
         _graph=graph,
     )
+
+
+def _matched(
+    calls: Calls, names: Names, shift: np.ndarray, window: alignment.Window
+) -> tuple[Calls, np.ndarray, matching.Matched]:
+    """The calls in the window, the step of each, and which ones belong together."""
+    step = alignment.steps_of(calls, shift, window)
+    calls, step = calls.take(step >= 0), step[step >= 0]
+    return calls, step, matching.match(calls, names, step)
 
 
 def _nothing(ranks: Sequence[RankRows]) -> Analysis:

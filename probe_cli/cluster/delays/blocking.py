@@ -1,9 +1,9 @@
 """When a rank stood still, for which call, and until when it did so for somebody.
 
 A call that Python made says how long its wait() took. Of others only the start is known: those that C++ made (DDP's
-reducer, functional collectives), and those that a device does. Whether such a call returns before it is over shows by
-itself: where ranks went on to their next call before the last one had come to this one, it does. A rank then stands
-still at the last such call of the group in its step, for all of them.
+reducer, functional collectives), and those that a device does. Whether somebody waits for such a call before the next
+one of the group shows by itself: not where ranks went on to that one before the last of them had come to this one. A
+rank then stands still for the last such call of the group in its step, and so for all of them.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def waits(
     told = ~np.isnan(calls.wait) & ~calls.on_device & ~calls.by_cpp
     call = np.flatnonzero(told)
     begin, end = np.maximum(calls.ended - calls.wait, calls.start)[call], calls.ended[call]
-    guessed, guessed_end = _not_told(calls, matched, window, step, clocks, host)
+    guessed, guessed_begin, guessed_end = _not_told(calls, matched, window, step, clocks, host)
     call = np.concatenate([call, guessed])
-    begin = np.concatenate([begin, calls.start[guessed]])
+    begin = np.concatenate([begin, guessed_begin])
     end = np.maximum(np.concatenate([end, guessed_end]), begin)
     order = np.lexsort((begin, calls.rank[call]))
     call, begin, end = call[order], begin[order], end[order]
@@ -75,31 +75,30 @@ def _error(calls: Calls, one: np.ndarray, other: np.ndarray, clocks: np.ndarray,
 
 def _not_told(
     calls: Calls, matched: Matched, window: Window, step: np.ndarray, clocks: np.ndarray, host: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The calls without a recorded wait at which a rank stood still, and until when."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The calls without a recorded wait for which a rank stood still, from when and until when."""
     at = np.flatnonzero((calls.by_cpp | calls.on_device) & (matched.collective >= 0))
     if not len(at):
-        return at, np.zeros(0)
+        return at, np.zeros(0), np.zeros(0)
     last = matched.last[matched.collective[at]]
     came = calls.start[last]
     error = _error(calls, at, last, clocks, host)
-    next_call = np.full(len(calls), np.inf)
-    same_rank = calls.rank[:-1] == calls.rank[1:]
-    next_call[:-1][same_rank] = calls.start[1:][same_rank]
     step_end = window.ends[calls.rank[at], step[at] + 1]
     optimizer = window.optimizer[calls.rank[at], step[at]]
     in_backward = calls.by_cpp[at] & (calls.start[at] <= optimizer)
-    bound = np.minimum(next_call[at], np.where(in_backward, optimizer, step_end))
-    # The calls of a group in a step, and which of them is the last.
+    bound = np.where(in_backward, optimizer, step_end)
+    # The calls of a group in a step: which one is the next, and which one has none.
     num_steps = window.ends.shape[1]
     key = (calls.group[at] * (calls.rank.max() + 1) + calls.rank[at]) * num_steps + step[at]
     order = np.lexsort((calls.start[at], key))
+    has_next = np.append(key[order][1:] == key[order][:-1], False)
     begins = np.flatnonzero(np.diff(key[order], prepend=-1))
-    counts = np.diff(begins, append=len(order))
     number = np.empty(len(at), dtype=np.int64)
-    number[order] = np.arange(len(order)) - np.repeat(begins, counts)
-    is_last = np.zeros(len(at), dtype=bool)
-    is_last[order[begins + counts - 1]] = True
+    number[order] = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
+    following = np.append(calls.start[at[order]][1:], 0.0)
+    bound[order[has_next]] = np.minimum(bound[order], following)[has_next]
+    is_last = np.ones(len(at), dtype=bool)
+    is_last[order[has_next]] = False
     # Of each call of the step: how long its ranks came apart, and how much of that they spent in later calls.
     apart = np.maximum(came - calls.start[at] - error, 0.0)
     went_on = np.maximum(apart - np.maximum(bound - calls.start[at], 0.0), 0.0)
@@ -109,9 +108,33 @@ def _not_told(
     stands = is_last | (share[inverse] < GOES_ON)
     # Where it went on before the last one came, it can not have waited for that one.
     stands &= came <= bound + error
-    return at[stands], np.minimum(np.maximum(came - np.where(error > EXACT_S, error, 0.0), calls.start[at]), bound)[
-        stands
-    ]
+    at, came, error, bound = at[stands], came[stands], error[stands], bound[stands]
+    end = np.minimum(np.maximum(came - np.where(error > EXACT_S, error, 0.0), calls.start[at]), bound)
+    return at, _latest(calls, at, end), end
+
+
+def _latest(calls: Calls, at: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """The last that each rank is known to have done before `until`: from then on it may have stood still.
+
+    What waits for a collective may come to its result some calls later (functional collectives wait at the first use).
+    """
+    told = np.flatnonzero(~np.isnan(calls.wait) & ~calls.on_device & ~calls.by_cpp)
+    rank = np.concatenate([calls.rank, calls.rank[told]])
+    moment = np.concatenate([calls.start, calls.ended[told]])
+    # Of a wait that goes on beyond it, nothing is left.
+    spans = np.concatenate([np.zeros(len(calls)), calls.wait[told]])
+    order = np.lexsort((moment, rank))
+    rank, moment, spans = rank[order], moment[order], spans[order]
+    low = float(moment.min())
+    span = float(max(moment.max(), until.max())) - low + 1.0
+    key = rank * span + moment - low
+    place = np.searchsorted(key, calls.rank[at] * span + until - low, side="left")
+    before = np.maximum(place - 1, 0)
+    begin = np.where((place > 0) & (rank[before] == calls.rank[at]), moment[before], calls.start[at])
+    after = np.minimum(place, len(rank) - 1)
+    in_wait = (rank[after] == calls.rank[at]) & (moment[after] - spans[after] < until) & (spans[after] > 0)
+    found: np.ndarray = np.where(in_wait, until, np.clip(begin, calls.start[at], until))
+    return found
 
 
 def _causes(

@@ -32,6 +32,11 @@ class Matched:
         last: np.ndarray = self.members[self.bounds[1:] - 1]
         return last
 
+    def partly(self, calls: Calls) -> np.ndarray:
+        """Calls of collectives that are not known of all their ranks."""
+        found: np.ndarray = (calls.met >= 0) & (self.collective < 0)
+        return found
+
 
 def match(calls: Calls, names: Names, step: np.ndarray) -> Matched:
     """Match the calls; `step` is the step of each in the window, the same on all ranks."""

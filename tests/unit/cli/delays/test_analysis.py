@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -170,3 +171,16 @@ def test_pauses_that_hit_any_rank_name_nobody_and_cost_in_total() -> None:
 
     assert found.total().low > 0.3
     assert all(cost.low < 0.05 for cost in found.candidates if len(cost.ranks) == 1)
+
+
+def test_steps_of_which_rows_are_missing_are_left_out() -> None:
+    ran = simulator.run(simulator.tp_dp(), 80, noise=0.05, delay=late({2}, "layer", 0.01))
+    told = simulator.told(ran)
+    lost = (told[1].calls["step"] >= 10) & (told[1].calls["step"] < 30)
+    told[1] = replace(told[1], calls={name: column[~lost] for name, column in told[1].calls.items()})
+
+    found = analyse(told, num_steps=80)
+
+    assert (found.steps[0], len(found.steps)) == (30, 49)
+    assert found.covered == 1.0
+    assert found.candidates[0].ranks == (2,)
