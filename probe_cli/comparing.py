@@ -58,21 +58,26 @@ def show_comparison(session: Session, *, by: str, num_steps: int, watch_s: int, 
     answers = session.ask_members(
         question(way.NEEDS, extent, timeout_s, clocks_of=clocks_of), timeout_s=timeout_s + GRACE_S, members=members
     )
+    now = time()
     asked = {
         Who(member.rank, member.info.host, member.info.pid): (endpoint, member.info)
         for endpoint, member in whose.items()
     }
     by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
-    facts = [replace(told, who=by_endpoint[endpoint]) for endpoint, told in answers.answered]
     targets = {who: target for who, (_, target) in asked.items()}
+    facts = [
+        replace(told, who=who, roles=targets[who].roles)
+        for endpoint, told in answers.answered
+        for who in (by_endpoint[endpoint],)
+    ]
     if len(facts) < 2:
         comparison = _too_few(list(targets.values()), answers)
     else:
-        hung = _hung(facts, asked, timeout_s) if "calls" in way.NEEDS else None
+        hung = _hung(facts, asked, now, timeout_s) if "calls" in way.NEEDS else None
         comparison = hung or way.compare(facts, num_steps)
         if comparison.study is not None and comparison.verdict.state == "stands out":
             comparison = _explained(comparison, comparison.study, asked, extent, watch_s, timeout_s)
-    notes = [*comparison.notes, *_notes(facts, targets.values(), comparison)]
+    notes = [*comparison.notes, *_notes(facts, targets.values(), comparison, now)]
     _show(comparison, facts, notes, answers, format_)
     if comparison.verdict.state == "hangs":
         return comparison.verdict.exit_code
@@ -93,13 +98,13 @@ def _ask(endpoints: Sequence[Endpoint], question: Callable[[Client], Awaitable[T
 
 
 def _hung(
-    facts: Sequence[Facts], asked: Mapping[Who, tuple[Endpoint, TargetInfo]], timeout_s: float
+    facts: Sequence[Facts], asked: Mapping[Who, tuple[Endpoint, TargetInfo]], now: float, timeout_s: float
 ) -> Comparison | None:
     """The comparison of a job that hangs: two looks, a moment apart, before that is said."""
     from .cluster.compare.comparison import Comparison
     from .cluster.compare.hang import BETWEEN_S, Progress, hang, look, standstill_s
 
-    if standstill_s(facts, time()) is None:
+    if standstill_s(facts, now) is None:
         return None
     by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
 
@@ -240,7 +245,7 @@ def _others_of(target: TargetInfo) -> str:
     return f"it is a job of its own (world size 1); name another target beside it: probe -t {target.pid} -t … compare"
 
 
-def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Comparison) -> list[str]:
+def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Comparison, now: float) -> list[str]:
     """What is to be known about those who were compared, whatever was compared."""
     from .cluster.compare.hang import standstill_s
     from .cluster.compare.text import seconds
@@ -250,7 +255,7 @@ def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Compar
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
         notes.append(f"several targets say they are rank {twice[0]}: are these of one job? name them with -t")
-    stands_s = standstill_s(facts, time())
+    stands_s = standstill_s(facts, now)
     if stands_s is not None and comparison.verdict.state != "hangs":
         ended = all(not target.alive for target in targets)
         what = "these processes have ended" if ended else f"no rank has ended a step for {seconds(stands_s)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Clock", "Columns", "Facts", "Memory", "ModuleTime", "Trait", "Who", "of_host"]
+__all__ = ["Clock", "Columns", "Facts", "Group", "Memory", "ModuleTime", "Trait", "Who", "of_host"]
 
 #: A table by columns of equal length; empty where it was not asked, or has no rows.
 Columns = Mapping[str, np.ndarray]
@@ -58,6 +58,14 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Group:
+    """A process group: what its maker calls it, and its ranks in the job; empty where not known."""
+
+    desc: str
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Trait:
     """A setting, a version, a variable or the hash of a file."""
 
@@ -86,6 +94,8 @@ class Facts:
     calls: Columns = field(default_factory=dict)
     #: Calls of C++ that Flight Recorder has now; their step is not known.
     recent: Columns = field(default_factory=dict)
+    #: By the name that `calls` have.
+    groups: Mapping[str, Group] = field(default_factory=dict)
     modules: tuple[ModuleTime, ...] = ()
     memory: tuple[Memory, ...] = ()
     traits: tuple[Trait, ...] = ()

@@ -16,9 +16,10 @@ from probe_cli.ranklist import ranks_text
 
 from .comparison import Verdict
 from .facts import Facts, Who
+from .questions import ranks_in
 from .text import seconds, sum_up
 
-__all__ = ["BETWEEN_S", "Open", "Progress", "hang", "look", "standstill_s"]
+__all__ = ["BETWEEN_S", "LONG_S", "Open", "Progress", "hang", "look", "standstill_s"]
 
 #: No step for so long, for so many steps' time, and for so many times the longest of the steps that are known.
 LONG_S, LONG_STEPS, LONGEST = 10.0, 10.0, 2.0
@@ -32,7 +33,8 @@ _OPEN = (
 )
 _NEWEST = "SELECT (SELECT max(step) FROM python.steps), (SELECT epoch(max(start)) FROM python.collectives)"
 _GROUPS = (
-    "SELECT \"group\", coalesce(group_desc, ''), last_enqueued, coalesce(last_op, ''), ranks FROM torch.process_groups"
+    "SELECT \"group\", coalesce(nullif(group_desc, 'undefined'), ''), last_enqueued, coalesce(last_op, ''), ranks"
+    " FROM torch.process_groups"
 )
 
 
@@ -92,7 +94,7 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Progress]]:
         groups = {}
         try:
             for name, desc, number, op, ranks in await rows(_GROUPS):
-                groups[str(name)] = (str(desc), _int(number), str(op), _members(str(ranks)))
+                groups[str(name)] = (str(desc), _int(number), str(op), ranks_in(str(ranks)))
         except ProbeError:
             pass  # its recorder does not answer: its rings do
         return Progress(
@@ -119,7 +121,8 @@ def hang(
     if any(_has_moved(before[who], now) for who, now in after.items() if who in before):
         return None
     waits = _waits(after)
-    absent = sorted({rank for _, _, missing in waits for rank in missing})
+    waiting = {rank for _, present, _ in waits for rank in present}
+    absent = sorted({rank for _, _, missing in waits for rank in missing} - waiting)
     said = [f"no rank has ended a step for {seconds(stands_s)}"]
     said += [f"{_ranks(present)} in {what}, to which {_come(missing)} not come" for what, present, missing in waits]
     said += [text for who, target in sorted(targets.items()) if (text := _odd(who, target, who in after))]
@@ -191,18 +194,6 @@ def _odd(who: Who, target: TargetInfo, has_answered: bool) -> str:
     if target.state == "stopped":
         return f"{named} is stopped by a signal; resume it with: kill -CONT {who.pid}"
     return "" if has_answered else f"{named} did not answer a second time"
-
-
-def _members(text: str) -> tuple[int, ...]:
-    """`0-3, 7` or `0-14:2` as numbers; nothing of a text that is cut."""
-    found: list[int] = []
-    for part in text.split(","):
-        span, _, by = part.strip().partition(":")
-        first, dash, last = span.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (by and not by.isdigit()):
-            return ()
-        found += range(int(first), int(last or first) + 1, int(by or 1))
-    return tuple(found)
 
 
 def _int(value: object) -> int:

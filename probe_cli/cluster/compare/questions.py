@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from .facts import Columns, Memory, ModuleTime, Trait
+from .facts import Columns, Group, Memory, ModuleTime, Trait
 from .recent import are_late
 
-__all__ = ["FACTS", "Extent", "Question"]
+__all__ = ["FACTS", "Extent", "Question", "ranks_in"]
 
 #: Rows of all ranks together; and of one rank at least, and at most.
 ALL_STEPS, MIN_STEPS, MAX_STEPS = 600_000, 50, 5_000
@@ -134,6 +134,25 @@ def _reader(columns: Mapping[str, tuple[str, type]], order: str) -> Callable[[Se
     return read
 
 
+def _groups(rows: Sequence[Row]) -> dict[str, Group]:
+    return {
+        str(name): Group("" if desc in (None, "undefined") else str(desc), ranks_in(str(ranks)))
+        for name, desc, ranks in rows
+    }
+
+
+def ranks_in(text: str) -> tuple[int, ...]:
+    """`0, 3-7` or `0-14:2`, as the recorder writes the ranks of a group; nothing of a text that is cut."""
+    found: list[int] = []
+    for part in text.split(","):
+        span, _, by = part.strip().partition(":")
+        first, dash, last = span.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (by and not by.isdigit()):
+            return ()
+        found += range(int(first), int(last or first) + 1, int(by or 1))
+    return tuple(found)
+
+
 def _modules(rows: Sequence[Row]) -> tuple[ModuleTime, ...]:
     return tuple(ModuleTime(*row) for row in rows)
 
@@ -187,6 +206,13 @@ FACTS: dict[str, Question] = {
         lambda extent: _lists(_RECENT, "SELECT * FROM torch.flight_recorder WHERE NOT is_p2p AND state != 'failed'"),
         _reader(_RECENT, "start"),
         are_late,
+    ),
+    "groups": Question(
+        lambda extent: (
+            'SELECT "group", arg_max(group_desc, ts), arg_max(ranks, ts) FROM python.groups GROUP BY ALL ORDER BY ALL'
+        ),
+        _groups,
+        older=lambda extent: "SELECT 1 WHERE false",
     ),
     "modules": Question(
         lambda extent: (

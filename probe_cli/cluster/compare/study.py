@@ -147,7 +147,10 @@ class Study:
         seconds: dict[str, float] = {}
         for charge in self.analysis.charges:
             if charge.rank in cost.ranks:
-                seconds[str(charge.slot)] = seconds.get(str(charge.slot), 0.0) + charge.seconds
+                name = charge.slot.group
+                group = self.facts[charge.rank].groups.get(name)
+                slot = str(replace(charge.slot, group=(group.desc if group is not None else "") or name))
+                seconds[slot] = seconds.get(slot, 0.0) + charge.seconds
         if len(seconds) < MANY_SLOTS:
             return None
         top = max(seconds, key=lambda slot: seconds[slot])
@@ -208,6 +211,7 @@ def rows_of(fact: Facts) -> RankRows:
         steps={name: fact.steps.get(name, np.zeros(0)) for name in STEPS},
         calls={name: fact.calls.get(name, np.zeros(0)) for name in CALLS},
         roles=fact.roles,
+        members={name: group.ranks for name, group in fact.groups.items() if group.ranks},
         offset=fact.clock.offset if fact.clock is not None else 0.0,
         uncertainty=fact.clock.uncertainty if fact.clock is not None else None,
     )

@@ -42,6 +42,9 @@ FEW = 0.2
 #: A cost is there "in every step" when it is in so many.
 MOST = 0.8
 
+#: Roles that are called a stage.
+STAGES = ("pp", "stage")
+
 _PHASES = {
     "data_wait": "data loading",
     "forward": "forward",
@@ -177,7 +180,7 @@ def who_text(study: Study, cost: Cost) -> str:
     if cost.kind in ("rank", "ranks"):
         return listed
     value = study.facts[cost.ranks[0]].roles.get(cost.kind)
-    return f"stage {value} ({listed})" if cost.kind == "pp" else f"all ranks with {cost.kind} {value} ({listed})"
+    return f"stage {value} ({listed})" if cost.kind in STAGES else f"all ranks with {cost.kind} {value} ({listed})"
 
 
 def cost_text(cost: Cost) -> str:
@@ -205,7 +208,7 @@ def _named_verdict(study: Study, found: Sequence[Named], about: dict[str, Any]) 
         "stands out",
         sum_up(sentences),
         ranks=tuple(dict.fromkeys(rank for one in found for rank in study.numbers(one.cost))),
-        kind="stage" if cost.kind == "pp" else cost.kind,
+        kind="stage" if cost.kind in STAGES else cost.kind,
         where=first.longer.phase,
         slot=first.slot,
         module=first.module,

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+from time import monotonic
+
 import pytest
+
+from probe_cli.cluster.compare.hang import LONG_S
 
 from .conftest import NUM_RANKS, NUM_STEPS, Job
 
@@ -119,6 +126,25 @@ def test_a_rank_that_is_gone_costs_its_own_answer_and_the_exit_code(job: Job) ->
     assert code == 3
     assert "4 of 5 answered" in err
     assert "rank 3 holds the job up: " in out
+
+
+def test_a_rank_that_is_stopped_hangs_the_job_and_is_named(job: Job) -> None:
+    os.kill(job.pids[2], signal.SIGSTOP)
+    try:
+        began = monotonic()
+        job.until(lambda: monotonic() - began > LONG_S + 3, 60.0)
+        code, out, err = job.probe("compare", "--format", "json")
+    finally:
+        os.kill(job.pids[2], signal.SIGCONT)
+
+    verdict = json.loads(out)["verdict"]
+    assert (code, verdict["state"], verdict["ranks"]) == (7, "hangs", [2]), out + err
+    assert verdict["sentence"].startswith("the job hangs: no rank has ended a step for ")
+    assert "to which rank 2 has not come" in verdict["sentence"]
+    assert f"rank 2 (pid {job.pids[2]} on " in verdict["sentence"]
+    assert "is stopped by a signal" in verdict["sentence"]
+    steps = job.steps_done()
+    job.until(lambda: job.steps_done() > steps, 60.0)
 
 
 def test_one_rank_is_not_enough(job: Job) -> None:

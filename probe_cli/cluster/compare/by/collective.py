@@ -19,7 +19,7 @@ from probe_cli.cluster.compare.verdict import judge, named
 
 __all__ = ["NEEDS", "compare"]
 
-NEEDS = ("steps", "calls", "recent")
+NEEDS = ("steps", "calls", "recent", "groups")
 #: A collective is taken when such a part of the ranks that the group seems to have is known to have called it.
 NEARLY_ALL = 0.75
 _COLUMNS = {

@@ -14,7 +14,7 @@ from probe_cli.cluster.compare.verdict import judge, named
 
 __all__ = ["NEEDS", "compare"]
 
-NEEDS = ("steps", "calls", "recent")
+NEEDS = ("steps", "calls", "recent", "groups")
 _COLUMNS = {
     "rank": "BIGINT",
     "host": "VARCHAR",

@@ -15,7 +15,7 @@ from probe_cli.ranklist import ranks_text
 
 __all__ = ["NEEDS", "compare"]
 
-NEEDS = ("steps", "calls", "recent")
+NEEDS = ("steps", "calls", "recent", "groups")
 _COLUMNS = {
     "who": "VARCHAR",
     "ranks": "VARCHAR",

@@ -202,6 +202,15 @@ def test_of_many_ranks_fewer_rows_of_each_are_asked() -> None:
     assert f"LIMIT {many.calls}" in FACTS["calls"].sql(many)
 
 
+@pytest.mark.parametrize(
+    ("text", "ranks"), [("0-3", (0, 1, 2, 3)), ("0-6:2", (0, 2, 4, 6)), ("0, 3, 5", (0, 3, 5)), ("0, 3, …", ())]
+)
+def test_ranks_of_a_group_are_read_as_they_are_written(text: str, ranks: tuple[int, ...]) -> None:
+    (group,) = FACTS["groups"].read([["7", "mesh_tp", text]]).values()
+
+    assert (group.desc, group.ranks) == ("mesh_tp", ranks)
+
+
 def test_columns_of_different_lengths_are_no_answer() -> None:
     rows = [[[1, 2]] + [[0.5, 0.5]] * 10]
 
