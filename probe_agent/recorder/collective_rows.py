@@ -30,6 +30,8 @@ ANY_SOURCE = -1
 AT_ONCE_NS = 100_000
 #: A collective that has taken so long gets a row before it is over.
 LONG_NS = 1_000_000_000
+#: A tensor that nobody has waited for so long will not be.
+UNWAITED_NS = 60_000_000_000
 #: A row of what is over waits for so long, and so many do, until it shows in which phase that was.
 PHASE_NS, MAX_WITHOUT_PHASE = 10_000_000_000, 20_000
 #: Different shapes whose text is kept: the names of a ring are never thrown away.
@@ -60,6 +62,8 @@ class Call:
     failed = False
     #: It has a row that says that it takes long.
     told = False
+    #: It has given a tensor to wait for, and nothing tells that nobody does any more.
+    by_operator = False
     #: A weak reference to what can be waited for.
     work: Any = None
     #: Of a send or receive: the other side's rank in the group; ANY_SOURCE until it is known.
@@ -192,7 +196,7 @@ class CollectiveRows:
         now = perf_counter_ns()
         unfinished: list[Call] = []
         for call in self._unfinished:
-            if call.ended or _is_dropped(call):
+            if call.ended or _is_dropped(call, now):
                 self._without_phase.append(self._row_of(call, now, is_over=True))
                 continue
             unfinished.append(call)
@@ -201,7 +205,7 @@ class CollectiveRows:
                 self._without_phase.append(self._row_of(call, now, is_over=False))
         self._unfinished = unfinished
         for key, call in list(self._open.items()):
-            if _is_dropped(call):
+            if _is_dropped(call, now):
                 self._open.pop(key, None)
 
     def _row_of(self, call: Call, now: int, is_over: bool) -> Row:
@@ -330,8 +334,10 @@ def _peer(call: Call, group: Group | None) -> int:
     return group.ranks[call.peer]
 
 
-def _is_dropped(call: Call) -> bool:
+def _is_dropped(call: Call, now: int) -> bool:
     """Nobody can wait for it any more."""
+    if call.by_operator:
+        return not call.ended and now - call.returned > UNWAITED_NS
     return bool(call.returned) and not call.ended and (call.work is None or call.work() is None)
 
 

@@ -165,7 +165,7 @@ class Source(BaseSource):
         for name, op in (*OPERATORS.items(), ("wait_tensor", "")):
             packet = getattr(operators, name, None)
             if packet is not None:
-                make = functools.partial(self._noted_operator, op=op) if op else self._timed_wait
+                make = functools.partial(self._noted_operator, op=op) if op else self._timed_operator_wait
                 for owner in (packet, packet.default):
                     self._stand_ins.wrap(owner, "_op", make)
 
@@ -225,7 +225,7 @@ class Source(BaseSource):
             finally:
                 self._in_operator = 0
             if call is not None:
-                self._launched(call, group, answer[0] if answer.__class__ is list and answer else answer)
+                self._launched_operator(call, group, answer if answer.__class__ is list else [answer])
             return answer
 
         return noted
@@ -279,6 +279,43 @@ class Source(BaseSource):
             if self.recorder.fail(self.name, error):
                 raise
 
+    def _launched_operator(self, call: Call, group: Any, answers: list[Any]) -> None:
+        """Whoever waits has the tensor that was given, or a view of it."""
+        now = perf_counter_ns()
+        call.by_operator = True
+        try:
+            for answer in answers:
+                self._open[-answer.untyped_storage().data_ptr()] = call
+            call.number = _number(group)
+            call.returned = now
+            self._cost.ns += perf_counter_ns() - now
+        except Exception as error:
+            call.returned = now
+            if self.recorder.fail(self.name, error):
+                raise
+
+    def _timed_operator_wait(self, original: Any) -> Any:
+        plain = self._tensor
+
+        def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if tensor.__class__ is not plain or self._is_compiling():
+                return original(tensor, *args, **kwargs)
+            call = self._open.pop(-tensor.untyped_storage().data_ptr(), None)
+            if call is None or call.ended:
+                return original(tensor, *args, **kwargs)
+            call.waiting = perf_counter_ns()
+            call.overlapped = call.waiting - call.returned > AT_ONCE_NS  # unless there is something to wait for
+            try:
+                return original(tensor, *args, **kwargs)
+            except BaseException:
+                call.failed = True
+                raise
+            finally:
+                call.ended = perf_counter_ns()
+                call.wait = call.ended - call.waiting
+
+        return wait
+
     def _timed_wait(self, original: Any) -> Any:
         def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
             call = None if self._is_compiling() else self._open.pop(id(work), None)
@@ -310,8 +347,6 @@ class Source(BaseSource):
             return ANY_SOURCE  # its backend does not tell
 
     def _is_completed(self, work: Any) -> bool:
-        if work.__class__ is self._tensor:
-            return True  # an operator's: it cannot be asked
         try:
             return bool(work.is_completed())
         except Exception as error:

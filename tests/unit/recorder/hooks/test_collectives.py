@@ -226,3 +226,19 @@ def test_an_operator_that_fails_fails_as_before(group, source):
     source.tick()
 
     assert [row["state"] for row in source.rows()] == ["completed"]
+
+
+def test_waiting_for_a_view_is_waiting_for_the_tensor(group, source, monkeypatch):
+    source.tick()
+
+    view = functional.all_reduce(torch.ones(4, 4), "sum", group).view(16)
+    part = functional.all_gather_tensor(torch.ones(6), 0, group).split(2)[1]
+    total = float(view.sum() + part.sum())
+    functional.all_reduce(torch.ones(7), "sum", group)  # nobody waits
+    monkeypatch.setattr(collective_rows, "UNWAITED_NS", 0)
+    source.tick()
+
+    assert total == 18.0
+    assert [row["state"] for row in source.rows()] == ["completed", "completed", "launched"]
+    assert [row["wait"] is None for row in source.rows()] == [False, False, True]
+    assert not source._open
