@@ -82,6 +82,7 @@ _CALLS: dict[str, tuple[str, type]] = {
     "seq": ("seq", int),
     "op": ("coalesce(op, '')", str),
     "peer": ("coalesce(peer, -1)", int),
+    "bytes": ("coalesce(bytes, 0)", int),
     "start": ("epoch(start)", float),
     "ended": ("epoch(ts)", float),
     "wait": ("wait", float),

@@ -189,13 +189,13 @@ def _normal(t: float, freedom: float) -> float:
 def study(told: Sequence[Facts], num_steps: int) -> Study:
     """The analysis of the newest `num_steps` steps that the ranks have in common."""
     facts = [with_recent(fact) for fact in one_clock_a_host(told)]
-    compared = [fact for fact in facts if fact.steps and len(np.unique(fact.steps["number"])) >= MIN_STEPS]
-    notes = [
-        f"{fact.who} is not compared: it has recorded {len(np.unique(fact.steps['number'])) if fact.steps else 'no'}"
-        f" step{'s' if fact.steps else ''}"
-        for fact in facts
-        if fact not in compared
-    ]
+    compared, notes = [], []
+    for fact in facts:
+        num = len(np.unique(fact.steps["number"])) if fact.steps else 0
+        if num >= MIN_STEPS:
+            compared.append(fact)
+        else:
+            notes.append(f"{fact.who} is not compared: it has recorded {f'{num} steps' if num else 'no step'}")
     if not compared:
         compared, notes = facts, []
     is_told = any(fact.calls for fact in compared)  # without a call nobody is known to wait for anybody
