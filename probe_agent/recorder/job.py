@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import lru_cache
 from typing import Any
 
 from .peers import Job
@@ -131,7 +132,17 @@ def _of_torchrun() -> Job | None:
     """As torchrun has told its ranks. Its agent has the store already; the store of others comes with their rank 0."""
     rank, world_size, port = (number_in(name, -1) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     host = os.environ.get("MASTER_ADDR", "")
-    has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and not _is_child_of_multiprocessing()
-    if not has_store or not host or not 0 <= rank < world_size or port < 1:
+    has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not has_store or not host or not 0 <= rank < world_size or port < 1 or not _is_child_of_agent(os.getppid()):
         return None
     return Job(host, port, rank, world_size)
+
+
+@lru_cache(maxsize=1)
+def _is_child_of_agent(parent_pid: int) -> bool:
+    """Whether torchrun itself has started this process. What a rank starts inherits the rank's environment."""
+    try:
+        with open(f"/proc/{parent_pid}/environ", "rb") as file:
+            return not any(entry.startswith(b"TORCHELASTIC_RUN_ID=") for entry in file.read().split(b"\0"))
+    except OSError:
+        return False

@@ -208,3 +208,19 @@ def test_ranks_on_all_hosts_hear_one_name_and_the_next_job_at_the_same_address_a
     assert (first, second) == (also_first, also_second)
     assert first != second
     assert all(re.fullmatch("[a-z]{6}", name) for name in (first, second))
+
+
+def test_before_there_is_a_process_group_a_rank_of_torchruns_knows_the_store_and_what_it_starts_does_not() -> None:
+    code = "import subprocess, sys\nfrom probe_agent.recorder.job import the_job\nprint(the_job(), flush=True)\n"
+    start_another = "if len(sys.argv) < 2: subprocess.run([sys.executable, '-c', sys.orig_argv[2], 'child'])"
+    told = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}
+    told |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "none"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", code + start_another], capture_output=True, text=True, timeout=60, env=os.environ | told
+    )
+
+    assert done.stdout.splitlines() == [
+        "Job(host='node1', port=29500, rank=1, world_size=2)",
+        "torch.distributed has no process group in this process",
+    ]
