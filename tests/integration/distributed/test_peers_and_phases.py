@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import PROGRAM, Job, start_job
+from .conftest import PROGRAM, START_S, Job, start_job
 
 pytestmark = pytest.mark.torch
 
@@ -25,7 +25,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     with start_job(tmp_path_factory.mktemp("job"), "", program=program, ranks=len(RANKS)) as job:
         ddp = job.done(0)["names"]["ddp"]
         for rank in RANKS:
-            job.until(lambda rank=rank: job.rows(f"FROM python.collectives WHERE \"group\" = '{ddp}'", rank))
+            came = f"FROM python.collectives WHERE \"group\" = '{ddp}'"
+            job.until(lambda came=came, rank=rank: job.rows(came, rank), START_S)
         yield job
 
 
@@ -142,7 +143,7 @@ def test_queries_of_the_docs_find_what_ranks_are_in_their_job(job: Job, sql: str
 
 
 def test_stages_are_roles_of_the_targets_too(job: Job) -> None:
-    job.until(lambda: all(target.roles for target in job.directory.targets()))
+    job.until(lambda: all("stage" in target.roles for target in job.directory.targets()))
 
     assert [target.roles for target in job.directory.targets()] == [{"pp": rank, "stage": rank} for rank in RANKS]
 
