@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,6 +24,8 @@ MAX_SINGLE, MAX_SETS, FEW = 16, 8, 4
 #: Others are if this part of the time is at stake.
 NOTABLE = 0.01
 MAX_CHARGES = 1_000
+#: So many times the calls that are analysed are looked at: ranks are not at one point.
+MORE_CALLS = 1.3
 #: A set explains no more than a part of it does, if the part costs so much of what the set costs, or if the rest is
 #: less than so much of the time.
 ALL_OF_IT, LITTLE = 0.6, 0.02
@@ -113,6 +115,7 @@ class Analysis:
 
 def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
     """Analyse the newest `num_steps` steps that the rows of all ranks cover."""
+    ranks = _newest(ranks)
     calls, names = flatten(ranks)
     shift = alignment.shifts(calls, names, ranks)
     window = alignment.window(calls, ranks, shift, names.epoch, num_steps)
@@ -156,6 +159,19 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
         candidates=candidates,
         _graph=graph,
     )
+
+
+def _newest(ranks: Sequence[RankRows]) -> Sequence[RankRows]:
+    """Without the oldest calls, where there are far more than are analysed together."""
+    part = MORE_CALLS * alignment.MAX_CALLS / max(1, sum(len(own.calls["step"]) for own in ranks))
+    if part >= 1:
+        return ranks
+    found = []
+    for own in ranks:
+        step = np.asarray(own.calls["step"])
+        keep = step >= (np.quantile(step, 1 - part) if len(step) else 0)
+        found.append(replace(own, calls={name: np.asarray(column)[keep] for name, column in own.calls.items()}))
+    return found
 
 
 def _matched(
