@@ -1,6 +1,7 @@
 """Delay analysis: whose own time the job waits for, where, and what that costs.
 
     rows.py         what one rank has told, as columns
+    calls.py        the calls of all ranks as one set of columns, on one clock
     alignment.py    which step of one rank is which of another, and the steps that all of them cover
     matching.py     the calls of all ranks: which ones are one collective, which send met which receive
     blocking.py     when a rank stood still, and for which calls

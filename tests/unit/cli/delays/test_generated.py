@@ -29,7 +29,7 @@ JOBS: dict[str, Callable[[int], Job]] = {
     "hierarchical": lambda hosts: simulator.hierarchical(2, 2),
 }
 QUICK = settings(
-    max_examples=25,
+    max_examples=18,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
