@@ -22,6 +22,8 @@ __all__ = ["MIN_STEPS", "Study", "study"]
 
 #: Fewer steps in common than this, and nothing is said.
 MIN_STEPS = 10
+#: A rank of whose calls so little is known, beside what is known of others, cannot be compared.
+MIN_WITH_CALLS = 0.5
 #: Ranks whose cost is worked out one by one: those that the others waited for most.
 MAX_SINGLE = 16
 #: Peers that a rank's phases are compared with.
@@ -43,6 +45,8 @@ class Study:
     #: Those that were compared, in the order of `analysis.who`, with calls of a moment ago.
     facts: tuple[Facts, ...]
     analysis: Analysis
+    #: How many were left out since their calls are not known.
+    num_silent: int = 0
     #: What is to be known about those that were not compared.
     notes: tuple[str, ...] = ()
 
@@ -196,12 +200,25 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
             compared.append(fact)
         else:
             notes.append(f"{fact.who} is not compared: it has recorded {f'{num} steps' if num else 'no step'}")
+    known = [_part_with_calls(fact, num_steps) for fact in compared]
+    silent = [
+        fact.who for fact, part in zip(compared, known, strict=True) if part < MIN_WITH_CALLS * max(known, default=0.0)
+    ]
+    # What such a rank waits would count as its own time.
+    notes += [f"{who} is not compared: its collectives in these steps are not known" for who in silent]
+    compared = [fact for fact in compared if fact.who not in silent]
     if not compared:
         compared, notes = facts, []
     is_told = any(fact.calls for fact in compared)  # without a call nobody is known to wait for anybody
     rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
     analysis = analyse(rows, num_steps=num_steps)
-    return Study(tuple(facts), tuple(compared), analysis, tuple(notes))
+    return Study(tuple(facts), tuple(compared), analysis, len(silent), tuple(notes))
+
+
+def _part_with_calls(fact: Facts, num_steps: int) -> float:
+    """In which part of its newest steps the rank is known to have called anything."""
+    newest = np.unique(fact.steps["number"])[-num_steps:]
+    return float(np.isin(newest, fact.calls["step"]).mean()) if fact.calls else 0.0
 
 
 def rows_of(fact: Facts) -> RankRows:

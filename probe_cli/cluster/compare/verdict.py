@@ -35,6 +35,8 @@ MIN_COVERED = 0.5
 MIN_SURE, ALSO_SURE = 3.5, 1.0
 #: A rank that may cost so much is no reason to say that the cost rotates.
 UNSURE = 0.10
+#: And the calls of all ranks but for such a part.
+MAX_SILENT = 0.25
 #: The part that each of several ranks must have in what they cost together.
 MIN_PART = 0.15
 #: What is there in fewer of the steps is told with that.
@@ -78,7 +80,7 @@ def named(study: Study) -> list[Named]:
         return []
     found: list[Cost] = []
     for candidate in study.analysis.candidates:
-        if not _is_worth_a_name(candidate):
+        if not _is_worth_a_name(study, candidate):
             continue
         cost = _needed(study, candidate) if candidate.kind == "ranks" else candidate
         if cost is None or any(set(cost.ranks) & set(other.ranks) for other in found):
@@ -89,8 +91,13 @@ def named(study: Study) -> list[Named]:
     return [Named(cost, who_text(study, cost), study.longer(cost), study.slot(cost)) for cost in found]
 
 
-def _is_worth_a_name(cost: Cost) -> bool:
-    return cost.share >= MIN_SHARE and cost.low >= MIN_SHARE
+def _is_worth_a_name(study: Study, cost: Cost) -> bool:
+    """Whether it costs enough, with confidence. What is there now and then has a wide interval: then it is enough that
+    nobody else costs nearly as much."""
+    if cost.share < MIN_SHARE:
+        return False
+    others = [other.share for other in study.analysis.candidates if not set(other.ranks) & set(cost.ranks)]
+    return cost.low >= MIN_SHARE or (cost.low >= MIN_SHARE / 2 and cost.low > max(others, default=0.0))
 
 
 def _stands_out(study: Study, cost: Cost) -> bool:
@@ -116,7 +123,7 @@ def _needed(study: Study, cost: Cost) -> Cost | None:
         if cost.share - least.share >= max(MIN_SHARE / 2, MIN_PART * cost.share):
             return cost
         cost = least
-    return cost if len(cost.ranks) == 1 and _is_worth_a_name(cost) else None
+    return cost if len(cost.ranks) == 1 and _is_worth_a_name(study, cost) else None
 
 
 def judge(study: Study, found: Sequence[Named]) -> Verdict:
@@ -288,6 +295,8 @@ def _too_little(study: Study) -> str:
         )
     if len(study.facts) < 2 or len(analysis.steps) < MIN_STEPS:
         return f"the ranks have {len(analysis.steps)} steps in common, {MIN_STEPS} are needed"
+    if study.num_silent > MAX_SILENT * (study.num_silent + len(study.facts)):
+        return f"the collectives of {study.num_silent} ranks in these steps are not known"
     if analysis.covered < MIN_COVERED:
         return f"{percent(analysis.covered)} of the calls in these steps are known of all their ranks"
     return ""

@@ -247,3 +247,23 @@ def test_rows_have_cost_share_and_interval_the_biggest_first() -> None:
     assert first["waited"] == pytest.approx(0.0, abs=1e-3)
     assert all(row["cost"] < 0.002 for row in others)
     assert all(row["waited"] == pytest.approx(0.030, rel=0.1) for row in others)
+
+
+def test_a_rank_whose_calls_are_not_known_is_left_out_and_not_charged_with_its_waits() -> None:
+    facts = job(4, 120, lambda rank, step: {"data_wait": 0.030} if rank == 1 else {})
+    facts[3] = replace(facts[3], calls=rows_between(facts[3].calls, 0, 3))
+
+    found = compare(facts, 100)
+
+    assert set(found.verdict.ranks) <= {1}, found.verdict.sentence
+    assert found.verdict.ranks or found.verdict.state == "not enough data"
+    assert "rank 3 is not compared: its collectives in these steps are not known" in found.notes
+
+
+def test_a_few_long_pauses_of_one_rank_are_named_though_their_interval_is_wide() -> None:
+    chance = random.Random(5)
+    facts = job(4, 220, lambda rank, step: {"forward": 0.4} if rank == 2 and chance.random() < 0.1 else {})
+
+    verdict = verdict_on(facts)
+
+    assert (verdict.ranks, verdict.where) == ((2,), "forward"), verdict.sentence
