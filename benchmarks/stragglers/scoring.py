@@ -13,13 +13,15 @@ from typing import Any
 from benchmarks.spread import table
 from probe_cli.main import run
 
-from .cases import HEALTHY
+from .cases import HEALTHY, KINDS, PHASES
 from .job import Truth
 
 __all__ = ["Answer", "Score", "ask"]
 
 #: An estimate of the cost is close when it is off by no more than this part of the planted one.
 CLOSE = 0.2
+#: Measured cost, or what is planted that is to name nobody.
+SIZES = ("10 % and more", "5 to 10 %", "less than 5 %", "uneven", "nobody")
 
 
 @dataclass(frozen=True)
@@ -54,8 +56,8 @@ def size_of(truth: Truth) -> str:
     if truth.what in HEALTHY:
         return truth.what
     if truth.cost_share >= 0.10:
-        return "10 % and more"
-    return "5 to 10 %" if truth.cost_share >= 0.05 else "less than 5 %"
+        return SIZES[0]
+    return SIZES[1] if truth.cost_share >= 0.05 else SIZES[2]
 
 
 @dataclass
@@ -72,7 +74,7 @@ class Score:
         is_right = named == wanted and answer.verdict["state"] != "not enough data"
         has_phase = is_right and (not truth.phases or answer.verdict["where"] in truth.phases)
         headline = bool(answer.ranks) and answer.ranks[0] not in wanted
-        for key in (size, f"{size}: {truth.kind}", f"{size}: {truth.what}"):
+        for key in (size, f"{truth.kind}|{size}", f"{truth.what}|{size}"):
             found = self.counts.setdefault(key, Counter())
             found["asked"] += 1
             found["rank"] += is_right
@@ -91,13 +93,20 @@ class Score:
 
     def report(self) -> str:
         columns = ("asked", "rank", "phase", "innocent", "headline", "silent", "told", "close", "within")
-        names = ["cost, fault or kind", "asked", "rank right", "and phase", "innocent rank named"]
+        names = ["cost", "asked", "rank right", "and phase", "innocent rank named"]
         names += ["as the headline", "not enough data", "cost told", "within 20 %", "or in the measured interval"]
         rows: list[list[object]] = [
-            [key, *(self.counts[key][each] for each in columns)]
-            for key in sorted(self.counts, key=lambda key: (key.partition(":")[0], key))
+            [size, *(self.counts[size][each] for each in columns)] for size in SIZES if size in self.counts
         ]
-        return table(names, rows) + "\n\n" + "\n".join(f"- {miss}" for miss in self.misses)
+        parts = [table(names, rows)]
+        for title, keys in (("job", KINDS), ("slow", PHASES)):
+            rows = [[key, *(self._right(f"{key}|{size}") for size in SIZES)] for key in keys]
+            parts.append(table([f"{title}: rank and phase right", *SIZES], [row for row in rows if any(row[1:])]))
+        return "\n\n".join([*parts, "\n".join(f"- {miss}" for miss in self.misses)])
+
+    def _right(self, key: str) -> str:
+        found = self.counts.get(key)
+        return f"{found['phase']} of {found['asked']}" if found else ""
 
 
 def _miss(name: str, truth: Truth, answer: Answer) -> str:
