@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[1]
 
 def provenance(arguments: Sequence[str] = ()) -> str:
     """Machine, versions, commit, command, and how busy the machine was with other things."""
-    command = shlex.join(["python", "-m", sys.modules["__main__"].__spec__.name.removesuffix(".__main__"), *(arguments or sys.argv[1:])])
+    name = sys.modules["__main__"].__spec__.name.removesuffix(".__main__")
+    command = shlex.join(["python", "-m", name, *(arguments or sys.argv[1:])])
     busy = ", ".join(f"{load:.2f}" for load in os.getloadavg())
     return (
         f"Command: `{command}`, commit {_commit()}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.  \n"
