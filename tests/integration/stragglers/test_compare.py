@@ -69,7 +69,7 @@ def test_nobody_is_named_when_nobody_is_slow_and_it_says_what_was_compared(job: 
     assert code in (0, 6), out + err
     assert sentence.startswith(("no rank holds the job up: ", "no rank holds the job up for long: "))
     assert f"{NUM_RANKS} ranks compared over {NUM_STEPS} steps of " in sentence
-    assert heading.split()[:5] == ["who", "ranks", "host", "cost", "share"]
+    assert heading.split()[:7] == ["who", "ranks", "rank", "pid", "host", "cost", "share"]
     assert "clock of " in err
     assert "give or take" in err
 

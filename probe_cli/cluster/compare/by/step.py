@@ -19,6 +19,8 @@ NEEDS = ("steps", "calls", "recent", "groups")
 _COLUMNS = {
     "who": "VARCHAR",
     "ranks": "VARCHAR",
+    "rank": "BIGINT",  # NULL of several
+    "pid": "BIGINT",
     "host": "VARCHAR",  # NULL of ranks on several
     "cost": "DOUBLE",  # seconds a step that the job would save
     "share": "DOUBLE",  # part of the job's time
@@ -51,12 +53,15 @@ def _costs(found: Study, costs: Sequence[Cost]) -> list[list[object]]:
 
 def _row(found: Study, cost: Cost) -> list[object]:
     at = list(cost.ranks)
+    only = found.facts[at[0]].who if len(at) == 1 else None
     hosts = {found.facts[own].who.host for own in at}
     longer = found.longer(cost)
     analysis = found.analysis
     return [
         who_text(found, cost),
         ranks_text(found.numbers(cost)),
+        only.rank if only else None,
+        only.pid if only else None,
         hosts.pop() if len(hosts) == 1 else None,
         cost.seconds_a_step,
         cost.share,
