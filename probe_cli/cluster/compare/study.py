@@ -30,6 +30,8 @@ MAX_SINGLE = 16
 MAX_PEERS = 64
 #: A cost that is in so many of the steps is there in all of them but for noise.
 STEADY = 0.5
+#: Steps in a block of stalls that are taken for one.
+MIN_BLOCK = 4
 #: A slot is worth words when it has this part of what is charged to a rank, and the rank has more of them.
 MOST_OF_SLOT, MANY_SLOTS = 0.6, 3
 #: A cost that rotates is said to be in a phase that has this part of it.
@@ -108,6 +110,30 @@ class Study:
     def sureness_together(self, cost: Cost) -> float:
         """The same of all of them together."""
         return self._sureness(list(cost.ranks), cost)
+
+    def chance_of_longest(self, at: int, peers: Sequence[int]) -> float:
+        """How likely it is that one of these ranks has the longest stretches of own time as often as the rank `at` has
+        them, if each of them has them as often as any other.
+
+        Counted are the steps that hold half of what anybody took longer than the others. Stalls that follow each other
+        have one cause, so a block of steps counts once, for the rank that has most of it.
+        """
+        ranks = [at, *peers]
+        own = self.analysis.own[ranks]
+        extra = own - np.array([np.median(np.delete(own, number, axis=0), axis=0) for number in range(len(ranks))])
+        longest = extra.max(axis=0)
+        num_steps = len(longest)
+        order = np.argsort(-longest, kind="stable")
+        total = np.cumsum(longest[order])
+        counted = order[: int(np.searchsorted(total, total[-1] / 2)) + 1]
+        block = counted // max(MIN_BLOCK, round(num_steps**0.5 / 2))
+        by_block = np.zeros((len(ranks), int(block.max()) + 1))
+        np.add.at(by_block, (extra.argmax(axis=0)[counted], block), longest[counted])
+        by_block = by_block[:, by_block.any(axis=0)]
+        num, hits = by_block.shape[1], int((by_block.argmax(axis=0) == 0).sum())
+        each = 1 / len(ranks)
+        tail = sum(math.comb(num, k) * each**k * (1 - each) ** (num - k) for k in range(hits, num + 1))
+        return min(1.0, len(ranks) * tail)
 
     def _sureness(self, ranks: Sequence[int], cost: Cost) -> float:
         own = self.analysis.own

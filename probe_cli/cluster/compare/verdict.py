@@ -33,6 +33,8 @@ MAX_VISIBLE = 0.10
 MIN_COVERED = 0.5
 #: By how many standard errors a rank must take longer than others; and each of a host, if all of it does.
 MIN_SURE, ALSO_SURE = 3.5, 1.0
+#: How likely it may be by chance that the longest stretches of own time are a rank's.
+MAX_CHANCE = 0.001
 #: A rank that may cost so much is no reason to say that the cost rotates.
 UNSURE = 0.10
 #: And the calls of all ranks but for such a part.
@@ -104,11 +106,16 @@ def _stands_out(study: Study, cost: Cost) -> bool:
     """Whether the ranks really take longer than others that do the same, and not by the chance of these steps.
 
     Ranks that share a host or a place in the job must do so together. Those that only the analysis put together were
-    chosen by what they took: each of them must stand out by itself.
+    chosen by what they took: each of them must stand out by itself. On a busy host what a rank does now and then is
+    lost in the mean of its steps; then the longest stretches must be its own.
     """
     sure = study.sureness(cost)
     if cost.kind in ("rank", "ranks"):
-        return bool(min(sure) >= MIN_SURE)
+        peers = study.peers(cost)
+        return all(
+            one >= MIN_SURE or study.chance_of_longest(at, peers) <= MAX_CHANCE
+            for at, one in zip(cost.ranks, sure, strict=True)
+        )
     return study.sureness_together(cost) >= MIN_SURE and sum(one >= ALSO_SURE for one in sure) >= MOST * len(sure)
 
 
@@ -146,10 +153,11 @@ def judge(study: Study, found: Sequence[Named]) -> Verdict:
     most = max((study.cost_of([rank]) for rank in study.top_ranks), key=lambda cost: cost.share)
     if unclear := _clocks(study, MIN_SHARE * analysis.step_s):
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
-    if most.share >= UNSURE and most.low >= MIN_SHARE:
+    if most.share >= UNSURE:
+        who = study.facts[most.ranks[0]].who
         text = (
-            f"not enough data: one rank may cost {_share(most)} of the job's time, but in these steps that may be"
-            f" chance: {over}"
+            f"not enough data: {who} may cost {_share(most)} of the job's time, in {percent(most.frequency)} of the"
+            f" steps, but that may be chance; compare more steps with --steps: {over}"
         )
         return Verdict("not enough data", text, **about)
     if total.low >= MIN_SHARE:

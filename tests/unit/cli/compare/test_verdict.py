@@ -133,6 +133,30 @@ def test_a_healthy_job_gets_the_all_clear_with_what_would_have_been_seen() -> No
     assert verdict.sentence.endswith("and what costs 5 % or more would have been seen")
 
 
+@pytest.mark.parametrize("stall", [0.080, 0.0])
+def test_on_a_busy_host_the_longest_stalls_tell_whose_they_are(stall: float) -> None:
+    for seed in range(8):
+        chance = random.Random(seed)
+        of_all = [[chance.expovariate(250) + 0.060 * (chance.random() < 0.08) for _ in range(160)] for _ in range(4)]
+
+        def slow(rank: int, step: int, of_all: list[list[float]] = of_all) -> dict[str, float]:
+            return {"forward": of_all[rank][step] + stall * (rank == 2 and step % 10 == 3)}
+
+        verdict = verdict_on(job(4, 160, slow, seed=seed), 150)
+
+        assert verdict.ranks == ((2,) if stall else ()), (seed, verdict.sentence)
+
+
+def test_a_few_stalls_of_a_rank_may_be_chance() -> None:
+    facts = job(4, 160, lambda rank, step: {"forward": 1.0} if rank == 2 and step in (31, 80, 122) else {})
+
+    verdict = verdict_on(facts, 150)
+
+    assert (verdict.state, verdict.ranks) == ("not enough data", ())
+    assert verdict.sentence.startswith("not enough data: rank 2 may cost "), verdict.sentence
+    assert "compare more steps with --steps" in verdict.sentence
+
+
 def test_stalls_that_hit_anybody_rotate() -> None:
     for seed in range(10):
         stalls = [[random.Random(f"{seed} {rank} {step}").random() < 0.2 for step in range(120)] for rank in range(4)]
