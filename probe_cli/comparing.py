@@ -101,23 +101,28 @@ def _hung(
     facts: Sequence[Facts], asked: Mapping[Who, tuple[Endpoint, TargetInfo]], now: float, timeout_s: float
 ) -> Comparison | None:
     """The comparison of a job that hangs: two looks, a moment apart, before that is said."""
+    from .cluster.compare.clocks import one_clock_a_host
     from .cluster.compare.comparison import Comparison
-    from .cluster.compare.hang import BETWEEN_S, Progress, hang, look, standstill_s
+    from .cluster.compare.hang import BETWEEN_S, Progress, hang, look, silence_s, standstill_s
 
-    if standstill_s(facts, now) is None:
+    has_steps = any(fact.steps for fact in facts)
+    if has_steps and standstill_s(facts, now) is None:
         return None
+    offsets = {fact.who: fact.clock.offset for fact in one_clock_a_host(facts) if fact.clock is not None}
     by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
 
     def progress() -> dict[Who, Progress]:
-        answers = _ask(tuple(by_endpoint), look(timeout_s), timeout_s + GRACE_S)
+        answers = _ask(tuple(by_endpoint), look(timeout_s, with_history=not has_steps), timeout_s + GRACE_S)
         return {by_endpoint[endpoint]: found for endpoint, found in answers.answered}
 
     before = progress()
+    stands_s = standstill_s(facts, now) if has_steps else silence_s(before, offsets, now)
+    if stands_s is None:
+        return None
     sleep(BETWEEN_S)
     after = progress()
-    stands_s = standstill_s(facts, time())
-    assert stands_s is not None  # it was so before
-    verdict = hang(facts, {who: target for who, (_, target) in asked.items()}, before, after, stands_s)
+    targets = {who: target for who, (_, target) in asked.items()}
+    verdict = hang(targets, before, after, stands_s + BETWEEN_S, has_steps=has_steps)
     if verdict is None:
         return None
     where = _where([asked[who][0] for who in asked if who.rank in verdict.ranks][:MAX_STACKS], by_endpoint, timeout_s)

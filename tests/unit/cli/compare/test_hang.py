@@ -8,7 +8,7 @@ import pytest
 
 from probe_agent.wire import TargetInfo
 from probe_cli.cluster.compare.facts import Who
-from probe_cli.cluster.compare.hang import Open, Progress, hang, standstill_s
+from probe_cli.cluster.compare.hang import LONG_START_S, Open, Progress, hang, silence_s, standstill_s
 
 from .made import job
 
@@ -56,7 +56,7 @@ def test_a_job_with_long_steps_now_and_then_stands_still_only_after_longer_ones(
 
 
 def test_who_has_not_come_to_which_collective_is_said() -> None:
-    verdict = hang([], targets(), waiting(3), waiting(3), 75.0)
+    verdict = hang(targets(), waiting(3), waiting(3), 75.0)
 
     assert verdict is not None
     assert (verdict.state, verdict.exit_code, verdict.ranks) == ("hangs", 7, (3,))
@@ -70,8 +70,8 @@ def test_a_rank_that_moves_between_the_looks_is_no_hang() -> None:
     after = waiting(3)
     after[RANKS[3]] = replace(after[RANKS[3]], newest_call=2.0)
 
-    assert hang([], targets(), waiting(3), after, 75.0) is None
-    assert hang([], targets(), waiting(3), waiting(3, at=813), 75.0) is None
+    assert hang(targets(), waiting(3), after, 75.0) is None
+    assert hang(targets(), waiting(3), waiting(3, at=813), 75.0) is None
 
 
 def test_ranks_that_have_ended_or_are_stopped_are_said_as_such() -> None:
@@ -80,7 +80,7 @@ def test_ranks_that_have_ended_or_are_stopped_are_said_as_such() -> None:
     )
     looks = {who: progress for who, progress in waiting(3).items() if who.rank != 3}
 
-    verdict = hang([], told, looks, looks, 75.0)
+    verdict = hang(told, looks, looks, 75.0)
 
     assert verdict is not None
     assert verdict.ranks == (1, 3)
@@ -91,7 +91,7 @@ def test_ranks_that_have_ended_or_are_stopped_are_said_as_such() -> None:
 def test_of_a_pipeline_it_is_said_who_does_not_send() -> None:
     looks = {who: Progress(7, 1.0, (Open("0", "recv", -1, 1.0, who.rank - 1),) if who.rank else ()) for who in RANKS}
 
-    verdict = hang([], targets(), looks, looks, 75.0)
+    verdict = hang(targets(), looks, looks, 75.0)
 
     assert verdict is not None
     assert verdict.ranks == (0,)
@@ -101,4 +101,31 @@ def test_of_a_pipeline_it_is_said_who_does_not_send() -> None:
 def test_a_job_that_has_ended_does_not_hang() -> None:
     ended = {f"rank{rank}": {"alive": False, "state": "gone"} for rank in range(4)}
 
-    assert hang([], targets(**ended), waiting(3), waiting(3), 75.0) is None
+    assert hang(targets(**ended), waiting(3), waiting(3), 75.0) is None
+
+
+@pytest.mark.parametrize(
+    ("ages", "gap", "num", "is_long"),
+    [
+        ((60.0, 45.0, 60.0, 60.0), 0.2, 500, True),
+        ((60.0, 1.0, 60.0, 60.0), 0.2, 500, False),  # one of them still calls
+        ((60.0, 45.0, 60.0, 60.0), 30.0, 500, False),  # it has paused for as long before
+        ((60.0, 45.0, 60.0, 60.0), 0.2, 3, False),  # it may have just begun
+        ((LONG_START_S + 60.0,) * 4, 0.2, 3, True),
+    ],
+)
+def test_without_steps_a_job_hangs_when_no_rank_calls_a_collective(
+    ages: tuple[float, ...], gap: float, num: int, is_long: bool
+) -> None:
+    now, offset = 1_700_000_000.0, 3600.0
+    looks = {who: Progress(history=(now + offset - ages[who.rank], gap, num)) for who in RANKS}
+
+    found = silence_s(looks, dict.fromkeys(RANKS, offset), now)
+
+    assert (found is not None) == is_long
+    if is_long:
+        assert found == pytest.approx(min(ages))
+        verdict = hang(targets(), waiting(3), waiting(3), min(ages), has_steps=False)
+        assert verdict is not None
+        assert verdict.sentence.startswith("the job hangs: no rank has called a collective for ")
+    assert silence_s({who: Progress() for who in RANKS}, {}, now) is None

@@ -1,0 +1,67 @@
+"""A job that hung before anybody attached: `compare` finds whom it waits for in what torch itself has kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from probe_cli.main import run
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+PROGRAM = Path(__file__).parents[2] / "targets" / "hung_job.py"
+
+
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(rank), "3", str(tmp_path / "store")],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": "3"},
+        )
+        for rank in range(3)
+    ]
+    try:
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "hangs\n"
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def test_it_is_said_to_hang_and_the_rank_that_has_not_come_is_named(ranks: list[subprocess.Popen[str]]) -> None:
+    named = [word for process in ranks for word in ("-t", str(process.pid))]
+    out, err = StringIO(), StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        run([*named, "ranks"])  # attaches
+        code = 1
+        for _ in range(30):  # until it has stood still for long
+            out.seek(0)
+            out.truncate()
+            code = run([*named, "compare", "--format", "json"])
+            if code != 1:
+                break
+    verdict = json.loads(out.getvalue())["verdict"]
+
+    assert (code, verdict["state"], verdict["ranks"]) == (7, "hangs", [1]), out.getvalue() + err.getvalue()
+    assert verdict["sentence"].startswith("the job hangs: no rank has called a collective for ")
+    assert "ranks 0,2 wait in all_reduce 21 of group 0" in verdict["sentence"]
+    assert "to which rank 1 has not come" in verdict["sentence"]
+    assert f"{PROGRAM.name}:19" in verdict["sentence"]  # the line that sleeps
+    assert all(process.poll() is None for process in ranks)
