@@ -200,7 +200,8 @@ class Importer:
         self._builtins["__import__"] = builtins.__import__
         # A module in C may keep one that it has imported, and must not keep all of them by that.
         vars(self._sys)["modules"] = sys.modules
-        self._loaded = {}
+        loaded, self._loaded = self._loaded, {}
+        _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
         self._ours.forget()
         for name in [name for name in list(sys.modules) if self._is_ours(name)]:
             del sys.modules[name]
@@ -343,6 +344,21 @@ class Importer:
             if type(value) is _BUILTIN:
                 setattr(module, name, value)
         return module
+
+
+def _take_out(ours: "list[Any]") -> None:
+    """Take what modules of ours have put into the interpreter's own out of it: `re` a function into the table of
+    `copyreg`, and `ast` properties into its classes. They would keep these modules for ever."""
+    spaces = {id(vars(module)) for module in ours}
+    table: Any = getattr(sys.modules.get("copyreg"), "dispatch_table", None)
+    for kind, function in list(table.items()) if type(table) is dict else []:
+        if id(getattr(function, "__globals__", None)) in spaces:
+            del table[kind]
+    classes = [kind for module in ours if module.__name__ == "ast" for kind in vars(module).values()]
+    for kind in classes:
+        for name, value in list(vars(kind).items()) if isinstance(kind, type) else []:
+            if type(value) is property and id(getattr(value.fget, "__globals__", None)) in spaces:
+                delattr(kind, name)
 
 
 def _library() -> list[str]:

@@ -34,3 +34,30 @@ def test_a_program_that_has_collected_ends_well(python: str) -> None:
         codes.append(process.returncode)
 
     assert codes == [0, 0, 0, 0]
+
+
+#: Says how many functions, and registrations with the interpreter's own tables, there are that were not there before.
+COUNTS = """
+import copyreg, gc, sys
+if sys.version_info >= (3, 12):
+    import typing  # as all jobs with torch do: otherwise the recorder's stays with the job
+def functions():
+    gc.collect()
+    return sum(type(one) is type(functions) for one in gc.get_objects())
+kinds = set(copyreg.dispatch_table)
+before = functions()
+print("ready", flush=True)
+for line in sys.stdin:
+    # Python cannot take back what it calls after a fork: one function stays.
+    print(functions() - before - 1, len(set(copyreg.dispatch_table) - kinds), flush=True)
+"""
+
+
+@pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
+def test_a_collection_frees_all_functions_of_the_recorder(python: str) -> None:
+    with program(COUNTS, python=python, stdin=subprocess.PIPE) as process:
+        for _ in range(2):
+            detach(inject.attach(process.pid))
+        output, _ = process.communicate("count\n", timeout=30)
+
+    assert output.split()[-2:] == ["0", "0"]
