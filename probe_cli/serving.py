@@ -15,6 +15,7 @@ import socket
 import stat
 import sys
 from collections.abc import Iterator
+from functools import partial
 from threading import Thread
 from time import monotonic, sleep
 from types import FrameType
@@ -78,8 +79,6 @@ def serve(
         )
     for name in paths:
         remark(f"listening on unix:{name}")
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end)  # uvicorn ends in good order, then raises the signal once more for us
     config = uvicorn.Config(
         app,
         http=Connection,
@@ -98,6 +97,8 @@ def serve(
             os.unlink(_announcement())
 
     server = HostServer(config, context, tidy)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, partial(_end, server))  # uvicorn ends in good order, then raises it once more for us
     if linger_s is not None:
         Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
     try:
@@ -130,7 +131,9 @@ def _sockets(listen: str | None, path: str | None, insecure: bool) -> list[socke
     return sockets
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _end(server: uvicorn.Server, number: int, frame: FrameType | None) -> None:
+    # Python ignores what is raised in a callback, which there are during imports: then uvicorn ends once it has begun.
+    server.should_exit = True
     raise SystemExit(0)
 
 

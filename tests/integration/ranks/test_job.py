@@ -86,7 +86,7 @@ def test_the_table_is_for_people(job: Job, probe: Probe) -> None:
     done = probe(job.endpoints[1], "ranks")
 
     head, _, *lines = done.stdout.splitlines()
-    assert head.split() == ["rank", "host", "pid", "job", "step", "step_time", "state", "last_seen", "endpoint"]
+    assert head.split() == ["rank", "host", "pid", "job", "dp", "step", "step_time", "state", "last_seen", "endpoint"]
     assert [line.split()[0] for line in lines] == ["0", "1"]
 
 
