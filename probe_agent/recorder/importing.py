@@ -201,10 +201,10 @@ class Importer:
         # A module in C may keep one that it has imported, and must not keep all of them by that.
         vars(self._sys)["modules"] = sys.modules
         loaded, self._loaded = self._loaded, {}
-        _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
         self._ours.forget()
         for name in [name for name in list(sys.modules) if self._is_ours(name)]:
             del sys.modules[name]
+        _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
 
     def yield_gil(self) -> None:
         """What runs in C cannot be interrupted (compile() above all): the job gets the GIL before its gap is long."""

@@ -211,7 +211,7 @@ class Source(BaseSource):
                 return original(*args, **kwargs)
             try:
                 group = resolve(args[-1]) if args[-1].__class__ is str else args[-1]
-            except RuntimeError:
+            except Exception:
                 return original(*args)  # there is no such group: torch will say so
             call = self._begin(op, group, payload)
             self._in_operator = ident
@@ -285,7 +285,8 @@ class Source(BaseSource):
         call.by_operator = True
         try:
             for answer in answers:
-                self._open[-answer.untyped_storage().data_ptr()] = call
+                if (memory := _memory(answer)) is not None:
+                    self._open[memory] = call
             call.number = _number(group)
             call.returned = now
             self._cost.ns += perf_counter_ns() - now
@@ -300,7 +301,8 @@ class Source(BaseSource):
         def wait(tensor: Any, *args: Any, **kwargs: Any) -> Any:
             if tensor.__class__ is not plain or self._is_compiling():
                 return original(tensor, *args, **kwargs)
-            call = self._open.pop(-tensor.untyped_storage().data_ptr(), None)
+            memory = _memory(tensor)
+            call = None if memory is None else self._open.pop(memory, None)
             if call is None or call.ended:
                 return original(tensor, *args, **kwargs)
             call.waiting = perf_counter_ns()
@@ -343,8 +345,8 @@ class Source(BaseSource):
         """The rank in the group that has sent what came first."""
         try:
             return int(work._source_rank())
-        except RuntimeError:
-            return ANY_SOURCE  # its backend does not tell
+        except Exception:
+            return ANY_SOURCE  # its backend does not tell, or is the job's own
 
     def _is_completed(self, work: Any) -> bool:
         try:
@@ -353,6 +355,14 @@ class Source(BaseSource):
             if self.recorder.fail(self.name, error):
                 raise
             return False
+
+
+def _memory(tensor: Any) -> int | None:
+    """A key for where its data are, which is no id; None where it has no memory of its own: inside torch.func, say."""
+    try:
+        return -int(tensor.untyped_storage().data_ptr())
+    except RuntimeError:
+        return None
 
 
 def _number(group: Any) -> int:

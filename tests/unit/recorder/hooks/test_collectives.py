@@ -242,3 +242,15 @@ def test_waiting_for_a_view_is_waiting_for_the_tensor(group, source, monkeypatch
     assert [row["state"] for row in source.rows()] == ["completed", "completed", "launched"]
     assert [row["wait"] is None for row in source.rows()] == [False, False, True]
     assert not source._open
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_memory_of_their_own_are_waited_for_as_before(group, source):
+    source.tick()  # the operators are there
+    wait = torch.ops._c10d_functional.wait_tensor
+
+    mapped = torch.func.vmap(wait)(torch.ones(2, 3))
+    wrapped = wait(torch._to_functional_tensor(torch.ones(2)))
+
+    assert mapped.tolist() == [[1.0] * 3] * 2
+    assert torch._from_functional_tensor(wrapped).tolist() == [1.0, 1.0]
