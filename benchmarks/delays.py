@@ -1,4 +1,4 @@
-"""How long does the delay analysis of a large job take? `python -m benchmarks.delays`.
+"""Time the delay analysis of a large job: `python -m benchmarks.delays`.
 
 Ranks that never were, in groups of TP and DP: their rows are made here, with noise and one rank that is late in each
 TP layer. Timed is what `probe compare` does with the rows once it has them.

@@ -69,7 +69,7 @@ def _installed() -> Path:
 
 
 def _told(fault: str, folder: Path, tools: Path, args: argparse.Namespace) -> tuple[str, str, str]:
-    """What each tool says of one job."""
+    """Ask each tool about one job."""
     every = 10 if fault == "checkpoint" else 1
     plan = {"what": fault, "ranks": [args.rank], "seconds": args.seconds * every, "every": every, "block": 0}
     plan |= {"from": BEGIN}

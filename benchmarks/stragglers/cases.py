@@ -84,7 +84,7 @@ class Case:
         return self.what in HEALTHY
 
     def name(self, kind: str) -> str:
-        """What its folder is called, but for a number."""
+        """The name of its folder, without the number."""
         ranks = "".join(map(str, self.ranks)) or "x"
         return f"{kind}-{self.what}-{ranks}"
 

@@ -31,7 +31,7 @@ USUAL_S = 0.003
 
 
 class Case:
-    """What is slow now, on this rank."""
+    """Return what is slow now on this rank."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank

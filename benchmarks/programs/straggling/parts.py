@@ -1,4 +1,4 @@
-"""What the jobs are made of: a loader, blocks, a network and an optimizer with places for planted delays."""
+"""Parts of the jobs: a loader, blocks, a network and an optimizer with places for planted delays."""
 
 from __future__ import annotations
 

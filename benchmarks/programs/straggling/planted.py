@@ -35,7 +35,7 @@ PLACES = {
 
 
 class Planted:
-    """What is slow now, on this rank."""
+    """Return what is slow now on this rank."""
 
     def __init__(self, folder: Path, rank: int, world_size: int) -> None:
         self.folder, self.rank, self.world_size = folder, rank, world_size
