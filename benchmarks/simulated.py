@@ -50,8 +50,8 @@ async def serve(base: Path, addresses: Sequence[str]) -> None:
     """Answer at every address for the targets of one host, until stdin ends."""
     import uvicorn
 
-    from probe_agent.target import TargetDirectory
-    from probe_agent.web import QueryEngine, create_app
+    from probe_agent.server import QueryEngine, create_app
+    from probe_agent.targets import TargetDirectory
 
     servers = []
     engine = QueryEngine()  # one for all: a process for each that forks workers would be too much for this machine

@@ -94,7 +94,7 @@ The last result of that is in [benchmarks](../benchmarks.md#attach-hundreds-of-t
 #: A folder of tests -> its heading here, in this order; others follow under their own names.
 AREAS = {"inject": "Attach and detach", "cli": "From the command line", "activate": "Started with the job"}
 HTTP_HEAD = """\
-<!-- Made from probe_agent/web/ by `make docs`; change it there. -->
+<!-- Made from probe_agent/server/ by `make docs`; change it there. -->
 
 # HTTP
 
@@ -201,7 +201,7 @@ def markers(nodes: list[Any]) -> Iterator[ast.Call]:
 
 
 def http_page() -> str:
-    from probe_agent.web import create_app
+    from probe_agent.server import create_app
 
     described = create_app().openapi()
     page = HTTP_HEAD + inspect.cleandoc(described["info"]["description"]) + "\n"

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from probe_agent.errors import NoAnswer
 from probe_agent.recorder.ring.table import Column
-from probe_agent.target import Target, ask
+from probe_agent.targets import Target, ask
 
 from .last_step import newest_step
 from .live_table import LiveTable

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 
 from probe_agent.recorder.ring.table import COORDINATES, Column
-from probe_agent.target import Ring, RingError, Target
+from probe_agent.targets import Ring, RingError, Target
 from probe_agent.wire import ColumnInfo, TableInfo, TableList
 
 from .declarations import recorded_tables

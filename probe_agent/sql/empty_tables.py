@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
-from probe_agent.target import Target, read_awaited
+from probe_agent.targets import Target, read_awaited
 
 from .declarations import recorded_tables
 from .last_step import newest_step

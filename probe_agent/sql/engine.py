@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from probe_agent.errors import ProbeError
-from probe_agent.target import Target
+from probe_agent.targets import Target
 from probe_agent.wire import QueryRequest
 
 from .limits import check_request

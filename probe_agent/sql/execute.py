@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import duckdb
 
-from probe_agent.target import Target
+from probe_agent.targets import Target
 from probe_agent.wire import QueryRequest
 
 from .answer import Answer

@@ -14,7 +14,7 @@ import numpy as np
 
 from probe_agent.errors import NoAnswer
 from probe_agent.recorder.ring.table import COORDINATES, Column, Table
-from probe_agent.target import RingError, Target
+from probe_agent.targets import RingError, Target
 from probe_agent.wire import shape
 
 from .declarations import recorded_tables

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from probe_agent.target import Target
+from probe_agent.targets import Target
 
 from .live_table import LiveTable
 from .part import Part

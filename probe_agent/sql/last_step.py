@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probe_agent.target import Ring, RingError, Target
+from probe_agent.targets import Ring, RingError, Target
 
 __all__ = ["newest_step"]
 

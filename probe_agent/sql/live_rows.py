@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from probe_agent.errors import NoAnswer
-from probe_agent.target import Target
+from probe_agent.targets import Target
 
 from .host_table import HostTable
 from .live_table import LiveTable, Row, live_tables

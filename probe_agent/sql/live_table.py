@@ -13,7 +13,7 @@ from pkgutil import iter_modules
 from typing import ClassVar
 
 from probe_agent.recorder.ring.table import Table
-from probe_agent.target import Target
+from probe_agent.targets import Target
 
 __all__ = ["LiveTable", "Row", "live_tables"]
 

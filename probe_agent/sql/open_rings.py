@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 
-from probe_agent.target import Ring
+from probe_agent.targets import Ring
 
 __all__ = ["OpenRings"]
 

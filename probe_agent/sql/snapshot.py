@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from probe_agent.recorder.ring.table import Column
-from probe_agent.target import Ring, RingError
+from probe_agent.targets import Ring, RingError
 
 __all__ = ["Columns", "Snapshot"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probe_agent.recorder.ring.table import Column
-from probe_agent.target import Target
+from probe_agent.targets import Target
 from probe_agent.wire import ThreadStack
 
 from .last_step import newest_step

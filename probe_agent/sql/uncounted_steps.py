@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from probe_agent.target import Ring, RingError, Target
+from probe_agent.targets import Ring, RingError, Target
 
 __all__ = ["uncounted"]
 

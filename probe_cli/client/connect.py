@@ -1,6 +1,6 @@
 """Opens a client for an endpoint, by the transport that fits.
 
-This is the one door to httpx and to `probe_agent.web.create_app`: together 0.3 s of imports, which
+This is the one door to httpx and to `probe_agent.server.create_app`: together 0.3 s of imports, which
 `probe --help` must not pay and a host server's client pays only in part.
 """
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import httpx
     from fastapi import FastAPI
 
+    from probe_agent.server import QueryEngine
     from probe_agent.tokens import Tokens
-    from probe_agent.web import QueryEngine
 
 __all__ = ["expect_query", "host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
 
@@ -131,7 +131,7 @@ def host_app(tokens: Tokens | None, readers: tuple[int, float]) -> FastAPI:
     """The web app over the targets of this host for others to ask: over TCP with one of `tokens`, if there are any.
     `readers` is the most memory (MB) and time (s) that a query may take with the token for reading."""
     _spare_threads()
-    from probe_agent.web import Access, Allowance, create_app
+    from probe_agent.server import Access, Allowance, create_app
 
     return create_app(access=Access(tokens, Allowance(*readers)))
 
@@ -152,7 +152,7 @@ def _create_app(archive: str | None) -> FastAPI:
     engine = _engine()
     if _expects_query:
         engine.start()  # its worker gets ready while FastAPI is loaded
-    from probe_agent.web import create_app
+    from probe_agent.server import create_app
 
     return create_app(archive=archive, engine=engine)
 
@@ -160,7 +160,7 @@ def _create_app(archive: str | None) -> FastAPI:
 @cache
 def _engine() -> QueryEngine:
     """One for all apps of this process, which have its workers together."""
-    from probe_agent.web import QueryEngine
+    from probe_agent.server import QueryEngine
 
     return QueryEngine()
 

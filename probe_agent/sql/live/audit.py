@@ -11,7 +11,7 @@ from probe_agent.audit import Entry, entries, notes
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.host_table import HostTable
 from probe_agent.sql.part import Part
-from probe_agent.target import Target
+from probe_agent.targets import Target
 
 __all__ = ["Audit"]
 

@@ -13,7 +13,7 @@ from probe_agent.gpu import NUMBERS, History, NvmlUnavailable, Reading, throttle
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.host_table import HostTable
 from probe_agent.sql.part import Part
-from probe_agent.target import Target
+from probe_agent.targets import Target
 
 __all__ = ["GpuSamples", "owners", "sample_host"]
 

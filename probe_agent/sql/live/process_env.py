@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.asked_table import STEP, AskedTable
-from probe_agent.target import Target, read_source
+from probe_agent.targets import Target, read_source
 
 __all__ = ["ProcessEnv"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from probe_agent.sql.live_table import LiveTable
 from probe_agent.sql.stack_rows import FRAME_COLUMNS, Row, frame_rows
-from probe_agent.target import Target, take_stacks
+from probe_agent.targets import Target, take_stacks
 
 __all__ = ["Stacks"]
 

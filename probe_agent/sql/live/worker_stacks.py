@@ -8,7 +8,7 @@ from probe_agent.errors import NoAnswer
 from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.live_table import LiveTable
 from probe_agent.sql.stack_rows import FRAME_COLUMNS, frame_rows
-from probe_agent.target import Target, take_worker_stacks, workers_of
+from probe_agent.targets import Target, take_worker_stacks, workers_of
 
 __all__ = ["WorkerStacks"]
 

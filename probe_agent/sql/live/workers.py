@@ -8,7 +8,7 @@ from probe_agent.recorder.ring.table import Column
 from probe_agent.sql.asked_table import STEP
 from probe_agent.sql.last_step import newest_step
 from probe_agent.sql.live_table import LiveTable
-from probe_agent.target import Target, workers_of
+from probe_agent.targets import Target, workers_of
 
 __all__ = ["Workers"]
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from probe_agent.target import Target
+from probe_agent.targets import Target
 from probe_agent.wire import QueryRequest
 
 __all__ = ["HEAD", "MAX_HEAD_BYTES", "Job", "exactly", "packed", "received", "send_body", "send_head"]

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from probe_agent import inject
-from probe_agent.target import TargetDirectory
+from probe_agent.targets import TargetDirectory
 
 from .conftest import Probe, environment
 

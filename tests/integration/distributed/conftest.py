@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 
 from probe_agent.sql import QueryEngine
-from probe_agent.target import TargetDirectory
+from probe_agent.targets import TargetDirectory
 from probe_agent.wire import QueryRequest
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "collectives.py"

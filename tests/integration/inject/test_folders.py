@@ -13,7 +13,7 @@ from probe_agent import inject
 from probe_agent.inject import handshake
 from probe_agent.inject.folder import folders
 from probe_agent.inject.process import Process
-from probe_agent.target import TargetDirectory
+from probe_agent.targets import TargetDirectory
 
 from .conftest import detach
 from .programs import FOREVER, NOBODY, SYSTEM_PYTHON, needs_root, program, refused, with_mounts

@@ -22,7 +22,7 @@ import pytest
 
 from probe_agent.activate import start as activate
 from probe_agent.sql import QueryEngine
-from probe_agent.target import TargetDirectory
+from probe_agent.targets import TargetDirectory
 from probe_agent.wire import QueryRequest
 from tests.integration.hosting import environment
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from probe_agent.target import Ring, Target, TargetDirectory
+from probe_agent.targets import Ring, Target, TargetDirectory
 from tests.integration.hosting import ROOT, Probe, environment, probe_in
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("torch")
 
 from probe_agent.sql import newest_step
-from probe_agent.target import TargetDirectory
+from probe_agent.targets import TargetDirectory
 from probe_cli.main import run
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "straggling.py"

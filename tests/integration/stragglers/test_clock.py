@@ -18,9 +18,9 @@ from probe_cli.endpoint import TcpServer
 
 SERVER = """
 import socket, sys, uvicorn
-from probe_agent.target import TargetDirectory
-from probe_agent.web import create_app
-from probe_agent.web.api import clock
+from probe_agent.targets import TargetDirectory
+from probe_agent.server import create_app
+from probe_agent.server.api import clock
 right = clock.time
 clock.time = lambda: right() + float(sys.argv[2])
 app = create_app(TargetDirectory((sys.argv[1],)))

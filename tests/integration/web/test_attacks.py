@@ -223,7 +223,7 @@ def test_another_user_who_waits_on_the_port_does_not_get_our_token(server: Serve
 
 
 IMPATIENT = """
-from probe_agent.web import guard
+from probe_agent.server import guard
 from probe_cli import accepting
 accepting.REQUEST_S = accepting.TAKE_S = 1.0
 accepting.MAX_CONNECTIONS = 8

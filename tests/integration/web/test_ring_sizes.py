@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from probe_agent.recorder.samplers.process import Samples
-from probe_agent.target import Ring
+from probe_agent.targets import Ring
 
 from .conftest import Host
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from probe_agent.inject import outside
-from probe_agent.target import TargetDirectory, take_stacks
+from probe_agent.targets import TargetDirectory, take_stacks
 
 from .conftest import Host
 

@@ -14,8 +14,8 @@ from probe_agent.gpu.nvml import Nvml
 from probe_agent.sql.databases import Database
 from probe_agent.sql.live.gpu_samples import GpuSamples, _parts, _variable, owners
 from probe_agent.sql.source import TableSource
-from probe_agent.target import Target
-from probe_agent.target.processes import read_process
+from probe_agent.targets import Target
+from probe_agent.targets.processes import read_process
 
 
 def test_each_reason_that_nvml_has_is_put_into_words() -> None:

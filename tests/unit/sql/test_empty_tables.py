@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from probe_agent.sql.empty_tables import why_empty
-from probe_agent.target import Target
+from probe_agent.targets import Target
 
 NO_TORCH = ("torch is not imported in this process", "probe list")
 

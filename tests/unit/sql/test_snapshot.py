@@ -9,7 +9,7 @@ import pytest
 from probe_agent.recorder.ring.table import Column, Table
 from probe_agent.recorder.ring.writer import RingWriter
 from probe_agent.sql.snapshot import Snapshot
-from probe_agent.target import Ring
+from probe_agent.targets import Ring
 
 CAPACITY = 32
 

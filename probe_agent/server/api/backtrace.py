@@ -1,0 +1,31 @@
+"""`GET /v1/backtrace`: where a target is, with the text of each line."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from probe_agent.server.access import Role
+from probe_agent.server.chosen import AnyTarget
+from probe_agent.server.problem import PROBLEMS
+from probe_agent.targets import take_stacks, with_source
+from probe_agent.wire import Backtrace
+
+__all__ = ["ROLE", "router"]
+
+ROLE: Role = "read"
+router = APIRouter(responses=PROBLEMS)
+
+
+@router.get("/v1/backtrace")
+def backtrace(
+    target: AnyTarget,
+    all: Annotated[bool, Query(description="every thread, not only the main one and the one that trains")] = False,
+    outside: Annotated[bool, Query(description="read them from outside at once: the recorder is not asked")] = False,
+) -> Backtrace:
+    """The stacks of the target's threads, innermost frame first. When its GIL is held, or `pid` is a Python process
+    without a recorder, they are read from outside."""
+    taken = with_source(target, take_stacks(target, all_threads=all, outside=outside))
+    return replace(taken, rank=target.rank)

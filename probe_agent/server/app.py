@@ -1,0 +1,81 @@
+"""Puts the web app together: the endpoints of `api/`, one shape for every error.
+
+Runs in the host server, or inside the CLI when no server is running. No cross-origin access is allowed to anyone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+import probe_agent
+from probe_agent.sql import QueryEngine
+from probe_agent.targets import ArchiveDirectory, TargetDirectory
+
+from .access import Access, OwnProcess
+from .endpoints import Endpoints
+from .guard import Guard
+from .problem import handle_problems
+
+__all__ = ["create_app"]
+
+
+def create_app(
+    directory: TargetDirectory | None = None,
+    *,
+    archive: str | None = None,
+    access: Access | None = None,
+    engine: QueryEngine | None = None,
+) -> FastAPI:
+    """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
+    of this host. Without `access` everybody is let in who can call it: that is for an app in the caller's own process.
+    Apps that share an `engine` share its query workers.
+    """
+    if archive is not None:
+        directory = ArchiveDirectory(archive)
+    engine = engine or QueryEngine()
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        from probe_agent.sql import sample_host  # loads NumPy, which a short command does without
+
+        engine.start()
+        try:
+            with sample_host():
+                yield
+        finally:
+            engine.close()
+
+    app = FastAPI(
+        title="Probe",
+        version=probe_agent.__version__,
+        description=(
+            "Answers about the training processes of one host. `rank` or `pid` picks one of them; neither is needed"
+            " where there is one. Every error has the shape"
+            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`. Over TCP a token is wanted in the header'
+            " `Authorization: Bearer TOKEN`; one for reading only opens the endpoints whose `x-role` is `read`."
+        ),
+        lifespan=lifespan,
+    )
+    app.state.directory = directory or TargetDirectory()
+    app.state.engine = engine
+    handle_problems(app)
+    endpoints = Endpoints(app.router.routes)
+    _describe_all(app, endpoints)
+    app.add_middleware(Guard, access=access or OwnProcess(), endpoints=endpoints)
+    return app
+
+
+def _describe_all(app: FastAPI, endpoints: Endpoints) -> None:
+    describe = app.openapi
+
+    def described() -> dict[str, Any]:
+        endpoints.load_all()
+        description = describe()
+        description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        return description
+
+    app.openapi = described  # type: ignore[method-assign]

@@ -1,0 +1,67 @@
+"""How a target ended, out of its folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from probe_agent.recorder.end_mark import exit_code_of, mark_end
+from probe_agent.targets.end import end_of
+
+
+@pytest.mark.parametrize(
+    ("how", "more", "told", "badly"),
+    [
+        ("raised", {"error": "ValueError: no"}, "raised ValueError: no", True),
+        ("exit", {"error": ""}, "came to its own end", False),
+        ("gone", {"code": -9}, "was killed by SIGKILL", True),
+        ("gone", {"code": 0}, "left with exit code 0 without a word", False),
+        ("gone", {"code": None}, "died without a word", True),
+    ],
+)
+def test_an_end_is_told_as_it_was_written_down(
+    how: str, more: dict[str, object], told: str, badly: bool, tmp_path: Path
+) -> None:
+    mark_end(str(tmp_path), 5.0, how, **more)
+
+    end = end_of(str(tmp_path))
+
+    assert end is not None
+    assert (end.at, end.how, end.badly) == (5.0, told, badly)
+
+
+def test_the_first_word_on_an_end_stands(tmp_path: Path) -> None:
+    mark_end(str(tmp_path), 5.0, "raised", error="ValueError")
+    mark_end(str(tmp_path), 6.0, "gone", code=-15)
+    mark_end(str(tmp_path / "detached"), 6.0, "gone", code=-15)
+
+    end = end_of(str(tmp_path))
+
+    assert end is not None
+    assert (end.at, end.how) == (5.0, "raised ValueError")
+
+
+def test_of_an_end_that_nobody_saw_the_last_sign_of_life_is_told(tmp_path: Path) -> None:
+    os.utime(tmp_path, (7.0, 7.0))
+
+    end = end_of(str(tmp_path))
+
+    assert end is not None
+    assert (end.at, end.last_seen, end.badly) == (None, 7.0, True)
+    assert end_of(str(tmp_path / "none")) is None
+
+
+@pytest.mark.parametrize(("last", "code"), [("os._exit(3)", 3), ("os.kill(os.getpid(), 9)", -9)])
+def test_the_code_of_a_process_that_has_just_died_is_read_before_its_parent_takes_it(last: str, code: int) -> None:
+    process = subprocess.Popen([sys.executable, "-c", f"import os; {last}"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+
+    seen = exit_code_of(process.pid)
+
+    process.wait()
+    assert seen == code
+    assert exit_code_of(process.pid) is None

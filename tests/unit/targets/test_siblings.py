@@ -1,0 +1,75 @@
+"""Which processes of a host are ranks of one job, by what launchers have put into their environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from probe_agent.targets import siblings_of
+
+#: Says that it runs, with the PID of a child that has inherited its environment; ends when its input does.
+RANK = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.read()", "worker"])
+print(child.pid, flush=True)
+sys.stdin.read()
+child.kill()
+"""
+
+
+class Started:
+    """Processes with the environment of ranks."""
+
+    def __init__(self, running: ExitStack) -> None:
+        self._running = running
+
+    def rank(self, rank: int, port: int = 29500, **more: str) -> int:
+        told = {"RANK": str(rank), "WORLD_SIZE": "4", "MASTER_ADDR": "node1", "MASTER_PORT": str(port), **more}
+        process = self._running.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-S", "-c", RANK],
+                env={**os.environ, **told},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process.pid
+
+
+@pytest.fixture
+def started() -> Iterator[Started]:
+    with ExitStack() as running:
+        yield Started(running)
+
+
+def test_ranks_of_one_store_are_found_and_neither_their_workers_nor_another_jobs_ranks(started: Started) -> None:
+    pids = [started.rank(rank, TORCHELASTIC_RUN_ID="none") for rank in (2, 0, 3)]
+    started.rank(1, port=29501, TORCHELASTIC_RUN_ID="none")
+    started.rank(1, TORCHELASTIC_RUN_ID="another")
+
+    found = siblings_of(pids[1])
+
+    assert found is not None
+    assert found.by == "the store node1:29500"
+    assert {rank: process.pid for rank, process in found.ranks} == dict(zip((2, 0, 3), pids, strict=True))
+
+
+def test_of_two_with_one_rank_the_one_that_was_named_is_meant(started: Started) -> None:
+    left, named, other = (started.rank(rank, port=29502) for rank in (0, 0, 1))
+
+    found = siblings_of(named)
+
+    assert found is not None
+    assert {rank: process.pid for rank, process in found.ranks} == {0: named, 1: other}
+    assert left not in [process.pid for _, process in found.ranks]
+
+
+def test_a_process_of_which_nothing_says_that_it_is_a_rank_has_none() -> None:
+    assert siblings_of(os.getpid()) is None
