@@ -289,7 +289,7 @@ def _late(process: Process, holder: ThreadStack | None, before: str) -> AttachDe
 
 def _quiet_threads(process: Process) -> list[int]:
     """Threads that may be borrowed because they sleep, the best one first; not the main one if there is another."""
-    first = {tid: look for tid in process.threads() if (look := _look(process, tid)) is not None}
+    first = process.looks()
     sleep(LOOK_APART_S)
     suits = {
         tid: rank
@@ -308,7 +308,7 @@ def _look(process: Process, tid: int) -> ThreadLook | None:
 
 def _doing(process: Process) -> str:
     """What its main thread does, and which threads are running: one of them has the GIL."""
-    looks = {tid: look for tid in process.threads() if (look := _look(process, tid)) is not None}
+    looks = process.looks()
     main = looks[process.pid]
     where = f" in system call {main.syscall}" if main.syscall is not None else ""
     running = [tid for tid, look in looks.items() if look.state == "R"]

@@ -220,9 +220,9 @@ def _of_somebody_else(process: Process, folder: Path) -> str | None:
 
 
 def _threads(process: Process) -> Check:
-    looks = [process.look(tid) for tid in process.threads()]
-    num_quiet = sum(machine.suits(look) is not None for look in looks)
-    main = looks[0]
+    looks = process.looks()
+    num_quiet = sum(machine.suits(look) is not None for look in looks.values())
+    main = looks[process.pid]
     where = f", in system call {main.syscall}" if main.syscall is not None else ""
     return Check("threads", True, f"{len(looks)}, {num_quiet} in a plain wait; the main one is in {main.state}{where}")
 

@@ -5,6 +5,7 @@ Runs in the attaching process.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -192,18 +193,34 @@ class Process:
         arguments = tuple(int(word, 16) for word in words[1:-2])
         return ThreadLook(state, None if syscall < 0 else syscall, arguments, int(words[-1], 16), switches, run_ns)
 
+    def looks(self) -> dict[int, ThreadLook]:
+        """What its threads are doing now, the main one first; one that ends meanwhile is left out."""
+        found = {}
+        for tid in self.threads():
+            try:
+                found[tid] = self.look(tid)
+            except (FileNotFoundError, ProcessLookupError):
+                if tid == self.pid:
+                    raise
+        return found
+
     def read_memory(self, address: int, size: int) -> bytes:
         """Bytes of the process, without stopping it."""
         descriptor = os.open(self.proc / "mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return os.pread(descriptor, size, address)
+            data = os.pread(descriptor, size, address)
         finally:
             os.close(descriptor)
+        if len(data) != size:  # the kernel's answer for a process that has no memory any more
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        return data
 
     def write_memory(self, address: int, data: bytes) -> None:
         """Change bytes of the process, also where it may not write itself."""
         descriptor = os.open(self.proc / "mem", os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(descriptor, data, address)
+            num_written = os.pwrite(descriptor, data, address)
         finally:
             os.close(descriptor)
+        if num_written != len(data):
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))

@@ -129,12 +129,18 @@ class Seized:
         _ptrace(_SETREGSET, self.tid, kind, ctypes.byref(vector))
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of its memory."""
-        return os.pread(self._memory, size, address)
+        """Bytes of its memory, fewer where it ends. Raises ProcessLookupError once the process has none any more."""
+        data = os.pread(self._memory, size, address)
+        if size and not data:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        return data
 
     def write(self, address: int, data: bytes) -> None:
         """Change bytes of its memory, also where it may not write itself."""
-        if os.pwrite(self._memory, data, address) != len(data):
+        num_written = os.pwrite(self._memory, data, address)
+        if not num_written:
+            raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+        if num_written != len(data):
             raise OSError(errno.EFAULT, f"only a part of {len(data)} bytes could be written")
 
     def rseq_area(self) -> int:

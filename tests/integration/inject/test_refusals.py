@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import repeat
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
+from probe_agent.inject.process import Process
+from probe_agent.inject.ptrace import Seized
 
 from .conftest import Target, detach, in_child, situation, state, until
-from .programs import refused, unshare
+from .programs import program, refused, unshare
 
 
 @pytest.mark.situation("no such process", "refused")
@@ -149,6 +153,46 @@ def test_a_process_that_ends_while_it_is_looked_at(start: Callable[..., Target])
                 answers.add(refusal.hint)
 
     assert answers
+
+
+def test_memory_read_while_its_process_is_killed_is_whole_or_the_process_has_ended() -> None:
+    """Between opening a process's memory and reading it, the kernel may have taken the memory away."""
+    for _ in range(40):
+        child = in_child(signal.pause)
+        process = Process(child)
+        at = stack(process)
+        killer = Timer(0.002, os.kill, (child, signal.SIGKILL))
+        killer.start()
+        with pytest.raises((FileNotFoundError, ProcessLookupError)):
+            all(len(process.read_memory(at, 40)) == 40 for _ in repeat(None))
+        killer.join()
+        os.waitpid(child, 0)
+
+
+def test_memory_that_was_opened_before_its_process_ended_has_ended() -> None:
+    child = in_child(signal.pause)
+    at = stack(Process(child))
+    thread = Seized(child, os.open(f"/proc/{child}/mem", os.O_RDWR))
+    assert len(thread.read(at, 8)) == 8
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+    with pytest.raises(ProcessLookupError):
+        thread.read(at, 8)
+    with pytest.raises(ProcessLookupError):
+        thread.write(at, bytes(8))
+
+
+def stack(process: Process) -> int:
+    """Where a process has memory as long as it lives."""
+    return next(mapping for mapping in process.maps if mapping.path == "[stack]").end - 64
+
+
+def test_threads_that_end_while_a_process_is_examined_are_no_failure(tmp_path: Path) -> None:
+    code = "import threading\nprint('ready', flush=True)\nwhile True: threading.Thread(target=int).start()"
+    with program(code) as busy:
+        for _ in range(30):
+            assert [check.saw for check in inject.examine(busy.pid) if check.name == "threads"]
 
 
 @pytest.mark.situation("mount, PID and network namespaces of its own (a container)", "works")
