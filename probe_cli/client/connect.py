@@ -61,7 +61,7 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     import httpx
 
-    from .sockets import SocketTransport
+    from .sockets import HostTransport, SocketTransport
 
     transport: httpx.AsyncBaseTransport
     base = "http://localhost"
@@ -79,12 +79,8 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         from .inprocess import InProcessTransport
 
         transport = InProcessTransport(archive_app(endpoint.path))
-    elif listens(host_socket()):
-        transport = SocketTransport(partial(asyncio.open_unix_connection, host_socket()))
     else:
-        from .inprocess import InProcessTransport
-
-        transport = InProcessTransport(local_app())
+        transport = HostTransport(_this_host)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     return httpx.AsyncClient(
         base_url=base,
@@ -93,6 +89,17 @@ def _http(endpoint: Endpoint | None) -> httpx.AsyncClient:
         trust_env=False,
         timeout=httpx.Timeout(None, connect=CONNECT_S),
     )
+
+
+def _this_host() -> httpx.AsyncBaseTransport:
+    """To the host server where one runs, else to the app in this process."""
+    if listens(host_socket()):
+        from .sockets import SocketTransport
+
+        return SocketTransport(partial(asyncio.open_unix_connection, host_socket()))
+    from .inprocess import InProcessTransport
+
+    return InProcessTransport(local_app())
 
 
 async def _connected(

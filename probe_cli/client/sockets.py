@@ -16,7 +16,7 @@ from typing import Any
 import h11
 import httpx
 
-__all__ = ["SocketTransport"]
+__all__ = ["HostTransport", "SocketTransport"]
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -25,6 +25,9 @@ KEPT_S = 2.0
 #: Notes come in the head of an answer.
 MAX_HEAD_BYTES = 100 << 10
 _READ_BYTES = 1 << 16
+#: What a unix socket says when nobody has read the whole question, or nobody listens any more.
+_UNREAD = (ConnectionResetError, BrokenPipeError, ConnectionRefusedError, FileNotFoundError)
+TIMES_CHOSEN = 3
 
 
 class SocketTransport(httpx.AsyncBaseTransport):
@@ -76,6 +79,33 @@ class SocketTransport(httpx.AsyncBaseTransport):
     async def _connected(self) -> _Connection:
         with _as_httpx(httpx.ConnectError):
             return _Connection(*await self._connect())
+
+
+class HostTransport(httpx.AsyncBaseTransport):
+    """Asks whoever answers for this host: what `choose` returns. A host server that ends before it has read the whole
+    question has done nothing, and whoever answers then is asked.
+
+    Of a unix socket the kernel tells that apart: one that is closed with something unread in it is reset, as is a
+    connection that was never accepted; after a whole question it only ends.
+    """
+
+    def __init__(self, choose: Callable[[], httpx.AsyncBaseTransport]) -> None:
+        self._choose = choose
+        self._chosen = choose()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        for _ in range(TIMES_CHOSEN - 1):
+            try:
+                return await self._chosen.handle_async_request(request)
+            except httpx.NetworkError as failure:
+                if not isinstance(failure.__cause__, _UNREAD):
+                    raise
+            await self._chosen.aclose()
+            self._chosen = self._choose()
+        return await self._chosen.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._chosen.aclose()
 
 
 class _Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -11,8 +12,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from select import select
+from threading import Thread
 
 import pytest
+
+from probe_cli.client import connect
+from probe_cli.main import run
 
 from .conftest import Probe, environment
 
@@ -122,3 +128,35 @@ def test_the_socket_of_a_killed_server_is_in_nobodys_way(probe: Probe, tmp_path:
         done = probe(f"unix:{path}", "list", "--format", "json")
 
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("is_accepted", [False, True], ids=["waiting", "accepted"])
+def test_what_a_host_server_that_ends_has_not_read_is_asked_of_whoever_answers_then(
+    is_accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "host.sock"
+    monkeypatch.setattr(connect, "host_socket", lambda: str(path))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def end() -> None:
+        listener.accept()[0].close()  # the command has looked whether anybody listens
+        select([listener], [], [], 20)
+        if is_accepted:
+            connection, _ = listener.accept()
+            select([connection], [], [], 20)
+            path.unlink()
+            connection.close()
+        else:
+            path.unlink()
+        listener.close()
+
+    server = Thread(target=end)
+    server.start()
+    code = run(["list", "--format", "json"])
+    server.join()
+
+    said = capfd.readouterr()
+    assert code == 0, said.err
+    assert isinstance(json.loads(said.out), list)
