@@ -50,6 +50,7 @@ def job(hosts: Hosts) -> Iterator[Job]:
             return len(targets) == NUM_RANKS and all(
                 (target / "python.steps.ring").exists()
                 and len(json.loads((target / "peers.json").read_text())["peers"]) == NUM_RANKS
+                and json.loads((target / "target.json").read_text()).get("roles")
                 for target in targets
             )
 
