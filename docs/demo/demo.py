@@ -1,8 +1,7 @@
-"""Show Probe on a training that is already running, and prove that it left the training unharmed.
+"""A tour of Probe on a running job, which ends with proofs that the job was left unharmed.
 
-Starts train_gpt.py twice with the same seed, talks to the first by PID with the `probe` command line, changes
-its learning rate on the way, and compares the two loss curves bit for bit. Run by `make demo`; exits with 1
-when one of its proofs fails.
+Starts train_gpt.py twice with the same seed, runs `probe` against the first by PID, changes its learning rate,
+and compares the two loss curves bit for bit. `make demo` runs it; it exits with 1 if a proof fails.
 """
 
 from __future__ import annotations
@@ -37,19 +36,19 @@ print(f'after step {step} the learning rate is', optimizer.param_groups[0]['lr']
 
 
 class Failed(Exception):
-    """A proof did not hold, or the demo could not be run."""
+    """A proof failed, or the demo could not run."""
 
 
 class Step(NamedTuple):
-    """One line of a loss log; `loss` is the exact number as hex."""
+    """One line of a loss log; `loss` is the exact value as hex."""
 
     step: int
     loss: str
     lr: float
 
 
-class Training:
-    """train_gpt.py in a process of its own."""
+class Job:
+    """One process that runs train_gpt.py."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.log = folder / f"{name}.jsonl"
@@ -63,22 +62,22 @@ class Training:
         )
 
     def steps(self) -> list[Step]:
-        """The steps done so far."""
+        """Return the steps done so far."""
         lines = self.log.read_text().splitlines(keepends=True) if self.log.exists() else []
         return [Step(**json.loads(line)) for line in lines if line.endswith("\n")]
 
     def wait_for_step(self, step: int) -> None:
-        """Until the training has done that step."""
+        """Wait until the job has done that step."""
 
         def reached() -> bool:
             if self.process.poll() not in (None, 0):
-                raise Failed(f"the training ended early:\n{self.output.read_text()}")
+                raise Failed(f"the job ended early:\n{self.output.read_text()}")
             return len(self.steps()) >= step
 
         wait_until(reached, f"step {step}")
 
     def footprint(self) -> tuple[int, list[str]]:
-        """Its number of threads, and its files in shared memory."""
+        """Return the number of its threads, and its files in shared memory."""
         process = Path(f"/proc/{self.process.pid}")
         mapped = (process / "maps").read_text().splitlines()
         files = [line.split()[-1] for line in mapped if "/probe-" in line]
@@ -86,11 +85,11 @@ class Training:
 
 
 def wait_until(condition: Callable[[], bool], what: str, deadline_s: float = 90) -> None:
-    """Look again and again until `condition` holds."""
+    """Poll until `condition` holds."""
     end = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > end:
-            raise Failed(f"waited {deadline_s:g} s in vain for {what}")
+            raise Failed(f"{what}: not reached within {deadline_s:g} s")
         time.sleep(0.02)
 
 
@@ -99,7 +98,7 @@ def say(text: str) -> None:
 
 
 def probe(pid: int, *words: str) -> str:
-    """Run one command of the `probe` command line and show it with everything it says."""
+    """Run one `probe` command and print it with all its output."""
     shown = [str(pid), *words] if words[0] != "list" else [*words]
     print("$ probe " + " ".join(quote(word) for word in shown), flush=True)
     began = time.monotonic()
@@ -111,61 +110,61 @@ def probe(pid: int, *words: str) -> str:
 
 
 def quote(word: str) -> str:
-    """As one would type it: double quotes where they do."""
+    """Quote as people type: with double quotes where they suffice."""
     if word == shlex.quote(word):
         return word
     return shlex.quote(word) if any(char in word for char in '"$`\\!') else f'"{word}"'
 
 
 def expect(output: str, *parts: str) -> None:
-    """Each of `parts` must be in what a command printed."""
+    """Fail unless the output holds each of `parts`."""
     missing = [part for part in parts if part not in output]
     if missing:
         raise Failed(f"expected to see {missing} above")
 
 
-def visit(training: Training) -> None:
-    """The tour: everything a user would type, against a training that knows nothing of Probe."""
-    pid = training.process.pid
-    say("which trainings run here, and can we attach to this one?")
+def tour(job: Job) -> None:
+    """Run what a user would type against a job that was not prepared for Probe."""
+    pid = job.process.pid
+    say("which processes run here, and can Probe attach to this one?")
     expect(probe(pid, "list"), str(pid))
     probe(pid, "doctor")
 
     say("where is it? (the first command attaches)")
     expect(probe(pid, "backtrace"), "train_gpt.py", "main")
-    training.wait_for_step(len(training.steps()) + 45)  # one step in 20 is recorded: two of them now
+    job.wait_for_step(len(job.steps()) + 45)  # one step in 20 is recorded: at least two by now
 
-    say("the same with SQL, then the slowest modules and the memory of the last recorded steps")
+    say("the same in SQL, then the slowest modules and the memory of the last recorded steps")
     expect(probe(pid, "query", WHERE), "train_gpt.py")
     expect(probe(pid, "query", SLOWEST), "forward", "GPT.blocks.")
     expect(probe(pid, "query", MEMORY), "peak_memory")
     expect(probe(pid, "tables"), "python.torch_trace", "python.steps")
 
-    say("record every step from now on, read the learning rate, and change it between two steps")
+    say("record every step, read the learning rate, and change it between two steps")
     expect(probe(pid, "config", "trace.every=1"), "trace.every")
     expect(probe(pid, "eval", READ_LR), "0.001")
     expect(probe(pid, "eval", "--at-step", CHANGE_LR), "the learning rate is 0.0001")
-    training.wait_for_step(len(training.steps()) + 20)
+    job.wait_for_step(len(job.steps()) + 20)
 
-    say("leave")
+    say("detach")
     probe(pid, "detach")
 
 
-def prove_gone(training: Training, before: tuple[int, list[str]]) -> None:
-    """Nothing of ours is left in the process, and it goes on training."""
-    wait_until(lambda: training.footprint() == before, "threads and files as before the attach", 5)
-    folders = f"probe-*/{training.process.pid}-*"
+def prove_gone(job: Job, before: tuple[int, list[str]]) -> None:
+    """Check that nothing of Probe is left in the process and that it keeps training."""
+    wait_until(lambda: job.footprint() == before, "threads and files as before the attach", 5)
+    folders = f"probe-*/{job.process.pid}-*"
     left = [path for base in ("/dev/shm", "/tmp") for path in Path(base).glob(folders)]
     if left:
-        raise Failed(f"left behind: {left}")
-    step = len(training.steps())
-    training.wait_for_step(step + 50)
-    print(f"proved: {before[0]} threads and no file of ours in the process, as before the attach")
-    print(f"proved: the training went on, from step {step} to step {step + 50} and further")
+        raise Failed(f"files left behind: {left}")
+    step = len(job.steps())
+    job.wait_for_step(step + 50)
+    print(f"proved: {before[0]} threads and no file of Probe in the process, as before the attach")
+    print(f"proved: after the detach the job kept training, from step {step} to {step + 50}")
 
 
 def prove_same(probed: list[Step], alone: list[Step]) -> None:
-    """Bit for bit the same losses until the learning rate changed, others after it."""
+    """Check that the losses are the same bit for bit until the learning rate changed, and differ after it."""
     if len(probed) != STEPS or len(alone) != STEPS:
         raise Failed(f"{len(probed)} and {len(alone)} steps instead of {STEPS}")
     pairs = list(zip(probed, alone, strict=True))
@@ -179,8 +178,8 @@ def prove_same(probed: list[Step], alone: list[Step]) -> None:
     if any(same[changed + 1 : changed + 11]):
         raise Failed("the new learning rate changed nothing")
     step, lr = probed[changed].step, probed[changed].lr
-    print(f"proved: the losses of steps 1 to {step} are bit-identical to those of the training left alone")
-    print(f"proved: step {step} was the first with learning rate {lr:g}; from step {step + 1} on they differ")
+    print(f"proved: the losses of steps 1 to {step} are bit-identical to those of the job left alone")
+    print(f"proved: step {step} was the first with learning rate {lr:g}; the losses differ from step {step + 1} on")
     for name, steps in (("with Probe", probed), ("left alone", alone)):
         shown = {s.step: f"{float.fromhex(s.loss):.4f}" for s in steps if s.step % (STEPS // 8) == 0}
         print(f"  loss {name}: " + "  ".join(shown.values()))
@@ -188,30 +187,30 @@ def prove_same(probed: list[Step], alone: list[Step]) -> None:
 
 def main() -> int:
     began = time.monotonic()
-    trainings: list[Training] = []
+    jobs: list[Job] = []
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:
         try:
-            trainings += [Training(Path(folder), "probed"), Training(Path(folder), "alone")]
-            probed, alone = trainings
-            os.setpriority(os.PRIO_PROCESS, alone.process.pid, 5)  # let `probe` go first
+            jobs += [Job(Path(folder), "probed"), Job(Path(folder), "alone")]
+            probed, alone = jobs
+            os.setpriority(os.PRIO_PROCESS, alone.process.pid, 5)  # `probe` goes first
             print(f"$ {shlex.join(probed.command)} &   # PID {probed.process.pid}; its twin is left alone")
             probed.wait_for_step(60)
             print(probed.output.read_text().rstrip())
             before = probed.footprint()
-            visit(probed)
+            tour(probed)
             prove_gone(probed, before)
-            for training in trainings:
-                if training.process.wait(timeout=120):
-                    raise Failed(f"a training failed:\n{training.output.read_text()}")
+            for job in jobs:
+                if job.process.wait(timeout=120):
+                    raise Failed(f"a job failed:\n{job.output.read_text()}")
             prove_same(probed.steps(), alone.steps())
         except (Failed, OSError, subprocess.TimeoutExpired) as error:
             print(f"\nthe demo failed: {error}", file=sys.stderr)
             return 1
         finally:
-            for training in trainings:
-                training.process.kill()
-                training.process.wait()
-    print(f"everything held; {time.monotonic() - began:.0f} s on {os.cpu_count()} cores")
+            for job in jobs:
+                job.process.kill()
+                job.process.wait()
+    print(f"all proofs held; {time.monotonic() - began:.0f} s on {os.cpu_count()} cores")
     return 0
 
 

@@ -1,6 +1,6 @@
 """Train a small GPT to write Python, one character at a time, on the sources of Python's standard library.
 
-An ordinary training script: a model, a DataLoader, AdamW and a loop, all of them locals of main().
+An ordinary training script: a model, a DataLoader, AdamW and a loop, all locals of main().
 
     python train_gpt.py --steps 2000 --seed 7 --loss-log losses.jsonl
 """
@@ -91,7 +91,7 @@ class GPT(nn.Module):
 
 
 def read_text(num_chars):
-    """The first `num_chars` characters of the standard library, in the order of the file names."""
+    """Return the first `num_chars` characters of the standard library, file by file in alphabetical order."""
     text = ""
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
         text += path.read_text(encoding="ascii", errors="ignore")
@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--block-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--num-chars", type=int, default=1_000_000)
-    parser.add_argument("--loss-log", type=Path, help="one JSON line a step: step, loss (exact, as hex), lr")
+    parser.add_argument("--loss-log", type=Path, help="one JSON line per step: step, loss (exact, as hex), lr")
     args = parser.parse_args()
 
     torch.set_num_threads(1)

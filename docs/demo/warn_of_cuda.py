@@ -1,7 +1,7 @@
-"""Say how large a torch build with CUDA is before anyone waits for it.
+"""Warn about the size of a CUDA build of torch before it is downloaded.
 
-Reads the report of `pip install --dry-run --no-deps --report -` from stdin; the Makefile pipes it in. Where
-the package index serves metadata on its own, nothing has been downloaded by then.
+Reads the report of `pip install --dry-run --no-deps --report -` from stdin; the Makefile pipes it in. If the
+package index serves metadata separately, nothing has been downloaded by then.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 import sys
 
 WARNING = """\
-note: {name} {version} is a build with CUDA; with its libraries it is several gigabytes to download.
-      The demo and the tests run on the CPU. For a small download, stop this with Ctrl-C and type
+note: {name} {version} is a CUDA build: with its libraries, a download of several gigabytes.
+      The demo and the tests run on the CPU. For a smaller download, press Ctrl-C and run
           make TORCH_INDEX=<address of an index with CPU builds of torch> demo
 """
 
@@ -20,7 +20,7 @@ def main() -> None:
     try:
         report = json.load(sys.stdin)
     except ValueError:
-        return  # pip is too old for reports or found nothing; the install itself will say so
+        return  # pip is too old for reports, or found nothing: then the install itself fails with the reason
     for found in report.get("install", []):
         metadata = found["metadata"]
         needs = " ".join(metadata.get("requires_dist", []))
