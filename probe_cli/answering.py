@@ -23,7 +23,7 @@ from .session import Session, remark
 if TYPE_CHECKING:
     from .client import Client, Data
     from .cluster.ask import Answers
-    from .cluster.sql.course import Outcome
+    from .cluster.sql.execute import Outcome
     from .endpoint import Endpoint
     from .render import Sheet
 
@@ -113,7 +113,7 @@ def _ask_many(session: Session, request: QueryRequest, across: Across, format_: 
     from .client.loop import run
     from .cluster.ask import Answers
     from .cluster.conversation import open_conversation
-    from .cluster.sql.course import answer
+    from .cluster.sql.execute import answer
 
     is_binary = format_ in BINARY_FORMATS
 

@@ -25,8 +25,8 @@ from probe_cli.cluster.conversation import Conversation, Member
 
 from .database import malformed_answer, not_there, open_merged
 from .functions import CLOCKS
-from .learned import Learned, Otherwise
 from .scans import needs
+from .schema_discovery import Learned, Otherwise
 from .split import Split, Splitter, Unsplittable
 from .tables import KnownTable, columns_of
 from .transfer import Transfer
