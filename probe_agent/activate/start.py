@@ -25,7 +25,7 @@ SETTLE_S = 0.1
 def start_if_asked() -> None:
     """Start the recorder if `PROBE` asks for it and this process is one that is meant. Never raises."""
     try:
-        chosen = _ours("chosen")
+        chosen = _ours("selection")
         role = chosen.role(os.environ)
         if role == chosen.TARGET:
             _start(chosen.with_children(os.environ), os.environ.get("PROBE_LISTEN", ""))

@@ -3,7 +3,7 @@
 from .attach import Attached, attach
 from .cpu_profile import Sampler
 from .nudge import wake
-from .outside import read_stacks, told
-from .preflight import Check, examine
+from .preflight.checks import Check, examine
+from .py_spy import read_stacks, told
 
 __all__ = ["Attached", "Check", "Sampler", "attach", "examine", "read_stacks", "told", "wake"]

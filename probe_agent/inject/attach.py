@@ -21,14 +21,16 @@ from probe_agent import audit
 from probe_agent.errors import AttachDelayed, AttachRefused, ProbeError
 from probe_agent.wire import ThreadStack
 
-from . import handshake, outside, payload, places, preflight
-from .borrow import Sent, send
+from . import handshake, payload, py_spy
 from .folder import folders, is_held, names, remove
 from .gil_watch import GilWatch
 from .lock import lock
-from .machine import machine
-from .process import Process, ThreadLook
-from .words import INTERRUPTED, PENDING_CALL, QUIET_THREAD
+from .preflight import checks
+from .threads import code_caves
+from .threads.borrow import Sent, send
+from .threads.machine import machine
+from .threads.mailbox import INTERRUPTED, PENDING_CALL, QUIET_THREAD
+from .threads.tracee import Process, ThreadLook
 
 __all__ = ["Attached", "attach"]
 
@@ -68,7 +70,7 @@ def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None, r
     """
     deadline = monotonic() + timeout_s
     process = Process(pid)
-    preflight.require(process)
+    checks.require(process)
     try:
         with lock(process, timeout_s):
             return _attach(process, deadline, recorder, risk_seccomp)
@@ -88,7 +90,7 @@ def _attach(process: Process, deadline: float, recorder: Path | None, risk_secco
     if there is not None:
         return Attached(process.pid, str(there[1]["how"]), there[0], there[1], 0.0, already=True)
     if not risk_seccomp:
-        preflight.require_calls(process)
+        checks.require_calls(process)
     with _audited(process.pid, "--risk-seccomp" if risk_seccomp else "") as outcome:
         attached = _put_in(process, deadline, recorder, risk_seccomp)
         outcome.append(f"done: {attached.how}, a thread stopped for {attached.stopped_s * 1e3:.2g} ms")
@@ -131,7 +133,7 @@ def _put_in(process: Process, deadline: float, recorder: Path | None, risk_secco
     answer = handshake.wait_for_hello(process, folder, deadline, watch.is_kept)
     if answer is None:
         raise _no_answer(process, folder, watch.holder)
-    for place in places.find_places(process):  # what attachers before us have left, too
+    for place in code_caves.find_caves(process):  # what attachers before us have left, too
         place.clean_when_left(process, LEAVE_S)
     stopped_s = max((one.stopped_s for one in sent), default=0.0)
     return Attached(process.pid, str(answer["how"]), folder, answer, stopped_s, already=not sent)
@@ -163,8 +165,8 @@ def _starting(process: Process, deadline: float) -> tuple[Path, dict[str, Any]] 
 
 def _waiting(process: Process) -> Path | None:
     """The folder of an attach that the target has been told of but has not come to: it needs no second one."""
-    known = places.find_places(process)
-    if any(places.is_queued(process, known, way) for way in HOW):
+    known = code_caves.find_caves(process)
+    if any(code_caves.is_queued(process, known, way) for way in HOW):
         return next((folder for folder in folders(process) if handshake.is_waiting(process, folder)), None)
     return None
 
@@ -199,11 +201,11 @@ def _send_all(process: Process, folder: Path, sent: list[Sent], deadline: float)
         if way == QUIET_THREAD and (sent or not quiet):
             quiet = _quiet_threads(process)
         tid = process.pid if way == PENDING_CALL else next(iter(quiet), None)
-        known = places.find_places(process)
-        if places.is_queued(process, known, way):
+        known = code_caves.find_caves(process)
+        if code_caves.is_queued(process, known, way):
             is_queued = True  # by an attach before this one
         elif tid is not None:
-            place, text = places.find_free(process, known), payload.lines(process, folder, HOW[way])
+            place, text = code_caves.find_free(process, known), payload.lines(process, folder, HOW[way])
             try:
                 one = send(process, tid, way, place, text)
             except AttachRefused as refused:
@@ -277,7 +279,7 @@ class _Taking:
 def _late(process: Process, holder: ThreadStack | None, before: str) -> AttachDelayed:
     """The code waits for the interpreter."""
     if holder is not None:
-        text = f"in pid {process.pid} {outside.told(holder)}; the agent will start when it is released"
+        text = f"in pid {process.pid} {py_spy.told(holder)}; the agent will start when it is released"
     else:
         text = (
             f"pid {process.pid} does not come back to the interpreter: {_doing(process)};"

@@ -21,7 +21,7 @@ from hashlib import sha256
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-from .process import Process
+from .threads.tracee import Process
 from .versions import python_version
 
 __all__ = ["PACKAGE", "pack"]

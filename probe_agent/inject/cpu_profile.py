@@ -12,7 +12,7 @@ import subprocess
 
 from probe_agent.errors import BadRequest, NoAnswer
 
-from .outside import complaint, installed
+from .py_spy import complaint, installed
 
 __all__ = ["Sampler"]
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from probe_agent import their_files
+from probe_agent import untrusted_files
 from probe_agent.recorder.ring import folder as ring_folder
 from probe_agent.recorder.ring.folder import BASES, folder_name, user_folder
 
-from .process import Process
+from .threads.tracee import Process
 
 __all__ = [
     "FREE_MIB",
@@ -71,13 +71,13 @@ def link_text(process: Process, folder: Path, name: str) -> str | None:
 
 def connect(process: Process, path: Path, connection: socket.socket) -> None:
     """Connect to a socket of the process. Raises OSError."""
-    with their_files.socket_address(process.from_outside(str(path))) as address:
+    with untrusted_files.socket_address(process.from_outside(str(path))) as address:
         connection.connect(address)
 
 
 def require_space(process: Process, base: Path) -> str:
     """How much its user can write below `base`, in words. Raises OSError, in words too, when it is not enough."""
-    with their_files.folder_opened(process.from_outside(str(base))) as opened, _as_its_user(process):
+    with untrusted_files.folder_opened(process.from_outside(str(base))) as opened, _as_its_user(process):
         # access() asks for the real user unless told otherwise, and that one never changes.
         if not os.access(f"/proc/self/fd/{opened}", os.W_OK | os.X_OK, effective_ids=True):
             raise PermissionError(errno.EACCES, "not writable")
@@ -100,7 +100,7 @@ def require_own(process: Process, folder: Path) -> None:
 def make(process: Process, folder: Path) -> None:
     """Make a folder that only the target's user can read, or see that it is one."""
     with (
-        their_files.folder_opened(process.from_outside(str(folder.parent))) as parent,
+        untrusted_files.folder_opened(process.from_outside(str(folder.parent))) as parent,
         _as_its_user(process),
         suppress(FileExistsError),
     ):
@@ -135,14 +135,14 @@ def remove(process: Process, folder: Path) -> None:
             for name in os.listdir(opened):
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=opened)
-        with their_files.folder_opened(process.from_outside(str(folder.parent))) as parent, _as_its_user(process):
+        with untrusted_files.folder_opened(process.from_outside(str(folder.parent))) as parent, _as_its_user(process):
             os.rmdir(folder.name, dir_fd=parent)
 
 
 @contextmanager
 def _opened(process: Process, folder: Path) -> Iterator[int]:
     """The folder, when it is the user's own: in /tmp anybody may have made it."""
-    with their_files.folder_opened(process.from_outside(str(folder))) as opened:
+    with untrusted_files.folder_opened(process.from_outside(str(folder))) as opened:
         status = os.fstat(opened)
         if status.st_uid != process.uid or status.st_mode & 0o022:
             raise PermissionError(errno.EPERM, "belongs to somebody else, or others can write it")
@@ -150,4 +150,4 @@ def _opened(process: Process, folder: Path) -> Iterator[int]:
 
 
 def _as_its_user(process: Process) -> AbstractContextManager[None]:
-    return their_files.as_user(process.uid, process.gid)
+    return untrusted_files.as_user(process.uid, process.gid)

@@ -12,8 +12,8 @@ from time import monotonic
 
 from probe_agent.wire import ThreadStack
 
-from . import outside
-from .process import Process
+from . import py_spy
+from .threads.tracee import Process
 
 __all__ = ["GilWatch"]
 
@@ -37,7 +37,7 @@ class GilWatch:
         if monotonic() < self.next_look:
             return False
         before = self.holder, self._num_waits
-        self.holder = outside.gil_holder(self._process.pid)
+        self.holder = py_spy.gil_holder(self._process.pid)
         self._num_waits = self._waits(self.holder)
         self.next_look = monotonic() + APART_S
         return self.holder is not None and not _is_ours(self.holder) and before == (self.holder, self._num_waits)

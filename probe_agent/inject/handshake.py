@@ -17,11 +17,11 @@ from typing import Any
 from probe_agent.errors import AttachDelayed
 from probe_agent.recorder.ring.folder import CONTROL, TARGET
 
-from . import outside
+from . import py_spy
 from .folder import connect, folders, is_held, link_text, names
 from .nudge import nudge
 from .payload import ERROR, PAYLOAD, TAKEN
-from .process import Process
+from .threads.tracee import Process
 
 __all__ = ["failure", "has_begun", "hello", "is_waiting", "running", "wait_for_hello", "wait_taken"]
 
@@ -81,10 +81,10 @@ def hello(process: Process, folder: Path, timeout_s: float = ANSWER_S) -> dict[s
     try:
         return _hello(process, folder, timeout_s)
     except TimeoutError:
-        holder = outside.gil_holder(process.pid)
+        holder = py_spy.gil_holder(process.pid)
         raise AttachDelayed(
             f"the agent is in pid {process.pid} already, but does not answer within {timeout_s:.1f} s: "
-            + (f"{outside.told(holder)}; it will when that is released" if holder else "a C call may hold the GIL"),
+            + (f"{py_spy.told(holder)}; it will when that is released" if holder else "a C call may hold the GIL"),
             f"see where it is, which needs no GIL: probe {process.pid} backtrace --all",
         ) from None
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from time import monotonic, sleep
 
-from probe_agent import their_files
+from probe_agent import untrusted_files
 from probe_agent.errors import AttachRefused
 from probe_agent.recorder.ring.folder import start_ticks
 
-from .process import Process
+from .threads.tracee import Process
 
 __all__ = ["lock"]
 
@@ -24,7 +24,7 @@ __all__ = ["lock"]
 @contextmanager
 def lock(process: Process, timeout_s: float) -> Iterator[None]:
     """Held for the length of the block, and no longer than we live. Raises AttachRefused."""
-    with their_files.folder_opened(_path(process)) as descriptor:
+    with untrusted_files.folder_opened(_path(process)) as descriptor:
         deadline = monotonic() + timeout_s
         while True:
             try:
@@ -42,7 +42,7 @@ def lock(process: Process, timeout_s: float) -> Iterator[None]:
 def _path(process: Process) -> str:
     """The folder of its descriptors: in its own /proc, which those inside its container have too, or else in ours."""
     its_own = process.from_outside(f"/proc/{process.inner_pid}")
-    with suppress(OSError), their_files.opened(its_own + "/stat") as descriptor:
+    with suppress(OSError), untrusted_files.opened(its_own + "/stat") as descriptor:
         if start_ticks(os.read(descriptor, 4096).decode("utf-8", "replace")) == process.ticks:
             return its_own + "/fd"
     return f"{process.proc}/fd"

@@ -12,12 +12,12 @@ from time import monotonic
 from probe_agent.errors import AttachRefused
 from probe_agent.recorder.turns import SHORT_S
 
-from . import places
-from .borrow import send
 from .folder import folders, names
 from .lock import lock
-from .process import Process
-from .words import PENDING_CALL
+from .threads import code_caves
+from .threads.borrow import send
+from .threads.mailbox import PENDING_CALL
+from .threads.tracee import Process
 
 __all__ = ["nudge", "wake"]
 
@@ -46,11 +46,11 @@ def wake(pid: int) -> bool:
 def nudge(process: Process, folder: Path) -> bool:
     """The same for one who has the lock. False when the main thread cannot be borrowed, or has been already."""
     try:
-        known = places.find_places(process)
-        if process.look(process.pid).state != "R" or places.is_queued(process, known, PENDING_CALL):
+        known = code_caves.find_caves(process)
+        if process.look(process.pid).state != "R" or code_caves.is_queued(process, known, PENDING_CALL):
             return False  # it does not come to a safe point: it is blocked, or somebody holds the GIL in a C call
         text = _LINES.format(until=monotonic() + _IN_TIME_S, folder=str(folder), short=SHORT_S)
-        sent = send(process, process.pid, PENDING_CALL, places.find_free(process, known), text.encode() + b"\0")
+        sent = send(process, process.pid, PENDING_CALL, code_caves.find_free(process, known), text.encode() + b"\0")
     except (AttachRefused, OSError):
         return False
     sent.place.clean_when_left(process, _SAFE_POINT_S)

@@ -14,7 +14,7 @@ from probe_agent.recorder.turns import SHORT_S
 
 from .carried import PACKAGE, pack
 from .folder import folders, make, names, remove, require_space, unlink, write
-from .process import Process
+from .threads.tracee import Process
 
 __all__ = ["ERROR", "PAYLOAD", "TAKEN", "Begun", "folders", "lines", "place", "take_back"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .process import Process
+from .threads.tracee import Process
 
 __all__ = ["python_version"]
 

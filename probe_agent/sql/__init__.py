@@ -10,12 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .answer import Answer
     from .catalog import list_tables
-    from .engine import QueryEngine
-    from .last_step import newest_step
-    from .live.gpu_samples import sample_host
+    from .engine.answer import Answer
     from .merging import MalformedAnswer, MergedDatabase, NotThere, start_merging
+    from .query_engine import QueryEngine
+    from .tables.gpu_samples import sample_host
+    from .tables.last_step import newest_step
     from .workers import Asker, Reply
 
 __all__ = [
@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Answer": "answer",
+    "Answer": "engine.answer",
     "Asker": "workers",
     "MalformedAnswer": "merging",
     "MergedDatabase": "merging",
     "NotThere": "merging",
-    "QueryEngine": "engine",
+    "QueryEngine": "query_engine",
     "Reply": "workers",
     "list_tables": "catalog",
-    "newest_step": "last_step",
+    "newest_step": "tables.last_step",
     "start_merging": "merging",
-    "sample_host": "live.gpu_samples",
+    "sample_host": "tables.gpu_samples",
 }
 
 

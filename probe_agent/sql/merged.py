@@ -20,12 +20,12 @@ import duckdb
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest
 
-from .answer import Answer
-from .databases import open_database, quoted
-from .errors import failed
+from .engine.answer import Answer
+from .engine.databases import open_database, quoted
+from .engine.errors import failed
+from .engine.statement import arrow_stream, json_answer, only_statement, read_rows, with_cut
 from .merging import MalformedAnswer, NotThere
-from .statement import arrow_stream, json_answer, only_statement, read_rows, with_cut
-from .suspicion import decoded
+from .untrusted_arrow import decoded
 
 __all__ = ["MergeExecutor"]
 

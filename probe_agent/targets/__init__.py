@@ -3,6 +3,8 @@
 Runs in the host server and in the CLI, never in the target.
 """
 
+from probe_agent.procfs import Process, read_process
+
 from .archive import ArchiveDirectory
 from .awaited import WhyEmpty, read_awaited
 from .control import ask, stream
@@ -10,7 +12,6 @@ from .cpu_profile import CpuProfile
 from .directory import TargetDirectory
 from .launched import launched_by
 from .peers import peers_of
-from .processes import Process, read_process
 from .rings import Ring, RingError
 from .settings import settings
 from .siblings import siblings_of

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 
 from probe_agent.errors import NoAnswer
+from probe_agent.procfs import Process
 
 from .directory import Scan, TargetDirectory
-from .processes import Process
 from .target import Target
 
 __all__ = ["ArchiveDirectory"]

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from probe_agent.recorder.ring.folder import AWAITED
-from probe_agent.their_files import opened
+from probe_agent.untrusted_files import opened
 
 from .target import Target
 

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Any
 
 from probe_agent.errors import BadRequest, Forbidden, NoAnswer
-from probe_agent.their_files import socket_address
+from probe_agent.procfs import read_process
+from probe_agent.untrusted_files import socket_address
 
-from .processes import read_process
 from .target import Target
 
 __all__ = ["ANSWER_S", "ask", "stream"]

@@ -14,10 +14,10 @@ from functools import cached_property
 from time import monotonic
 
 from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.procfs import Process, all_pids, all_processes, read_process
 from probe_agent.recorder.ring.folder import BASES, check_owner, is_held, user_folder
-from probe_agent.their_files import folder_opened
+from probe_agent.untrusted_files import folder_opened
 
-from .processes import Process, all_pids, all_processes, read_process
 from .target import Target, read_identity, without_recorder
 
 __all__ = ["Scan", "TargetDirectory"]

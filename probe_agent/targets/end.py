@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe_agent.recorder.ring.folder import END
-from probe_agent.their_files import opened
+from probe_agent.untrusted_files import opened
 
 __all__ = ["End", "end_of"]
 

@@ -11,7 +11,7 @@ import re
 import time
 
 from probe_agent.errors import NoAnswer
-from probe_agent.their_files import opened
+from probe_agent.untrusted_files import opened
 from probe_agent.wire import Frame, ThreadStack
 
 from .target import Target

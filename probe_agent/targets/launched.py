@@ -11,10 +11,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from probe_agent.activate.chosen import is_launcher, is_tool, program_of
+from probe_agent.activate.selection import is_launcher, is_tool, program_of
 from probe_agent.errors import NoAnswer
-
-from .processes import Process, all_processes, read_process
+from probe_agent.procfs import Process, all_processes, read_process
 
 __all__ = ["launched_by"]
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from probe_agent.errors import ProbeError
-from probe_agent.their_files import opened
+from probe_agent.untrusted_files import opened
 
 from .control import ask
 from .target import Target

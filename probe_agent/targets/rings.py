@@ -15,7 +15,7 @@ from typing import Any
 
 from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
 from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT, Column, row_struct
-from probe_agent.their_files import opened
+from probe_agent.untrusted_files import opened
 
 __all__ = ["Ring", "RingError"]
 

@@ -10,10 +10,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from probe_agent.activate.chosen import is_launcher, is_tool, program_of
+from probe_agent.activate.selection import is_launcher, is_tool, program_of
+from probe_agent.procfs import Process, all_processes, read_process
 
 from .launched import launched_by
-from .processes import Process, all_processes, read_process
 
 __all__ = ["Siblings", "siblings_of"]
 

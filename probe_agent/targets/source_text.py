@@ -14,10 +14,10 @@ import stat
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
-from probe_agent.their_files import as_user, opened_inside
+from probe_agent.procfs import Process
+from probe_agent.untrusted_files import as_user, opened_inside
 from probe_agent.wire import Backtrace, Frame
 
-from .processes import Process
 from .target import Target
 
 __all__ = ["read_source", "with_source"]

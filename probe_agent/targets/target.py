@@ -7,11 +7,11 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from probe_agent.procfs import Process
 from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
-from probe_agent.their_files import opened
+from probe_agent.untrusted_files import opened
 
 from .end import End, end_of
-from .processes import Process
 
 __all__ = ["Target", "read_identity", "without_recorder"]
 

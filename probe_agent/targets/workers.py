@@ -10,9 +10,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from probe_agent.procfs import Process, all_processes
 from probe_agent.wire import ThreadStack
 
-from .processes import Process, all_processes
 from .target import Target
 
 __all__ = ["Worker", "take_worker_stacks", "workers_of"]

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from probe_agent.errors import ProbeError
-from probe_agent.sql.answer import Answer
-from probe_agent.sql.limits import out_of_memory
+from probe_agent.sql.engine.answer import Answer
+from probe_agent.sql.engine.limits import out_of_memory
 from probe_agent.sql.merged import MergeExecutor
 from probe_agent.sql.merging import MalformedAnswer, NotThere
-from probe_agent.sql.suspicion import failure
+from probe_agent.sql.untrusted_arrow import failure
 from probe_agent.wire import QueryRequest
 
 from .frames import received, send_body, send_head

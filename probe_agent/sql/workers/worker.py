@@ -15,9 +15,9 @@ from time import perf_counter
 import duckdb
 
 from probe_agent.errors import ProbeError
-from probe_agent.sql.execute import Executor
-from probe_agent.sql.limits import out_of_memory
-from probe_agent.sql.live_rows import LiveRows
+from probe_agent.sql.engine.execute import Executor
+from probe_agent.sql.engine.limits import out_of_memory
+from probe_agent.sql.tables.live_rows import LiveRows
 
 from .frames import Job, received, send_body, send_head
 from .limits import GROWN_BYTES, hold_cpu, mapped_bytes

@@ -56,7 +56,7 @@ def _load(merging: bool) -> None:
         from .merging import merge  # noqa: F401
 
         return
-    from probe_agent.sql.gather import known_tables
+    from probe_agent.sql.engine.gather import known_tables
 
     from .worker import work  # noqa: F401
 
@@ -143,4 +143,3 @@ def _say(connection: socket.socket, said: dict[str, object]) -> None:
     data = json.dumps(said).encode()
     with contextlib.suppress(OSError):  # nobody listens any more, or there is no room: the end is seen then
         connection.send(HEAD.pack(len(data)) + data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-

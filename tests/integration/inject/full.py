@@ -25,7 +25,7 @@ from benchmarks.machine import provenance
 from probe_agent import inject
 from probe_agent.errors import ProbeError
 from probe_agent.inject import payload
-from probe_agent.inject.process import Process
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import LEFT_NOTHING, Target, detach, in_child, situation
 

@@ -12,7 +12,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.inject import handshake
 from probe_agent.inject.folder import folders
-from probe_agent.inject.process import Process
+from probe_agent.inject.threads.tracee import Process
 from probe_agent.targets import TargetDirectory
 
 from .conftest import detach

@@ -15,7 +15,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject import carried
-from probe_agent.inject.process import Process
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import detach, installed_pythons
 

@@ -14,9 +14,9 @@ import pytest
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
-from probe_agent.inject import borrow, places
-from probe_agent.inject.process import Process
-from probe_agent.inject.words import QUIET_THREAD
+from probe_agent.inject.threads import borrow, code_caves
+from probe_agent.inject.threads.mailbox import QUIET_THREAD
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import detach, is_asleep, until
 
@@ -165,7 +165,7 @@ def test_a_program_whose_only_thread_is_blocked_for_ever(run: Run, tmp_path: Pat
 def test_a_thread_that_has_woken_up_is_not_borrowed_as_a_quiet_one(run: Run) -> None:
     pid = run(FOREVER).pid
     process = Process(pid)
-    place = places.find_free(process, places.find_places(process))
+    place = code_caves.find_free(process, code_caves.find_caves(process))
 
     with pytest.raises(AttachRefused, match="woken up"):
         borrow.send(process, pid, QUIET_THREAD, place, b"0\0")

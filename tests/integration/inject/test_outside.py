@@ -14,7 +14,7 @@ import pytest
 from probe_agent.errors import NoAnswer
 from probe_agent.inject import read_stacks
 from probe_agent.inject.gil_watch import LOADING, GilWatch
-from probe_agent.inject.process import Process
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import installed_pythons, until
 

@@ -15,7 +15,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.lock import lock
-from probe_agent.inject.process import Process
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import detach, in_child
 from .programs import FOREVER, NOBODY, SYSTEM_PYTHON, become_nobody, child_of, needs_root, program, refused, unshare

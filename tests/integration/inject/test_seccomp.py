@@ -18,7 +18,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.attach import Attached
-from probe_agent.inject.system_calls import NEEDED
+from probe_agent.inject.preflight.system_calls import NEEDED
 
 from .conftest import ask, detach, in_child
 from .programs import FOREVER, needs_root, program, refused

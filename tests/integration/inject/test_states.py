@@ -17,7 +17,7 @@ from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject import payload
 from probe_agent.inject.lock import lock
-from probe_agent.inject.process import Process
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import LEFT_NOTHING, Target, ask, detach, in_child, is_asleep, until
 

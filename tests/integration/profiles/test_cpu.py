@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from probe_agent.inject import outside
+from probe_agent.inject import py_spy
 
 from .conftest import Start, Training, run_probe
 
 ROOT = Path(__file__).parents[3]
 pytestmark = [
     pytest.mark.torch,
-    pytest.mark.skipif(outside._reader() is None, reason="py-spy is not installed"),
+    pytest.mark.skipif(py_spy._reader() is None, reason="py-spy is not installed"),
 ]
 SERVER = """
 import socket, sys, uvicorn

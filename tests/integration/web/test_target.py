@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from probe_agent.inject import outside
+from probe_agent.inject import py_spy
 from probe_agent.targets import TargetDirectory, take_stacks
 
 from .conftest import Host
@@ -59,7 +59,7 @@ def test_stacks_come_from_faulthandler_where_they_cannot_be_read_from_outside(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = TargetDirectory((str(host.base),)).find(host.target(64, 1).pid)
-    monkeypatch.setattr(outside, "_reader", lambda: None)  # as where py-spy has no wheel
+    monkeypatch.setattr(py_spy, "_reader", lambda: None)  # as where py-spy has no wheel
     with start_eval(host, HOLD_GIL):
         wait_until_silent(host)
 

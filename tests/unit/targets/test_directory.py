@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.procfs import read_process
 from probe_agent.recorder.ring.folder import folder_name, hold
 from probe_agent.targets import TargetDirectory
-from probe_agent.targets.processes import read_process
 
 
 def make(base: Path, pid: int, ticks: int, **said: object) -> Path:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from probe_agent.procfs import read_process
 from probe_agent.targets import with_source
-from probe_agent.targets.processes import read_process
 from probe_agent.targets.target import without_recorder
-from probe_agent.their_files import opened_inside
+from probe_agent.untrusted_files import opened_inside
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 NOBODY = 65534

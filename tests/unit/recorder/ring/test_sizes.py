@@ -5,7 +5,7 @@ from __future__ import annotations
 from probe_agent.recorder.config import Settings
 from probe_agent.recorder.ring.layout import SCHEMA_AT
 from probe_agent.recorder.runtime import _CAPACITY_SETTINGS
-from probe_agent.sql.declarations import recorded_tables
+from probe_agent.sql.tables.declarations import recorded_tables
 
 MOST_BYTES = 64 << 20
 STRINGS_BYTES = 1 << 18

@@ -1,0 +1,238 @@
+"""Looks before anything is touched: what would stop an attach, and the remedy.
+
+Runs in the attaching process and reads /proc only; a thread with seccomp filters is stopped for a moment to have them
+read. `probe doctor PID` shows every row; `attach` refuses on the first that fails.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+from probe_agent.errors import AttachRefused
+from probe_agent.inject import handshake
+from probe_agent.inject.folder import FREE_MIB, folders, require_own, require_space
+from probe_agent.inject.threads import code_caves, symbols
+from probe_agent.inject.threads.elf import auxiliary
+from probe_agent.inject.threads.machine import ARCHITECTURES, machine
+from probe_agent.inject.threads.mailbox import FREE
+from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.versions import python_version
+
+from . import permissions, seccomp
+from .check import Check
+
+__all__ = ["Check", "examine", "require", "require_calls"]
+
+OLDEST, NEWEST_TRIED = (3, 9), (3, 13)
+#: Every process is in these states now and then, for a moment.
+_PASSING_S = 1.0
+_PASSING = ("D", "t")
+_ENDED = Check("process", False, "it has ended", "probe list shows what runs")
+_HWCAP2, _HAS_SME = 26, 1 << 23
+
+
+def examine(pid: int) -> list[Check]:
+    """Every check for process `pid`, in the order in which they matter; nothing is touched."""
+    process = Process(pid)
+    checks: list[Check] = []
+    try:
+        checks += _checks(process)
+        checks += _remarks(process, can_be_read=all(check.ok for check in checks))
+    except (FileNotFoundError, ProcessLookupError):
+        if not process.has_ended():
+            raise
+        checks.append(_ENDED)
+    return checks
+
+
+def require(process: Process) -> None:
+    """Raise AttachRefused for the first check that fails."""
+    _refuse(process, _checks(process))
+
+
+def require_calls(process: Process) -> None:
+    """Raise AttachRefused when a filter may kill the process at a system call of the recorder."""
+    _refuse(process, map(seccomp.check, [process]))
+
+
+def _refuse(process: Process, checks: Iterable[Check]) -> None:
+    try:
+        failed = next((check for check in checks if not check.ok), None)
+    except (FileNotFoundError, ProcessLookupError):
+        if not process.has_ended():
+            raise
+        failed = _ENDED
+    if failed is not None:
+        raise AttachRefused(f"cannot attach to pid {process.pid}: {failed.saw}", failed.remedy)
+
+
+def _checks(process: Process) -> Iterator[Check]:
+    for check in (
+        _platform,
+        _exists,
+        _state,
+        _tracer,
+        permissions.permission,
+        permissions.yama,
+        permissions.own_seccomp,
+        permissions.readable,
+        _python,
+        _version,
+        _libc,
+        _place,
+        _folder,
+    ):
+        result = check(process)
+        yield result
+        if not result.ok:
+            return
+
+
+def _remarks(process: Process, *, can_be_read: bool) -> Iterator[Check]:
+    """What stops no attach, but explains one that went wrong."""
+    if process.has_ended():
+        return
+    yield permissions.namespaces(process)
+    if can_be_read:
+        yield seccomp.check(process)
+        yield _threads(process)
+        yield _agent(process)
+
+
+def _platform(process: Process) -> Check:
+    machine_name = platform.machine()
+    ok = sys.platform == "linux" and machine_name in ARCHITECTURES
+    saw = f"{sys.platform} on {machine_name}" + (
+        " (written, but nobody has tried it)" if machine_name == "aarch64" else ""
+    )
+    if machine_name == "aarch64" and auxiliary(_HWCAP2) & _HAS_SME:
+        ok, saw = False, f"{saw}, with SME, whose state we could not give back"
+    return Check(
+        "platform", ok, saw, "attach works on Linux x86-64; elsewhere start the job with PROBE=1 or `probe run`"
+    )
+
+
+def _exists(process: Process) -> Check:
+    if not process.proc.is_dir():
+        return Check("process", False, "there is no such process", "probe list shows what runs")
+    leader = process.status()["Tgid"]
+    return Check(
+        "process",
+        int(leader) == process.pid,
+        f"{process.pid} is a thread of process {leader}" if int(leader) != process.pid else "it runs",
+        f"name the process: probe {leader} inject",
+    )
+
+
+def _state(process: Process) -> Check:
+    deadline = monotonic() + _PASSING_S
+    while (state := process.status()["State"])[0] in _PASSING and monotonic() < deadline:
+        sleep(0.01)
+    remedies = {
+        "T": f"let it go on first: kill -CONT {process.pid}",
+        "t": f"end the debugger that holds it (pid {process.status()['TracerPid']})",
+        "Z": "it has ended; only its parent can clear it away"
+        if len(process.threads()) == 1
+        else "its main thread has ended, and Python with it, though other threads go on: start it with PROBE=1",
+        "X": "it has ended",
+        "D": f"it waits for a disk or a device, or for a child to begin: cat /proc/{process.pid}/stack",
+    }
+    return Check("state", state[0] not in remedies, f"its state is {state}", remedies.get(state[0], ""))
+
+
+def _tracer(process: Process) -> Check:
+    deadline = monotonic() + _PASSING_S
+    while (tracer := int(process.status()["TracerPid"])) and monotonic() < deadline:
+        sleep(0.01)  # another attach traces it for a millisecond
+    saw = f"process {tracer} traces it" if tracer else "nobody traces it"
+    return Check("tracer", tracer == 0, saw, f"end that debugger or strace first (pid {tracer})")
+
+
+def _python(process: Process) -> Check:
+    program = process.module(process.exe)
+    if program is None:
+        saw = f"its program {process.exe} cannot be read, or is none that this machine's attach knows"
+        return Check("python", False, saw, "run as root; or start the job with the agent: PROBE=1")
+    if program.elf.machine != machine.MACHINE:
+        saw = f"its program is for another processor (ELF machine {program.elf.machine})"
+        return Check("python", False, saw, "attach from where it runs natively; or start it with PROBE=1")
+    found = symbols.addresses(process, symbols.INTERPRETER)
+    missing = [name for name in symbols.INTERPRETER if name not in found]
+    has_some = len(missing) < len(symbols.INTERPRETER) or any("python" in path for path in process.code_files)
+    if not missing:
+        return Check("python", True, "CPython's functions are there")
+    if has_some:
+        saw = f"its Python does not tell where its functions are ({missing[0]})"
+        return Check("python", False, saw, "start the job with the agent instead: PROBE=1 or `probe run`")
+    return Check("python", False, f"it is not Python: {process.exe}", "probe list shows the Python processes here")
+
+
+def _version(process: Process) -> Check:
+    version = python_version(process)
+    if version is None:
+        return Check("version", True, "its Python's version is unknown")
+    saw = "it runs Python {}.{}".format(*version) + (" (not tried)" if version > NEWEST_TRIED else "")
+    return Check("version", version >= OLDEST, saw, "Probe records in CPython {}.{} and later".format(*OLDEST))
+
+
+def _libc(process: Process) -> Check:
+    musl = [path for path in process.code_files if "ld-musl" in path]
+    ok = not musl and len(symbols.addresses(process, symbols.PTHREAD)) == len(symbols.PTHREAD)
+    saw = f"it runs on musl ({musl[0]})" if musl else "glibc" if ok else "no pthread_create is to be found in it"
+    return Check("libc", ok, saw, "attach needs glibc; start the job with PROBE=1 or `probe run` instead")
+
+
+def _place(process: Process) -> Check:
+    known = code_caves.find_caves(process)
+    num_used = sum(place.said(process).state != FREE for place in known)
+    saw = f"{len(known)} places for {code_caves.SIZE} bytes of code, {num_used} used"
+    return Check("place", bool(known), saw, "start the job with the agent instead: PROBE=1 or `probe run`")
+
+
+def _folder(process: Process) -> Check:
+    seen = []
+    for folder in folders(process):
+        base = folder.parent.parent
+        try:
+            space = require_space(process, base)
+            if (refusal := _of_somebody_else(process, folder.parent)) is None:
+                return Check("folder", True, f"{base} has {space}")
+            seen.append(refusal)
+        except OSError as error:
+            seen.append(f"{base}: {error.strerror or error}")
+    remedy = (
+        f"it needs {FREE_MIB} MiB that its user can write, in /dev/shm or /tmp; in a container"
+        " docker run --shm-size=256m, in Kubernetes an emptyDir with medium: Memory at /dev/shm"
+    )
+    return Check("folder", False, "in its view " + ", ".join(seen), remedy)
+
+
+def _of_somebody_else(process: Process, folder: Path) -> str | None:
+    """What is wrong with the folder of all targets of its user, if it is there at all."""
+    try:
+        require_own(process, folder)
+    except FileNotFoundError:
+        return None  # we make it
+    except OSError as error:
+        return f"{folder}: {error.strerror or error}"
+    return None
+
+
+def _threads(process: Process) -> Check:
+    looks = process.looks()
+    num_quiet = sum(machine.suits(look) is not None for look in looks.values())
+    main = looks[process.pid]
+    where = f", in system call {main.syscall}" if main.syscall is not None else ""
+    return Check("threads", True, f"{len(looks)}, {num_quiet} in a plain wait; the main one is in {main.state}{where}")
+
+
+def _agent(process: Process) -> Check:
+    try:
+        there = handshake.running(process)
+    except AttachRefused as silent:
+        return Check("agent", False, silent.message, silent.hint)
+    return Check("agent", True, "not attached yet" if there is None else f"attached already ({there[1]['how']})")

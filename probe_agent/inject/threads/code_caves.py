@@ -1,0 +1,185 @@
+"""Where the stub can lie: the zero bytes behind the code of a library, up to the end of its last page.
+
+Nothing is allocated in the target. Words behind a library's data say how far whoever was sent to a place has come, so
+that nothing is written over code that somebody may still run:
+
+    free      nobody was sent, or everything has run and all threads have left
+    queued    the code waits for the interpreter: it must not be queued a second time
+
+Runs in the attaching process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic, sleep
+
+from probe_agent.errors import AttachRefused
+
+from .machine import machine
+from .mailbox import ARMED, DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, Said, Words
+from .tracee import Module, Process, ThreadLook
+
+__all__ = ["SIZE", "CodeCave", "find_caves", "find_free", "is_queued"]
+
+SIZE = machine.SIZE
+_ALIGN = 16
+#: Enough that some can be in use, few enough to find among 2,000 mapped modules.
+_NUM_PLACES, _NUM_WORDS_IN_ONE, _NUM_WITH_WORDS = 12, 6, 4
+#: How far words may be from their place: an instruction of the stub has 32 bits for that.
+_REACH = 1 << 30
+#: Libraries that every Python has; the interpreter itself comes first.
+_LIBRARIES = ("libpython", "python", "libc.so", "libc-", "libz.so", "libm.so", "libm-", "libpthread", "libcrypto")
+#: The dynamic loader allocates from the bytes behind its own data, before malloc is there.
+_NEVER = ("ld-", "ld.")
+#: A running thread that has run for so long since its last store here has left.
+_LEFT_AFTER_NS = 2_000_000
+_TO_LEAVE_S = 0.1
+
+
+@dataclass(frozen=True)
+class CodeCave:
+    """`SIZE` unused bytes at `code`, and the words that belong to it."""
+
+    code: int
+    words: Words
+
+    def said(self, process: Process) -> Said:
+        """What the words say now."""
+        return self.words.read(process.read_memory(self.words.at, NUM_BYTES))
+
+    def clean_when_left(self, process: Process, timeout_s: float) -> None:
+        """Leave zeros, as it was found, once nobody can be in it. Until then it stays, and the next attach looks."""
+        if self._is_left(process, timeout_s):
+            process.write_memory(self.code, bytes(SIZE))
+            process.write_memory(self.words.at, bytes(NUM_BYTES))
+
+    def is_free(self, process: Process, timeout_s: float = 0.0) -> bool:
+        """Whether nobody is or will be in it."""
+        return self.said(process).state == FREE or self._is_left(process, timeout_s)
+
+    def _is_left(self, process: Process, timeout_s: float) -> bool:
+        """Whether all that was to run here has run, and the threads that ran it have left."""
+        said = self.said(process)
+        if said.state == ARMED:  # by an attacher that was killed: it may never have sent the thread
+            return self._has_left(process, process.outer(said.tid), timeout_s)
+        if said.state != DONE or (said.result == 0 and not said.ran):
+            return False
+        has_ended = _until(timeout_s, lambda: not said.new_thread or process.outer(said.new_thread) is None)
+        return has_ended and self._has_left(process, process.outer(said.tid), timeout_s)
+
+    def _has_left(self, process: Process, tid: int | None, timeout_s: float) -> bool:
+        if tid is None:
+            return True
+        before = process.look(tid)
+
+        def is_elsewhere() -> bool:
+            now: ThreadLook = process.look(tid)
+            asleep = now.state == "S" and now.at is not None and not self.code <= now.at < self.code + SIZE
+            return asleep or now.run_ns - before.run_ns > _LEFT_AFTER_NS
+
+        return _until(timeout_s, is_elsewhere)
+
+
+def _until(timeout_s: float, condition: Callable[[], bool]) -> bool:
+    deadline = monotonic() + timeout_s
+    while not condition():
+        if monotonic() >= deadline:
+            return False
+        sleep(0.001)
+    return True
+
+
+def find_caves(process: Process) -> list[CodeCave]:
+    """All places of the process that we would use, in the order in which we would, with words for each."""
+    codes = list(islice((at for module in _modules(process) for at in _code_in(process, module)), _NUM_PLACES))
+    groups = islice((found for module in _modules(process) if (found := _words_in(process, module))), _NUM_WITH_WORDS)
+    unused: list[Words] = []
+    used: dict[int, Words] = {}
+    for words in (words for group in groups for words in group):
+        data = process.read_memory(words.at, NUM_BYTES)
+        if not any(data):
+            unused.append(words)
+        elif words.read(data).code in codes:
+            used[words.read(data).code] = words
+        # Else these bytes are what follows in the library's file: nobody's, but not ours to read as words.
+    places = []
+    for code in codes:
+        chosen = used.get(code) or next((words for words in unused if abs(words.at - code) < _REACH), None)
+        if chosen is not None:
+            places.append(CodeCave(code, chosen))
+            if chosen in unused:
+                unused.remove(chosen)
+    return places
+
+
+def _modules(process: Process) -> Iterator[Module]:
+    """Those that we would use; a job may have thousands, so none is read that is not asked for."""
+    for path in sorted(process.code_files, key=_preference):
+        if not path.rpartition("/")[2].startswith(_NEVER) and (module := process.module(path)) is not None:
+            yield module
+
+
+def find_free(process: Process, places: list[CodeCave]) -> CodeCave:
+    """The first free one; what earlier attaches have left, if need be, once nobody is in it any more."""
+    for timeout_s in (0.0, _TO_LEAVE_S):
+        for place in places:
+            if place.is_free(process, timeout_s):
+                return place
+    raise AttachRefused(
+        f"cannot attach to pid {process.pid}: none of its libraries has {SIZE} unused bytes of code",
+        "an earlier attach that has not come about yet may hold them; try again when the target runs on",
+    )
+
+
+def is_queued(process: Process, places: list[CodeCave], way: int) -> bool:
+    """Whether code waits for the interpreter this way: begun by an attach that gave up waiting, or was killed."""
+    return any(_waits(process, said) for place in places if (said := place.said(process)).way == way)
+
+
+def _waits(process: Process, said: Said) -> bool:
+    if said.ran or said.state not in (ENTERED, DONE) or (said.state == DONE and said.result != 0):
+        return False
+    # A forked child has its parent's words, but none of its threads.
+    if said.way == PENDING_CALL or not said.new_thread:
+        return process.outer(said.tid) is not None
+    return process.outer(said.new_thread) is not None
+
+
+def _preference(path: str) -> tuple[int, str]:
+    name = path.rpartition("/")[2]
+    ranks = [rank for rank, prefix in enumerate(_LIBRARIES) if name.startswith(prefix)]
+    return (ranks[0] if ranks else len(_LIBRARIES), name)
+
+
+def _code_in(process: Process, module: Module) -> list[int]:
+    """Where unused bytes behind its code begin, if there are enough."""
+    for segment in module.elf.segments:
+        end, free = segment.padding
+        if segment.executable and free >= SIZE + _ALIGN:
+            at = _aligned(module.bias + end)
+            if _is_mapped(process, at, SIZE, "x"):
+                return [at]
+    return []
+
+
+def _words_in(process: Process, module: Module) -> list[Words]:
+    """Words behind its data."""
+    step = -(-NUM_BYTES // _ALIGN) * _ALIGN
+    for segment in module.elf.segments:
+        end, free = segment.padding
+        count = min(_NUM_WORDS_IN_ONE, (free - _ALIGN) // step)
+        at = _aligned(module.bias + end)
+        if segment.writable and not segment.executable and count > 0 and _is_mapped(process, at, count * step, "w"):
+            return [Words(at + number * step) for number in range(count)]
+    return []
+
+
+def _aligned(address: int) -> int:
+    return -(-address // _ALIGN) * _ALIGN
+
+
+def _is_mapped(process: Process, address: int, size: int, flag: str) -> bool:
+    return any(m.start <= address and address + size <= m.end and flag in m.flags for m in process.maps)

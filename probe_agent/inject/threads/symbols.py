@@ -1,0 +1,79 @@
+"""Where the functions are that a borrowed thread is to call: in the interpreter and in the C library.
+
+Runs in the attaching process. A file on disk may have been replaced since the process mapped it (an upgrade under
+a running job), and a call to a wrong address would end the job: so the bytes of every function are compared.
+"""
+
+from __future__ import annotations
+
+from probe_agent.errors import AttachRefused
+
+from .elf import Symbol
+from .tracee import Module, Process
+
+__all__ = ["INTERPRETER", "PENDING_QUEUE", "PTHREAD", "addresses", "spans"]
+
+INTERPRETER = (
+    "Py_IsInitialized",
+    "Py_AddPendingCall",
+    "PyDict_New",
+    "PyDict_Size",
+    "PyRun_String",
+    "Py_DecRef",
+    "PyErr_Clear",
+    "PyErr_Occurred",
+    "PyGILState_Ensure",
+    "PyGILState_Release",
+)
+PTHREAD = ("pthread_create", "pthread_self", "pthread_detach")
+#: What may hold the lock of the queue of pending calls; some of them are known only where the build keeps their names.
+PENDING_QUEUE = (
+    "Py_AddPendingCall",
+    "_PyEval_AddPendingCall",
+    "Py_MakePendingCalls",
+    "_PyEval_MakePendingCalls",
+    "_Py_FinishPendingCalls",
+    "make_pending_calls",
+    "_make_pending_calls",
+)
+_FILES = ("libpython", "python", "libc.so", "libc-", "libpthread")
+#: The first bytes of a function may be a debugger's or tracer's breakpoint.
+_SKIP, _COMPARE = 8, 24
+
+
+def addresses(process: Process, names: tuple[str, ...]) -> dict[str, int]:
+    """Where these functions are in the process, as far as it has them. Raises AttachRefused when files changed."""
+    found: dict[str, int] = {}
+    for module in _modules(process):
+        for name, symbol in module.elf.symbols(name for name in names if name not in found).items():
+            found[name] = module.bias + symbol.address
+            _compare(process, module, name, symbol)
+    return found
+
+
+def spans(process: Process, names: tuple[str, ...]) -> list[tuple[int, int]]:
+    """From where to where these functions reach."""
+    return [
+        (module.bias + symbol.address, module.bias + symbol.address + symbol.size)
+        for module in _modules(process)
+        for symbol in module.elf.symbols(names).values()
+    ]
+
+
+def _modules(process: Process) -> list[Module]:
+    paths = [
+        path
+        for path in process.code_files
+        if path.rpartition("/")[2].startswith(_FILES) or path.removesuffix(" (deleted)") == process.exe
+    ]
+    return [module for path in paths if (module := process.module(path)) is not None]
+
+
+def _compare(process: Process, module: Module, name: str, symbol: Symbol) -> None:
+    size = max(0, min(_COMPARE, symbol.size - _SKIP))
+    at = symbol.address + _SKIP
+    if process.read_memory(module.bias + at, size) != module.elf.read(at, size):
+        raise AttachRefused(
+            f"cannot attach to pid {process.pid}: {name} in its memory is not what {module.path} has on disk",
+            "the file was replaced since the process started: attach as root, who can read the file it still has",
+        )

@@ -1,0 +1,1 @@
+"""DuckDB over the rings: snapshots, statements, limits. Runs in query workers."""

@@ -1,0 +1,91 @@
+"""Tables as DuckDB gets to see them: a view over NumPy columns that are registered for one query.
+
+Runs in the host server, on the query's thread: one to two milliseconds for a ring of 1,000,000 rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+
+from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, NULL_INT, Column
+
+from .coalesce import coalesce
+from .databases import quoted
+from .part import Part
+from .snapshot import Columns
+
+__all__ = ["TableSource"]
+
+
+@dataclass
+class TableSource:
+    """One table for one query: the parts of all targets under one name."""
+
+    name: str
+    columns: Sequence[Column]
+    parts: Sequence[Part]
+    _registered: list[str] = field(default_factory=list)
+
+    def register(self, connection: duckdb.DuckDBPyConnection) -> str:
+        """Show DuckDB the arrays; gives the SELECT of all rows."""
+        selects = [
+            select for at, part in enumerate(coalesce(self.parts)) for select in self._selects(connection, at, part)
+        ]
+        return " UNION ALL BY NAME ".join(selects) or self._empty()
+
+    def unregister(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Let go of the arrays."""
+        while self._registered:
+            connection.unregister(self._registered.pop())
+
+    def _selects(self, connection: duckdb.DuckDBPyConnection, at: int, part: Part) -> Iterable[str]:
+        texts = ""
+        if part.strings is not None and any(column.kind == "text" for column in part.columns):
+            texts = self._register(connection, f"{at}_strings", _numbered(part.strings))
+        for number, segment in enumerate(part.segments):
+            rows = self._register(connection, f"{at}_{number}", segment)
+            columns = [
+                _expression(column, part, texts) if column in part.columns else _constant(column, part.coordinates)
+                for column in dict.fromkeys((*COORDINATES, *part.columns))
+            ]
+            yield f"SELECT {', '.join(columns)} FROM {rows}"
+
+    def _register(self, connection: duckdb.DuckDBPyConnection, suffix: str, arrays: Columns) -> str:
+        name = f"_{self.name.replace('.', '_')}_{suffix}"
+        connection.register(name, arrays)
+        self._registered.append(name)
+        return quoted(name)
+
+    def _empty(self) -> str:
+        columns = [f"NULL::{column.sql_type} AS {quoted(column.name)}" for column in (*COORDINATES, *self.columns)]
+        return f"SELECT {', '.join(columns)} WHERE false"
+
+
+def _numbered(strings: Sequence[str]) -> Columns:
+    # Never empty: a column of no objects has no type.
+    return {"number": np.arange(len(strings) + 1), "text": np.array([*strings, None], object)}
+
+
+def _expression(column: Column, part: Part, texts: str) -> str:
+    name = quoted(column.name)
+    if part.strings is None:
+        return f"({name})::{column.sql_type} AS {name}"
+    if column.kind == "text":
+        # A list that the query reads once and indexes: 3 ms for 1,000,000 rows, where a join takes 17 ms.
+        return f"list_extract((SELECT list(text ORDER BY number) FROM {texts}), {name})::VARCHAR AS {name}"
+    if column.kind == "float" and column.name not in part.plain:
+        # DuckDB takes a NaN in a NumPy column for NULL; a ring says NULL in its own way.
+        return f"nullif(coalesce({name}, 'NaN'::DOUBLE), {NULL_FLOAT!r}::DOUBLE) AS {name}"
+    if column.kind == "int or null":
+        return f"nullif({name}, '{NULL_INT}'::BIGINT) AS {name}"
+    return name  # in a ring, the types of the values are those of the table already
+
+
+def _constant(column: Column, coordinates: dict[str, object]) -> str:
+    value = coordinates.get(column.name)
+    literal = "NULL" if value is None else "'" + str(value).replace("'", "''") + "'"
+    return f"{literal}::{column.sql_type} AS {quoted(column.name)}"

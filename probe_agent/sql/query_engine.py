@@ -1,0 +1,62 @@
+"""SQL questions of a server: each statement runs in a query worker, and the live rows it names are taken here.
+
+Runs in the host server, or in the CLI for one question, on the event loop. DuckDB is in the workers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from probe_agent.errors import ProbeError
+from probe_agent.targets import Target
+from probe_agent.wire import QueryRequest
+
+from .engine.limits import check_request
+from .engine.open_rings import OpenRings
+from .workers import Asker, Reply, Workers
+from .workers.frames import Job
+
+__all__ = ["QueryEngine"]
+
+#: Of its time a statement leaves this share to the targets it asks, so that the others' rows are told without the one
+#: that does not answer.
+_LIVE_SHARE = 0.6
+
+
+class QueryEngine:
+    """Answers queries of one server."""
+
+    def __init__(self) -> None:
+        self._workers = Workers()
+        self.rings = OpenRings()
+
+    def start(self) -> None:
+        """Get ready for a statement."""
+        self._workers.start()
+
+    def close(self) -> None:
+        """End all queries, and let go of everything that was kept."""
+        self._workers.close()
+        self.rings.forget_removed()
+
+    async def answer(
+        self,
+        targets: Sequence[Target],
+        request: QueryRequest,
+        *,
+        arrow: bool = False,
+        remarks: Sequence[str] = (),
+        asker: Asker = "owner",
+    ) -> Reply:
+        """A `wire.QueryResult` as JSON, or an Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
+        check_request(request)
+
+        async def take(names: Sequence[str]) -> object:
+            from .tables.live_rows import take_live  # loads NumPy, 60 ms of a short command
+
+            try:
+                return await take_live(names, targets, request.timeout_s * _LIVE_SHARE)
+            except ProbeError as error:
+                return error
+
+        return await self._workers.run(Job(targets, request, arrow, remarks), asker, take)

@@ -1,0 +1,122 @@
+"""`gpu.samples`: what the GPUs of the host do, and for which target."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+
+import numpy as np
+
+from probe_agent.gpu import NUMBERS, History, NvmlUnavailable, Reading, throttle_reasons, visible_devices
+from probe_agent.recorder.ring.table import Column
+from probe_agent.sql.engine.part import Part
+from probe_agent.sql.tables.host_table import HostTable
+from probe_agent.targets import Target
+
+__all__ = ["GpuSamples", "owners", "sample_host"]
+
+_HISTORY = History()
+
+
+def sample_host() -> AbstractContextManager[None]:
+    """Look at the GPUs once a second while this lasts."""
+    return _HISTORY.sampling()
+
+
+class GpuSamples(HostTable):
+    name = "gpu.samples"
+    doc = (
+        "What each GPU of the host did, through NVML: once a second for the last hour where `probe serve` runs, once"
+        " otherwise. pid and rank are those of the target that uses it, NULL where none does. Not run on a GPU yet."
+    )
+    columns = (
+        Column("ts", "time", "UTC", "when it was looked at"),
+        Column(
+            "device", "text", "", "what the target calls it, by the CUDA_VISIBLE_DEVICES it was started with: cuda:0"
+        ),
+        Column("gpu", "int", "", "its number in nvidia-smi"),
+        Column("uuid", "text", "", "its UUID; that of the instance under MIG"),
+        Column("name", "text", "", "its product name"),
+        Column("utilization", "float", "", "share of the time in which some kernel ran, 0 to 1"),
+        Column("memory_busy", "float", "", "share of the time in which its memory was read or written, 0 to 1"),
+        Column("memory_used", "float", "MiB", "memory in use, by anybody"),
+        Column("memory_total", "float", "MiB", "memory it has"),
+        Column("power", "float", "W", "what it draws"),
+        Column("power_limit", "float", "W", "what it may draw"),
+        Column("temperature", "float", "°C", "of the chip"),
+        Column("sm_clock", "float", "MHz", "clock of its processors"),
+        Column("sm_clock_max", "float", "MHz", "the highest it can have"),
+        Column("memory_clock", "float", "MHz", "clock of its memory"),
+        Column(
+            "throttle", "text", "", "what holds its clocks back: idle, power cap, thermal …; NULL when nothing does"
+        ),
+        Column("ecc_corrected", "int", "", "memory errors corrected since the driver was loaded"),
+        Column("ecc_uncorrected", "int", "", "memory errors not corrected since then"),
+        Column("num_xids", "int", "", "Xid errors the driver has reported since we look; NULL where it does not"),
+        Column("last_xid", "int", "", "number of the newest of them"),
+    )
+
+    @classmethod
+    def take_host(cls, targets: Sequence[Target]) -> tuple[Sequence[Part], Sequence[str]]:
+        try:
+            readings = _HISTORY.readings()
+        except NvmlUnavailable as error:
+            return [], [f"gpu.samples has no rows: {error}"]
+        uuids = [reading.gpu.uuid for reading in readings if reading.gpu.parent is None]
+        visible = {target.pid: visible_devices(_variable(target), uuids) for target in targets}
+        return [part for reading in readings for part in _parts(reading, targets, visible)], []
+
+
+def owners(uuid: str, users: frozenset[int], visible: dict[int, list[str]]) -> list[int]:
+    """The targets (of those in `visible`) that use a GPU: those with a context on it, else those that see no other."""
+    return [pid for pid in visible if pid in users] or [pid for pid, seen in visible.items() if seen == [uuid]]
+
+
+def _parts(reading: Reading, targets: Sequence[Target], visible: dict[int, list[str]]) -> Iterator[Part]:
+    found = owners(reading.gpu.uuid, reading.users, visible)
+    host = socket.gethostname()
+    if not found:
+        yield Part({"host": host}, GpuSamples.columns, [_columns(reading, None)])
+    for target in targets:
+        if target.pid in found:
+            seen = visible[target.pid]
+            device = f"cuda:{seen.index(reading.gpu.uuid)}" if reading.gpu.uuid in seen else None
+            coordinates = {
+                "host": target.identity.get("host", host),
+                "pid": target.pid,
+                **target.place_in_job,
+            }
+            yield Part(coordinates, GpuSamples.columns, [_columns(reading, device)])
+
+
+def _columns(reading: Reading, device: str | None) -> dict[str, np.ndarray]:
+    numbers = dict(zip(NUMBERS, reading.numbers.T, strict=True))
+    bits = numbers.pop("throttle_bits")
+    words = {bit: None if np.isnan(bit) else throttle_reasons(int(bit)) for bit in set(bits.tolist())}
+    size = len(reading.times)
+    texts: dict[str, object] = {"device": device, "gpu": reading.gpu.index, "uuid": reading.gpu.uuid}
+    return {
+        "ts": reading.times.view("datetime64[us]"),
+        **{name: _repeated(value, size) for name, value in {**texts, "name": reading.gpu.name}.items()},
+        **numbers,
+        "throttle": np.array([words.get(bit) for bit in bits.tolist()], object),
+    }
+
+
+def _repeated(value: object, size: int) -> np.ndarray:
+    column = np.empty(size, object)
+    column[:] = value
+    return column
+
+
+def _variable(target: Target) -> str | None:
+    """CUDA_VISIBLE_DEVICES as the target was started with it; None where it is not set or cannot be read."""
+    try:
+        with open(f"/proc/{target.pid}/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return None
+    name = b"CUDA_VISIBLE_DEVICES="
+    return next((os.fsdecode(entry[len(name) :]) for entry in entries if entry.startswith(name)), None)

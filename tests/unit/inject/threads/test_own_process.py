@@ -1,0 +1,98 @@
+"""What is read from outside about a process is what the process knows of itself: tried on the one that tests."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from probe_agent.errors import AttachRefused
+from probe_agent.inject.threads import code_caves, elf, symbols
+from probe_agent.inject.threads.code_caves import find_caves
+from probe_agent.inject.threads.mailbox import DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, QUIET_THREAD, Said
+from probe_agent.inject.threads.tracee import Module, Process
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process(os.getpid())
+
+
+def test_functions_are_where_the_dynamic_loader_has_them(process: Process) -> None:
+    known = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in symbols.INTERPRETER}
+    libc = ctypes.CDLL(None)
+    known |= {name: ctypes.cast(getattr(libc, name), ctypes.c_void_p).value for name in symbols.PTHREAD}
+
+    found = symbols.addresses(process, symbols.INTERPRETER + symbols.PTHREAD)
+
+    assert found == known
+
+
+def test_a_function_that_is_not_what_the_file_has_is_refused(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest: Callable[[Process, int, int], bytes] = Process.read_memory
+    monkeypatch.setattr(Process, "read_memory", lambda *place: bytes(len(honest(*place))))
+
+    with pytest.raises(AttachRefused, match="is not what"):
+        symbols.addresses(process, symbols.INTERPRETER)
+
+
+def test_places_hold_nothing_and_can_be_run_and_written(process: Process) -> None:
+    found = find_caves(process)
+
+    assert len(found) > 3
+    assert len({place.words.at for place in found}) == len({place.code for place in found}) == len(found)
+    for place in found:
+        assert not any(process.read_memory(place.words.at, NUM_BYTES))
+        flags = {m.flags for m in process.maps if m.start <= place.code < m.end}
+        assert flags == {"r-xp"}
+        assert place.said(process).state == FREE
+        assert place.is_free(process)
+
+
+def test_no_place_is_in_the_dynamic_loader(process: Process) -> None:
+    loader = [m for m in process.maps if m.path.rpartition("/")[2].startswith("ld-")]
+
+    found = find_caves(process)
+
+    assert loader
+    assert not [place for place in found for m in loader if m.start <= place.code < m.end]
+
+
+OWN = threading.get_native_id()
+GONE = 4_194_303
+
+
+@pytest.mark.parametrize(
+    ("said", "waits"),
+    [
+        (Said(ENTERED, OWN, 0, PENDING_CALL, 0, 0, 0, 0), True),
+        (Said(DONE, OWN, 0, PENDING_CALL, 0, 0, 0, 0), True),
+        (Said(DONE, OWN, -1, PENDING_CALL, 0, 0, 0, 0), False),  # the queue was full
+        (Said(DONE, OWN, 0, PENDING_CALL, 1, 0, 0, 0), False),  # it has run
+        (Said(DONE, GONE, 0, PENDING_CALL, 0, 0, 0, 0), False),  # a parent's, seen in its forked child
+        (Said(DONE, GONE, 0, QUIET_THREAD, 0, OWN, 0, 0), True),
+        (Said(DONE, OWN, 0, QUIET_THREAD, 0, GONE, 0, 0), False),
+        (Said(FREE, 0, 0, 0, 0, 0, 0, 0), False),
+    ],
+)
+def test_what_waits_for_the_interpreter_is_told_by_its_words(process: Process, said: Said, waits: bool) -> None:
+    assert code_caves._waits(process, said) is waits
+
+
+def test_a_file_that_is_no_program_is_a_value_error(tmp_path: os.PathLike[str]) -> None:
+    path = os.path.join(tmp_path, "text")
+    with open(path, "w") as file:
+        file.write("no program" * 20)
+
+    with pytest.raises(ValueError, match="no 64-bit ELF file"):
+        elf.Elf(path)
+
+
+def test_the_module_of_a_file_is_read_once(process: Process) -> None:
+    first, second = (process.module(process.exe) for _ in range(2))
+
+    assert isinstance(first, Module)
+    assert first is second

@@ -1,0 +1,41 @@
+"""Rows as JSON."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+
+from probe_agent.sql.engine.values import json_rows
+
+
+def test_what_json_has_goes_through_as_it_is() -> None:
+    rows = [(1, 2.5, "ü", True, None)]
+
+    assert json.loads(json_rows(rows, ["BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", '"NULL"'])) == [
+        [1, 2.5, "ü", True, None]
+    ]
+
+
+def test_floats_that_json_lacks_are_strings() -> None:
+    rows = [(1.0, float("nan")), (float("inf"), float("-inf"))]
+
+    assert json.loads(json_rows(rows, ["DOUBLE", "FLOAT"])) == [[1.0, "NaN"], ["Infinity", "-Infinity"]]
+
+
+def test_times_are_iso_8601() -> None:
+    rows = [(datetime(2026, 11, 21, 8), date(2026, 11, 21), timedelta(days=1))]
+
+    assert json.loads(json_rows(rows, ["TIMESTAMP", "DATE", "INTERVAL"])) == [
+        ["2026-11-21T08:00:00.000000", "2026-11-21", "1 day, 0:00:00"]
+    ]
+
+
+def test_nested_values_are_converted_all_the_way_down() -> None:
+    rows = [([{"a": Decimal("1.5")}, float("nan")], {1: b"\x01"})]
+
+    assert json.loads(json_rows(rows, ["STRUCT[]", "MAP(INTEGER, BLOB)"])) == [[[{"a": 1.5}, "NaN"], {"1": "01"}]]
+
+
+def test_no_rows_are_an_empty_list() -> None:
+    assert json_rows([], ["TIMESTAMP"]) == "[]"
