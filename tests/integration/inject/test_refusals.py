@@ -16,8 +16,8 @@ import pytest
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
-from probe_agent.inject.process import Process
-from probe_agent.inject.ptrace import Seized
+from probe_agent.inject.threads.ptrace import Seized
+from probe_agent.inject.threads.tracee import Process
 
 from .conftest import Target, detach, in_child, situation, state, until
 from .programs import program, refused, unshare
