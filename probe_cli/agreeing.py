@@ -1,6 +1,6 @@
 """Code that runs on all ranks between the same two steps: from the command to what is on the screen.
 
-Runs in the CLI. How the ranks agree is in cluster/together.py.
+Runs in the CLI. How the ranks agree is in cluster/two_phase/.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from .evaluating import print_output
+from .repl.evaluate import print_output
 from .session import Session, remark
 
 if TYPE_CHECKING:
-    from .cluster.members import Member
-    from .cluster.together import Part
+    from .cluster.ranks.listing import Member
+    from .cluster.two_phase.coordinator import Part
     from .endpoint import Endpoint
 
 __all__ = ["evaluate_together"]
@@ -25,10 +25,10 @@ def evaluate_together(session: Session, code: str, at: int | None, timeout_s: fl
     """Run `code` after step `at` (None: the earliest) on every rank of the job, or on those that were named, and show
     what came of it."""
     from .client.loop import run
-    from .cluster.together import run_together
+    from .cluster.two_phase.coordinator import run_together
 
     found = session.ranks_of_job()
-    if found.failed:
+    if found.unanswered:
         remark("so the code ran nowhere")
         return found.exit_code
     _check_ranks(found.answered, session.everyone and not session.ranks)
@@ -45,8 +45,8 @@ def _check_ranks(members: Sequence[tuple[Endpoint, Member]], whole_job: bool) ->
     """Raise when these are not the ranks of one job, or not all of them."""
     from probe_agent.errors import BadRequest
 
-    from .cluster.together import NothingRan
-    from .ranklist import num_ranks
+    from .cluster.two_phase.coordinator import NothingRan
+    from .text import num_ranks
 
     ranks = Counter(member.rank for _, member in members)
     twice = [(endpoint, member) for endpoint, member in members if ranks[member.rank] > 1]
@@ -64,8 +64,8 @@ def _check_ranks(members: Sequence[tuple[Endpoint, Member]], whole_job: bool) ->
 
 def _show(parts: Sequence[Part]) -> None:
     """What each rank has put out, equal ones once."""
-    from .ranklist import ranks_text
     from .render.show import heading
+    from .text import ranks_text
 
     for at, (ranks, output) in enumerate(_folded(parts)):
         if len(parts) > 1:

@@ -22,7 +22,7 @@ from .session import Session, remark
 
 if TYPE_CHECKING:
     from .client import Client, Data
-    from .cluster.ask import Answers
+    from .cluster.fanout import Answers
     from .cluster.sql.execute import Outcome
     from .endpoint import Endpoint
     from .render import Sheet
@@ -111,8 +111,7 @@ def _ask_many(session: Session, request: QueryRequest, across: Across, format_: 
 
     expect_merging()
     from .client.loop import run
-    from .cluster.ask import Answers
-    from .cluster.conversation import open_conversation
+    from .cluster.fanout import Answers, open_conversation
     from .cluster.sql.execute import answer
 
     is_binary = format_ in BINARY_FORMATS
@@ -133,7 +132,7 @@ def _ask_many(session: Session, request: QueryRequest, across: Across, format_: 
                 arrow=is_binary,
             )
             answers = conversation.answers(outcome)
-            return outcome, Answers(answers.answered, session.missing + answers.failed)
+            return outcome, Answers(answers.answered, session.missing + answers.unanswered)
 
     outcome, answers = run(course())
     session.report(answers)
@@ -175,9 +174,9 @@ def _show_merged(result: QueryResult, answers: Answers[Outcome | None], format_:
         "truncated": result.truncated,
         "notes": result.notes,
         "answered": [str(endpoint) for endpoint, _ in answers.answered],
-        "not_answered": [
+        "unanswered": [
             {"endpoint": str(endpoint), "message": error.message, "hint": error.hint}
-            for endpoint, error in answers.failed
+            for endpoint, error in answers.unanswered
         ],
     }
     print(json.dumps(whole, ensure_ascii=False))

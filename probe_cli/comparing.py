@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from probe_agent.wire import TargetInfo
 
     from .client import Client
-    from .cluster.ask import Answers
     from .cluster.compare.comparison import Comparison
     from .cluster.compare.facts import Facts, Who
     from .cluster.compare.study import Study
     from .cluster.compare.verdict import Named
+    from .cluster.fanout import Answers
     from .endpoint import Endpoint
 
 __all__ = ["show_comparison"]
@@ -92,7 +92,7 @@ def one_of_each_host(whose: Mapping[Endpoint, object]) -> set[Endpoint]:
 def _ask(endpoints: Sequence[Endpoint], question: Callable[[Client], Awaitable[T]], timeout_s: float) -> Answers[T]:
     """A question on the side: who does not answer is no failure of the comparison."""
     from .client.loop import run
-    from .cluster.ask import ask
+    from .cluster.fanout import ask
 
     return run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
 
@@ -221,8 +221,8 @@ def _with_line(first: Named, study: Study, watched: Mapping[Who, Endpoint], watc
         return await client.data("/v1/profile/cpu", wanted)
 
     answers = _ask(tuple(watched.values()), question, watch_s + WATCH_GRACE_S)
-    if answers.failed:
-        endpoint, error = answers.failed[0]
+    if answers.unanswered:
+        endpoint, error = answers.unanswered[0]
         return first, [f"its line is not known: {endpoint} could not be watched: {error.message}"]
     suspect, peer = (job_lines(data.body.decode("utf-8", "replace")) for _, data in answers.answered)
     return replace(first, line=slow_line(suspect, peer)), []
@@ -253,7 +253,7 @@ def _others_of(target: TargetInfo) -> str:
 def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Comparison, now: float) -> list[str]:
     """What is to be known about those who were compared, whatever was compared."""
     from .cluster.compare.hang import standstill_s
-    from .cluster.compare.text import seconds
+    from .text import seconds
 
     notes = [f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps]
     ranks = [fact.who.rank for fact in facts]
@@ -270,9 +270,9 @@ def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Compar
 
 def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers: Answers[Facts], format_: str) -> None:
     from .cluster.compare.clocks import one_clock_a_host
-    from .cluster.compare.text import seconds
     from .render import Sheet
     from .render.show import show
+    from .text import seconds
 
     clocks = {fact.who.host: fact.clock for fact in one_clock_a_host(facts) if fact.clock is not None and facts[1:]}
     sheet = Sheet(comparison.columns, comparison.types, comparison.rows)
@@ -284,7 +284,7 @@ def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers:
             "notes": notes,
             "unanswered": [
                 {"endpoint": str(endpoint), "message": error.message, "hint": error.hint}
-                for endpoint, error in answers.failed
+                for endpoint, error in answers.unanswered
             ],
         }
         json.dump(whole, sys.stdout, indent=1, ensure_ascii=False)

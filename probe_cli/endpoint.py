@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest
+
+from .text import ranks_text
 
 __all__ = [
     "Archive",
@@ -23,7 +24,6 @@ __all__ = [
     "UnixServer",
     "of_job",
     "parse_endpoint",
-    "ranges",
 ]
 
 
@@ -125,7 +125,7 @@ class Ranks:
     host: str = ""
 
     def __str__(self) -> str:
-        named = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {ranges(self.ranks)}"
+        named = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {ranks_text(self.ranks)}"
         return named + (f" on {self.host}" if self.host else "")
 
 
@@ -173,17 +173,6 @@ def of_job(endpoint: Endpoint, job: str) -> Endpoint:
     raise BadRequest(
         f"--job {job} picks one of the jobs of a host, and {endpoint} is one target or job already", "leave out --job"
     )
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers as people write them: 0,4-7."""
-    parts: list[list[int]] = []
-    for number in numbers:
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1] = [parts[-1][0], number]
-        else:
-            parts.append([number])
-    return ",".join("-".join(map(str, part)) for part in parts)
 
 
 def _parse_unix(text: str) -> UnixServer:

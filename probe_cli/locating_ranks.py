@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from probe_agent.wire import Backtrace
 
     from .client import Client
-    from .cluster.ask import Answers
+    from .cluster.fanout import Answers
 
 __all__ = ["show_tree"]
 
@@ -48,8 +48,8 @@ def show_tree(session: Session, *, all_threads: bool, as_json: bool, timeout_s: 
             "answered": len(answers.answered),
             "tree": [branch_json(branch) for branch in tree],
             "notes": [{"ranks": those, "note": note} for note, those in notes.items()],
-            "failed": [
-                {"endpoint": str(at), "message": error.message, "hint": error.hint} for at, error in answers.failed
+            "unanswered": [
+                {"endpoint": str(at), "message": error.message, "hint": error.hint} for at, error in answers.unanswered
             ],
         }
         print(json.dumps(answer, indent=1, ensure_ascii=False))
@@ -92,7 +92,7 @@ def _ask(session: Session, all_threads: bool, timeout_s: float) -> tuple[dict[En
 
 
 def _say_notes(notes: dict[str, list[int]]) -> None:
-    from .ranklist import num_ranks
+    from .text import num_ranks
 
     for note, those in list(notes.items())[:MAX_SAID]:
         remark(f"{num_ranks(those)}: {note}")

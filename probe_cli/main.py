@@ -17,7 +17,7 @@ from probe_agent.errors import BadRequest, ProbeError
 
 from . import commands
 from .endpoint import ThisHost, of_job
-from .failure import report_bug
+from .messages import report_bug
 from .options import rank_set
 from .session import Session, remark
 
@@ -66,7 +66,7 @@ class CommandGroup(click.Group):
         if not rest or rest[0] in commands.names():
             return args
         options, (first, *others) = args[: len(args) - len(rest)], rest
-        from .cluster.discover import endpoints_of
+        from .cluster.ranks.discover import endpoints_of
 
         try:
             endpoints_of(first)
@@ -111,8 +111,8 @@ def cli(
     no_inject: bool,
     itself: bool,
 ) -> None:
-    from .cluster.discover import endpoints_of
-    from .cluster.discover.brackets import split
+
+    from .cluster.ranks.discover import endpoints_of, split
 
     _name_unknown_variables()
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))

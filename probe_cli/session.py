@@ -16,9 +16,9 @@ from .endpoint import Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
 
 if TYPE_CHECKING:
     from .client import Client
-    from .cluster.ask import Answers
-    from .cluster.launchers import Led
-    from .cluster.members import Member
+    from .cluster.fanout import Answers
+    from .cluster.ranks.launched import Led
+    from .cluster.ranks.listing import Member
 
 __all__ = ["Incomplete", "Session", "remark"]
 
@@ -75,8 +75,8 @@ class Session:
         that cannot come.
         """
         from .client.loop import run
-        from .cluster.ask import Answers, ask
-        from .cluster.members import LIST_S
+        from .cluster.fanout import Answers, ask
+        from .cluster.ranks.listing import LIST_S
 
         async def choose_and_ask() -> Answers[T]:
             await self.follow_launchers()
@@ -85,7 +85,7 @@ class Session:
             endpoints = await self.choose()
             if self.everyone and not self.ranks and not of_many:
                 found = await self._members(LIST_S)
-                endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.failed
+                endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.unanswered
             self._refuse_some(self.missing, len(endpoints))
             return await ask(
                 endpoints,
@@ -97,7 +97,7 @@ class Session:
             )
 
         answers = run(choose_and_ask(), ctrl_c=ctrl_c)
-        return self._told(Answers(answers.answered, self.missing + answers.failed))
+        return self._told(Answers(answers.answered, self.missing + answers.unanswered))
 
     def members(self, timeout_s: float | None = None) -> Answers[Member]:
         """Every target behind the endpoints, by rank. A host server leads to the whole job, and so does this host where
@@ -106,8 +106,8 @@ class Session:
         `answered` has each under its own endpoint; `failed` are those that were not found, as `ask` reports them.
         """
         from .client.loop import run
-        from .cluster.ended import told_first
-        from .cluster.members import LIST_S
+        from .cluster.ranks.ended import told_first
+        from .cluster.ranks.listing import LIST_S
 
         async def choose_and_list() -> Answers[Member]:
             self.everyone = self.everyone or not self.named or any(_is_server(endpoint) for endpoint in self.named)
@@ -121,7 +121,7 @@ class Session:
 
     def ranks_of_job(self) -> Answers[Member]:
         """`members` that have a rank; those without one are said on stderr."""
-        from .cluster.members import in_a_job
+        from .cluster.ranks.listing import in_a_job
 
         found = self.members()
         ranked = in_a_job(found)
@@ -132,15 +132,15 @@ class Session:
         return ranked
 
     async def _members(self, timeout_s: float) -> Answers[Member]:
-        from .cluster.ask import Answers
-        from .cluster.jobs import one_job
-        from .cluster.members import each, members
+        from .cluster.fanout import Answers
+        from .cluster.ranks.jobs import one_job
+        from .cluster.ranks.listing import each, members
 
         if self._found is not None:
             return self._found
         found = each(await members(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark))
         one_job([member.info for _, member in found.answered], self.named)
-        return Answers(found.answered, self.missing + found.failed)
+        return Answers(found.answered, self.missing + found.unanswered)
 
     def ask_members(
         self,
@@ -153,12 +153,12 @@ class Session:
 
         What is `failed` in `members` is in the result too: its exit code is the one of the whole.
         """
-        from .cluster.ask import Answers
+        from .cluster.fanout import Answers
 
         found = self.members() if members is None else members
         endpoints = tuple(endpoint for endpoint, _ in found.answered)
-        answers = self.ask_these(endpoints, question, timeout_s=timeout_s, alone=not found.failed)
-        return Answers(answers.answered, found.failed + answers.failed)
+        answers = self.ask_these(endpoints, question, timeout_s=timeout_s, alone=not found.unanswered)
+        return Answers(answers.answered, found.unanswered + answers.unanswered)
 
     def ask_these(
         self,
@@ -171,7 +171,7 @@ class Session:
         """Put `question` to endpoints that `members` has found; failures are said, and with `alone` the only one
         asked raises."""
         from .client.loop import run
-        from .cluster.ask import ask
+        from .cluster.fanout import ask
 
         answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
         return self._told(answers, may_raise=alone)
@@ -180,9 +180,9 @@ class Session:
         """The endpoints this run is about: those named, or the only target of this host. With --all, and with a job at
         several host servers, the servers of that whole job; with --rank an endpoint for each of these ranks. Who is
         `missing` then, is known."""
-        from .cluster.choose import all_targets, the_only_target
-        from .cluster.follow import follow
-        from .cluster.members import LIST_S, of_ranks
+        from .cluster.ranks.default_target import all_targets, the_only_target
+        from .cluster.ranks.find_job import follow
+        from .cluster.ranks.listing import LIST_S, of_ranks
 
         if self.endpoints or self.missing:
             return self.endpoints
@@ -202,12 +202,12 @@ class Session:
         self.endpoints, self.missing = job.endpoints, job.missing
         if self.ranks:
             self._found = found = of_ranks(await self._members(LIST_S), self.ranks)
-            self.endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.failed
+            self.endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.unanswered
         return self.endpoints
 
     async def follow_launchers(self) -> None:
         """Put what a launcher has started in its place among the endpoints that were named."""
-        from .cluster.launchers import started_by
+        from .cluster.ranks.launched import started_by
 
         if self.itself or self._led is not None:
             return
@@ -239,19 +239,19 @@ class Session:
 
     def _told(self, answers: Answers[T], *, may_raise: bool = True) -> Answers[T]:
         """`answers`, after each failure was said on stderr. The only one asked raises."""
-        if may_raise and answers.num_asked == 1 and answers.failed:
-            raise answers.failed[0][1]
+        if may_raise and answers.num_asked == 1 and answers.unanswered:
+            raise answers.unanswered[0][1]
         self.report(answers)
         return answers
 
     def report(self, answers: Answers[T]) -> None:
         """Say on stderr who did not answer, and why."""
-        for endpoint, error in answers.failed:
+        for endpoint, error in answers.unanswered:
             named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
             remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
-        if answers.failed:
+        if answers.unanswered:
             remark(answers.summary())
-        self._refuse_some(answers.failed, len(answers.answered))
+        self._refuse_some(answers.unanswered, len(answers.answered))
 
     def _refuse_some(self, failed: Sequence[tuple[object, ProbeError]], num_others: int) -> None:
         if self.require_all and failed and num_others:

@@ -56,8 +56,8 @@ def command(
         return evaluate_together(session, text, at, timeout_s)
 
     from probe_agent.wire import EvalRequest
-    from probe_cli.evaluating import evaluate
     from probe_cli.render.show import heading
+    from probe_cli.repl.evaluate import evaluate
 
     request = EvalRequest(text_from(code, path, "the code"), name, timeout_s, at_step is not None)
     # The target enforces the limit; a little later we stop waiting for a target that cannot.

@@ -54,7 +54,7 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
 
 async def _question(client: Client) -> TargetList:
     from probe_agent.wire import TargetList
-    from probe_cli.cluster.jobs import in_job
+    from probe_cli.cluster.ranks.jobs import in_job
     from probe_cli.endpoint import TcpServer, UnixServer
 
     listed = await client.get(TargetList, "/v1/targets", candidates="true")
@@ -73,7 +73,7 @@ def _shown(listed: TargetList, dead: bool) -> list[TargetInfo]:
 
 
 def _remark_on_dead(listed: TargetList, dead: bool, of: str) -> None:
-    from probe_cli.cluster.ended import told_first
+    from probe_cli.cluster.ranks.ended import told_first
 
     left_out = len(listed.targets) - len(_shown(listed, dead))
     if left_out:
@@ -84,7 +84,7 @@ def _remark_on_dead(listed: TargetList, dead: bool, of: str) -> None:
 
 def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
     from probe_cli.render import Sheet
-    from probe_cli.render.units import age
+    from probe_cli.text import age
 
     def shown(age_s: float | None) -> object:
         return age(age_s) if format_ == "table" else age_s

@@ -34,10 +34,10 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
 
     A host server leads to the whole job, as far as the job's own store tells where the other ranks are.
     """
-    from probe_cli.cluster.ask import Answers
+    from probe_cli.cluster.fanout import Answers
     from probe_cli.render import Sheet
     from probe_cli.render.show import show
-    from probe_cli.render.units import age
+    from probe_cli.text import age
 
     found = session.members(timeout_s)
     places = {endpoint: member.server if member.info.alive else endpoint for endpoint, member in found.answered}
@@ -66,7 +66,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     show(Sheet(columns, types, rows), format_, remark)
     for note in dict.fromkeys(note for _, (_, notes) in times.answered for note in notes):
         remark(note)
-    return Answers(found.answered, found.failed + times.failed).exit_code
+    return Answers(found.answered, found.unanswered + times.unanswered).exit_code
 
 
 async def _step_times(client: Client) -> tuple[dict[int, float], tuple[str, ...]]:

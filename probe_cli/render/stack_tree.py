@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from probe_cli.ranklist import num_ranks
+from probe_cli.text import num_ranks
 
 from .terminal import bold, dim, visible
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-from probe_cli.failure import state_folder
+from probe_cli.messages import state_folder
 
 from .statements import is_complete
 

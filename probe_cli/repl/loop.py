@@ -11,7 +11,7 @@ from probe_agent.errors import BadRequest, NoAnswer, ProbeError
 from probe_agent.wire import CompletionRequest, Completions, EvalRequest
 from probe_cli.client import Client
 from probe_cli.client.loop import interruptible
-from probe_cli.evaluating import evaluate
+from probe_cli.repl.evaluate import evaluate
 from probe_cli.session import Session, remark
 
 from .lines import statements

@@ -3,7 +3,8 @@
 Whoever asks prepares the code on all ranks, names a step to all (`arm`), and when all have confirmed lets them run it
 (`go`). A rank whose armed step ends before `go` has come runs nothing and waits for nothing: it is ready for a later
 step. `go` can be taken back (`revoke`) until the step has ended. Once told to go, a rank does not mind when its client
-leaves; before, it drops the code. probe_cli/cluster/together.py has the whole protocol, and what can still go wrong.
+leaves; before, it drops the code. The whole protocol, and what can still go wrong:
+probe_cli/cluster/two_phase/coordinator.py.
 
 The training thread and the threads of requests decide without a lock that one could wait for: who comes first, decides.
 While code is held, the training thread pays some 20 µs a step; when none is held, nothing.

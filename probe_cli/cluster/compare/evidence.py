@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from probe_cli.text import percent
+
 from .facts import Columns, Facts
-from .text import percent
 
 __all__ = ["NEEDS", "Beside", "beside"]
 

@@ -15,12 +15,11 @@ from statistics import median
 from probe_agent.errors import ProbeError, QueryFailed
 from probe_agent.wire import QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
-from probe_cli.ranklist import ranks_text
+from probe_cli.text import ranks_text, seconds, sum_up
 
 from .comparison import Verdict
 from .facts import Facts, Who
 from .questions import ranks_in
-from .text import seconds, sum_up
 
 __all__ = ["BETWEEN_S", "LONG_S", "Open", "Progress", "hang", "look", "silence_s", "standstill_s"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe_cli.cluster.delays.costs import Cost
-from probe_cli.ranklist import ranks_text
+from probe_cli.text import percent, ranks_text, seconds, sum_up
 
 from .clocks import uncertainty_between
 from .comparison import Verdict
@@ -21,7 +21,6 @@ from .facts import of_host
 from .lines import Place, line_text
 from .phases import Longer
 from .study import MIN_STEPS, Study
-from .text import percent, seconds, sum_up
 
 __all__ = ["Named", "judge", "named"]
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from probe_agent.errors import Forbidden, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest
-from probe_cli.cluster.conversation import Conversation, Member
+from probe_cli.cluster.fanout import Conversation, Member
 
 from .database import malformed_answer, not_there, open_merged
 from .functions import CLOCKS

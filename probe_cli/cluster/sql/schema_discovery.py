@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import TableList
-from probe_cli.cluster.conversation import Conversation, Member
+from probe_cli.cluster.fanout import Conversation, Member
 
 from .tables import KnownTable, known_tables, same_tables, understood
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import TableInfo, TableList, shape
-from probe_cli.cluster.conversation import Member
+from probe_cli.cluster.fanout import Member
 
 __all__ = ["KnownTable", "columns_of", "known_tables", "same_tables", "understood"]
 

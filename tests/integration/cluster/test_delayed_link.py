@@ -51,7 +51,7 @@ def test_a_delay_is_paid_once_a_round_and_not_once_a_host(hosts: Hosts) -> None:
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert [list(row.values()) for row in answer["rows"]] == rows(hosts, [0, 1, 2])
-    assert (answer["answered"], answer["not_answered"]) == (slow, [])
+    assert (answer["answered"], answer["unanswered"]) == (slow, [])
     # Two rounds, which tables there are and the question, of 3 s each; one host after the other that were 18 s.
     assert 6.0 <= took_s < 16.0
 
@@ -65,7 +65,7 @@ def test_beyond_the_timeout_only_the_delayed_host_is_missing_and_is_said(hosts: 
     answer = json.loads(done.stdout)
     assert [list(row.values()) for row in answer["rows"]] == rows(hosts, [0, 2])
     assert answer["answered"] == [hosts.addresses[0], hosts.addresses[2]]
-    (missing,) = answer["not_answered"]
+    (missing,) = answer["unanswered"]
     assert (missing["endpoint"], missing["message"]) == (slow, f"{slow} did not answer within 4 s")
     assert "--host-timeout" in missing["hint"]
     assert missing["message"] in done.stderr

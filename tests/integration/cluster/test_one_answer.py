@@ -12,7 +12,7 @@ import pytest
 
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest
-from probe_cli.cluster.conversation import open_conversation
+from probe_cli.cluster.fanout import open_conversation
 from probe_cli.cluster.sql.execute import Outcome, answer
 from probe_cli.endpoint import parse_endpoint
 

@@ -101,7 +101,7 @@ def test_who_does_not_tell_is_said_and_the_others_are_asked(
     answers = session(endpoint, nobody).ask_members(pid_of, timeout_s=30)
 
     assert [pid for _, pid in answers.answered] == pids
-    assert [str(name) for name, _ in answers.failed] == [nobody]
+    assert [str(name) for name, _ in answers.unanswered] == [nobody]
     assert answers.exit_code == 3
     assert f"probe: {nobody} refused the connection" in capfd.readouterr().err
 

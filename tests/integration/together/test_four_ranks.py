@@ -52,7 +52,7 @@ def test_ranks_that_wait_are_one_branch_and_the_one_they_wait_for_is_another(sta
     answer = probe(*standing.targets, "backtrace", "--all-ranks", "--json")
     told = json.loads(answer.stdout)
 
-    assert (answer.returncode, told["asked"], told["answered"], told["failed"]) == (0, 4, 4, [])
+    assert (answer.returncode, told["asked"], told["answered"], told["unanswered"]) == (0, 4, 4, [])
     (tree,) = told["tree"]
     assert tree["ranks"] == [0, 1, 2, 3]
     assert functions(tree)[:1] == ["<module>"]

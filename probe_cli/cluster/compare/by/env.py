@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts
-from probe_cli.cluster.compare.text import sum_up
-from probe_cli.ranklist import ranks_text
+from probe_cli.text import ranks_text, sum_up
 
 __all__ = ["NEEDS", "compare"]
 

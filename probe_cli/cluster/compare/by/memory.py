@@ -8,7 +8,7 @@ from statistics import median
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts, Memory, Who, of_host
 from probe_cli.cluster.compare.outliers import mad, median_of_others
-from probe_cli.cluster.compare.text import mebibytes, percent, sum_up
+from probe_cli.text import mebibytes, percent, sum_up
 
 __all__ = ["NEEDS", "compare"]
 

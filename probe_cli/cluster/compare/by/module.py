@@ -13,7 +13,7 @@ import numpy as np
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts, ModuleTime, Who, of_host
 from probe_cli.cluster.compare.outliers import MIN_S, MIN_SCORE, MIN_SHARE, QUIET, SIGMA, median_of_others
-from probe_cli.cluster.compare.text import percent, seconds, sum_up
+from probe_cli.text import percent, seconds, sum_up
 
 __all__ = ["NEEDS", "compare", "slow_module"]
 

@@ -11,7 +11,7 @@ from probe_cli.cluster.compare.facts import Facts
 from probe_cli.cluster.compare.study import Study, study
 from probe_cli.cluster.compare.verdict import judge, named, who_text
 from probe_cli.cluster.delays.costs import Cost
-from probe_cli.ranklist import ranks_text
+from probe_cli.text import ranks_text
 
 __all__ = ["NEEDS", "compare"]
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
 from probe_agent.wire import Peer, PeerList, TargetInfo, TargetList
 from probe_cli.client import Client
+from probe_cli.cluster.fanout import Answers, ask
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer, parse_endpoint
 
-from .ask import Answers, ask
 from .ended import none_lives, told_first
 from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
-from .members import LIST_S
-from .siblings import Unprepared, unprepared
+from .launched import Unprepared, unprepared
+from .listing import LIST_S
 
 __all__ = ["Job", "follow"]
 
@@ -61,7 +61,7 @@ async def follow(
     """
     answers = await ask(endpoints, _question, timeout_s=timeout_s, inject=inject, remark=remark)
     if answers.answered:  # a job need not be on every host that was named
-        failed = tuple((at, error) for at, error in answers.failed if not isinstance(error, NoSuchJob))
+        failed = tuple((at, error) for at, error in answers.unanswered if not isinstance(error, NoSuchJob))
         answers = Answers(answers.answered, failed)
     elsewhere = _ELSEWHERE
     for some in await _unprepared(answers.answered, ranks) if prepare else ():
@@ -72,12 +72,12 @@ async def follow(
             remark(str(some))
             siblings = [LocalProcess(one.pid) for one in some.processes]
             joined = await ask(siblings, _question, timeout_s=timeout_s, inject=True, remark=remark)
-            answers = Answers(answers.answered + joined.answered, answers.failed + joined.failed)
+            answers = Answers(answers.answered + joined.answered, answers.unanswered + joined.unanswered)
         else:
             refused = tuple((LocalProcess(pid), refusal) for pid, refusal in some.refusals())
-            answers = Answers(answers.answered, answers.failed + refused)
+            answers = Answers(answers.answered, answers.unanswered + refused)
     if ended := _all_ended(answers.answered):
-        return Job((), (*answers.failed, *ended))
+        return Job((), (*answers.unanswered, *ended))
     one_job([target for _, told in answers.answered for target in told.targets if target.alive], endpoints)
     here: dict[Key, TargetInfo] = {}
     found: dict[Endpoint, None] = {}
@@ -91,7 +91,7 @@ async def follow(
     job = next((target.job for target in here.values() if target.alive and target.job), None)
     covered = {peer.address for key, peer in peers.items() if key in here and peer.address is not None}
     others: dict[Endpoint, None] = {}
-    missing: list[tuple[Endpoint | Ranks, ProbeError]] = [*answers.failed]
+    missing: list[tuple[Endpoint | Ranks, ProbeError]] = [*answers.unanswered]
     for key, peer in peers.items():
         refusal: ProbeError | None
         if key in here:

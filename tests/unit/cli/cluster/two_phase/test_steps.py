@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from probe_agent.wire import StepMark, TicketState
-from probe_cli.cluster.agreement import are_comparable, fastest_step_s, newest_step, shifts, step_after
-from probe_cli.ranklist import num_ranks, ranks_text
+from probe_cli.cluster.two_phase.steps import are_comparable, fastest_step_s, newest_step, shifts, step_after
+from probe_cli.text import num_ranks, ranks_text
 
 
 def state(first: int, collectives: list[str | None], step_s: float = 0.1, counted: bool = True) -> TicketState:

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import EvalLine, EvalRequest
-
-from .session import remark
+from probe_cli.session import remark
 
 if TYPE_CHECKING:
-    from .client import Client
+    from probe_cli.client import Client
 
 __all__ = ["Outcome", "evaluate", "print_output"]
 

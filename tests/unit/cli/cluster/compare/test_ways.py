@@ -11,7 +11,7 @@ from probe_cli.cluster.compare.by import load, names
 from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who
 from probe_cli.cluster.compare.questions import FACTS, Extent
 from probe_cli.cluster.compare.recent import are_late, with_recent
-from probe_cli.cluster.compare.text import mebibytes, seconds, sum_up
+from probe_cli.text import mebibytes, seconds, sum_up
 
 from .made import CALL, columns, job, rows_between
 

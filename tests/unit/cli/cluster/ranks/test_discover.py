@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from probe_agent.errors import BadRequest, NoAnswer
-from probe_cli.cluster.discover import endpoints_of
-from probe_cli.cluster.discover.brackets import expanded, split
+from probe_cli.cluster.ranks.discover import endpoints_of, expand, split
 from probe_cli.main import run
 
 
@@ -51,7 +50,7 @@ def test_any_list_has_as_many_names_as_its_ranges_count() -> None:
             f"[{first:0{width}}-{last}]" for first, last, width in zip(firsts, lasts, widths, strict=True)
         )
 
-        names = expanded(text)
+        names = expand(text)
 
         num = 1
         for first, last in zip(firsts, lasts, strict=True):
@@ -64,19 +63,19 @@ def test_any_list_has_as_many_names_as_its_ranges_count() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("node[]:80", "nothing in the brackets"),
+        ("node[]:80", "brackets are empty"),
         ("node[3-1]:80", "reversed"),
-        ("node[1-3:80", "no partner"),
-        ("node1-3]:80", "no partner"),
-        ("node[a-c]:80", "no number"),
-        ("node[1,,2]:80", "no number"),
-        ("node[1-]:80", "no number"),
+        ("node[1-3:80", "unbalanced bracket"),
+        ("node1-3]:80", "unbalanced bracket"),
+        ("node[a-c]:80", "neither a number nor a range"),
+        ("node[1,,2]:80", "neither a number nor a range"),
+        ("node[1-]:80", "neither a number nor a range"),
         ("node[1-10001]:80", "10,001 hosts"),
         ("n[1-200]x[1-200]:80", "40,000 hosts"),
         ("n[1-999999999999]:80", "hosts"),
         ("node[1-3]", "not an endpoint"),
         ("node[1-3]:99999", "no TCP port"),
-        ("slurm:", "no port"),
+        ("slurm:", "invalid port"),
         ("slurm:8080", "SLURM_JOB_NODELIST is not set"),
         ("dns:8080", "a name and a port"),
         ("dns:name", "a name and a port"),
@@ -98,7 +97,9 @@ def test_a_file_has_one_endpoint_or_list_a_line(tmp_path: Path) -> None:
     assert texts(f"@{file}") == ["node1:80", "node2:80", "other:81/3"]
 
 
-@pytest.mark.parametrize(("content", "said"), [("# none\n", "names no endpoint"), ("@other\n", "a list in a list")])
+@pytest.mark.parametrize(
+    ("content", "said"), [("# none\n", "names no endpoint"), ("@other\n", "cannot hold another list")]
+)
 def test_a_file_without_hosts_or_with_a_file_in_it_is_refused(tmp_path: Path, content: str, said: str) -> None:
     (tmp_path / "hosts").write_text(content)
 

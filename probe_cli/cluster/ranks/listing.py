@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo, TargetList
 from probe_cli.client import Client
+from probe_cli.cluster.fanout import Answers, ask
 from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, ThisHost, UnixServer
 
-from .ask import Answers, ask
 from .ended import none_lives, rank_text
 from .jobs import in_job
 
@@ -64,19 +64,21 @@ def each(found: Answers[tuple[Member, ...]]) -> Answers[Member]:
         for member in behind:
             unique.setdefault((member.info.host, member.info.pid, member.info.attached_at), member)
     ordered = sorted(unique.values(), key=lambda member: _place(member.info))
-    return Answers(tuple((member.endpoint, member) for member in ordered), found.failed)
+    return Answers(tuple((member.endpoint, member) for member in ordered), found.unanswered)
 
 
 def in_a_job(found: Answers[Member]) -> Answers[Member]:
     """Those that have a rank. Others are children of the job that never get one, or have not joined it yet."""
-    return Answers(tuple(one for one in found.answered if one[1].info.rank is not None), found.failed)
+    return Answers(tuple(one for one in found.answered if one[1].info.rank is not None), found.unanswered)
 
 
 def of_ranks(found: Answers[Member], ranks: Collection[int]) -> Answers[Member]:
     """Those with one of `ranks`, and why others of these are not found; who else does not answer does not matter."""
     chosen = tuple((endpoint, member) for endpoint, member in found.answered if member.info.rank in ranks)
     absent = set(ranks) - {member.info.rank for _, member in chosen}
-    of_absent = [(who, error) for who, error in found.failed if not isinstance(who, Ranks) or absent & set(who.ranks)]
+    of_absent = [
+        (who, error) for who, error in found.unanswered if not isinstance(who, Ranks) or absent & set(who.ranks)
+    ]
     if not absent or of_absent:
         return Answers(chosen, tuple(of_absent) if absent else ())
     who = Ranks(tuple(sorted(absent)))

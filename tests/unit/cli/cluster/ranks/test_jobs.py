@@ -8,7 +8,7 @@ import pytest
 
 from probe_agent.errors import BadRequest
 from probe_agent.wire import TargetInfo
-from probe_cli.cluster.jobs import NoSuchJob, in_job, jobs_of, one_job
+from probe_cli.cluster.ranks.jobs import NoSuchJob, in_job, jobs_of, one_job
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, TlsServer
 
 RANK = TargetInfo(

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.wire import TargetInfo
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer, ranges
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
+from probe_cli.text import ranks_text
 
 __all__ = ["NoSuchJob", "in_job", "jobs_of", "one_job", "same_job"]
 
@@ -102,11 +103,11 @@ def _picks(endpoint: Endpoint) -> bool:
 
 
 def _line(job: Sequence[TargetInfo]) -> str:
-    ranks = sorted({target.rank for target in job if target.rank is not None})
+    ranks = {target.rank for target in job if target.rank is not None}
     steps = [target.step for target in job if target.step is not None]
     command = " ".join(job[0].command)
     return (
-        f"{job[0].job or '(name not known yet)'}  rank{'s' if len(ranks) > 1 else ''} {ranges(ranks)} of"
+        f"{job[0].job or '(name not known yet)'}  rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} of"
         f" {job[0].world_size}, {f'step {max(steps)}' if steps else 'no step yet'},"
         f" {command if len(command) <= MAX_COMMAND else command[: MAX_COMMAND - 1] + '…'}"
     )

@@ -33,11 +33,11 @@ from probe_agent.errors import AttachRefused, NoAnswer, ProbeError
 from probe_agent.wire import EvalLine, HoldRequest, TicketMove, TicketState
 from probe_cli.client import Client, open_client
 from probe_cli.client.loop import interruptible
+from probe_cli.cluster.fanout import allow_descriptors
 from probe_cli.endpoint import Endpoint
-from probe_cli.ranklist import num_ranks, ranks_text
+from probe_cli.text import num_ranks, ranks_text
 
-from .agreement import are_comparable, fastest_step_s, newest_step, shifts, step_after
-from .ask import allow_descriptors
+from .steps import are_comparable, fastest_step_s, newest_step, shifts, step_after
 
 __all__ = ["NothingRan", "Part", "SomeRan", "run_together"]
 

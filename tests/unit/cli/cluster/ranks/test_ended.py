@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from probe_agent.wire import TargetInfo
-from probe_cli.cluster.ended import none_lives, told_first
+from probe_cli.cluster.ranks.ended import none_lives, told_first
 
 ENDED = TargetInfo(
     pid=100,

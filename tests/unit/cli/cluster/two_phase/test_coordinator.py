@@ -14,8 +14,8 @@ from probe_agent.recorder.evaluate import StepQueue
 from probe_agent.recorder.evaluate.ticket import Ticket
 from probe_agent.recorder.step import Step
 from probe_agent.wire import StepMark, TicketMove, TicketState, decode
-from probe_cli.cluster import together
-from probe_cli.cluster.together import NothingRan, Part, SomeRan, _Agreement
+from probe_cli.cluster.two_phase import coordinator
+from probe_cli.cluster.two_phase.coordinator import NothingRan, Part, SomeRan, _Agreement
 
 STEP_S = 0.01
 
@@ -97,15 +97,15 @@ async def agree(ranks: list[Rank], at: int | None = None) -> tuple[int | None, E
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits of a fast network, so that much can be tried; and no signal handlers, which only one can have."""
-    monkeypatch.setattr(together, "CONFIRM_S", 0.1)
-    monkeypatch.setattr(together, "HOLD_S", 0.5)
-    monkeypatch.setattr(together, "MAX_ATTEMPTS", 3)
-    monkeypatch.setattr(together, "UNDERSTAND_S", 0.1)
+    monkeypatch.setattr(coordinator, "CONFIRM_S", 0.1)
+    monkeypatch.setattr(coordinator, "HOLD_S", 0.5)
+    monkeypatch.setattr(coordinator, "MAX_ATTEMPTS", 3)
+    monkeypatch.setattr(coordinator, "UNDERSTAND_S", 0.1)
 
     async def interruptible(question: Any) -> Any:
         return await question
 
-    monkeypatch.setattr(together, "interruptible", interruptible)
+    monkeypatch.setattr(coordinator, "interruptible", interruptible)
 
 
 def job(num_ranks: int, counted: bool = True) -> list[Rank]:

@@ -1,0 +1,76 @@
+"""Ranks, ages, sizes and shares as messages and tables show them; exact numbers are in every other format.
+
+Plain functions, imported by every other part of the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+__all__ = ["age", "mebibytes", "num_ranks", "percent", "ranks_text", "seconds", "sum_up"]
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """The ranks in order, neighbours as a range: 0-16,18-63."""
+    parts: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if parts and rank == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], rank]
+        else:
+            parts.append([rank])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def num_ranks(ranks: Iterable[int]) -> str:
+    """How many ranks, and which: `62 ranks (0-16,18-62)`, `rank 17`."""
+    ordered = sorted(set(ranks))
+    return f"rank {ordered[0]}" if len(ordered) == 1 else f"{len(ordered)} ranks ({ranks_text(ordered)})"
+
+
+def age(age_s: float | None) -> str | None:
+    """`42s`, `12m 05s`, `3h 12m`, `5d 02h`."""
+    if age_s is None:
+        return None
+    whole = max(0, int(age_s))
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}h"
+    if hours:
+        return f"{hours}h {minute:02}m"
+    if minutes:
+        return f"{minutes}m {second:02}s"
+    return f"{second}s"
+
+
+def seconds(value: float) -> str:
+    """`1.3 s`, `210 ms`, `4.2 ms`, `80 µs`."""
+    size = abs(value)
+    if size < 5e-7:
+        return "0 ms"
+    if size >= 10:
+        return f"{value:.0f} s"
+    if size >= 1:
+        return f"{value:.1f} s"
+    if size >= 0.01:
+        return f"{value * 1e3:.0f} ms"
+    if size >= 0.001:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e6:.0f} µs"
+
+
+def mebibytes(value: float) -> str:
+    """`812 MiB`, `11.8 GiB`."""
+    return f"{value:.0f} MiB" if abs(value) < 1024 else f"{value / 1024:.1f} GiB"
+
+
+def percent(share: float) -> str:
+    """`12 %`."""
+    return f"{share * 100:.0f} %"
+
+
+def sum_up(sentences: Sequence[str], at_most: int = 4) -> str:
+    """Several findings as one text, the first ones in full."""
+    more = len(sentences) - at_most
+    return "; ".join(sentences[:at_most]) + (f"; and {more} more" if more > 0 else "")
