@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 
 STOP = sys.argv[2]
@@ -215,14 +216,18 @@ def signals():
 
 
 def every_signal():
-    """A handler for every signal that can have one; each is told of its arrival before the next is sent."""
+    """A handler for every signal that can have one; each is told of its arrival before the next is sent.
+
+    It is told when its handler has returned, or the next one would be handled inside it, and so on without end.
+    """
     theirs, acknowledge = os.pipe()
     num_handled = 0
+    handled = deque()
 
     def handle(number, _):
         nonlocal num_handled
         num_handled += 1
-        os.write(acknowledge, bytes([number]))
+        handled.append(number)
 
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, handle)
@@ -230,6 +235,8 @@ def every_signal():
     say_ready()
     while goes_on() or sending.poll() is None:  # no blocking call: a signal just before one is not seen until it ends
         sum(range(100))
+        while handled:
+            os.write(acknowledge, bytes([handled.popleft()]))
     num_sent, num_lost = map(int, sending.communicate()[0].split())
     soon(lambda: num_handled == num_sent + 1)  # and SIGCHLD, for its own end
     return {"rounds": num_sent, "wrong": num_lost + abs(num_handled - num_sent - 1)}
