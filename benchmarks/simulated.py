@@ -50,7 +50,8 @@ async def serve(base: Path, addresses: Sequence[str]) -> None:
     """Answer at every address for the targets of one host, until stdin ends."""
     import uvicorn
 
-    from probe_agent.server import QueryEngine, create_app
+    from probe_agent.server.app import create_app
+    from probe_agent.sql import QueryEngine
     from probe_agent.targets import TargetDirectory
 
     servers = []

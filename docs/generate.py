@@ -201,7 +201,7 @@ def markers(nodes: list[Any]) -> Iterator[ast.Call]:
 
 
 def http_page() -> str:
-    from probe_agent.server import create_app
+    from probe_agent.server.app import create_app
 
     described = create_app().openapi()
     page = HTTP_HEAD + inspect.cleandoc(described["info"]["description"]) + "\n"

@@ -1,8 +1,8 @@
 """The address under which others reach the host server of this target, as far as this host knows it.
 
 A host server writes into the user's folder what it listens on, and holds a lock on that file as long as it lives
-(probe_cli/serving.py); PROBE_LISTEN says it for a server that is still to come. A few files are looked at, on a thread
-of ours.
+(probe_agent/server/serve.py); PROBE_LISTEN says it for a server that is still to come. A few files are looked at, on
+a thread of ours.
 """
 
 from __future__ import annotations

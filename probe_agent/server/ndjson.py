@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from probe_agent.errors import ProbeError
 
-from .hangup import wait_for_hangup
+from .disconnect import wait_for_disconnect
 from .problem import problem_response
 
 __all__ = ["NdjsonResponse"]
@@ -35,7 +35,7 @@ class NdjsonResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(scope, receive, send))
-        gone = asyncio.create_task(wait_for_hangup(receive))
+        gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from probe_agent.sql import Reply
 
-from .hangup import wait_for_hangup
+from .disconnect import wait_for_disconnect
 
 __all__ = ["ReplyResponse"]
 
@@ -28,7 +28,7 @@ class ReplyResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send(send))
-        gone = asyncio.create_task(wait_for_hangup(receive))
+        gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
+from probe_agent.server.location import host_socket, listens
 from probe_cli.endpoint import Archive, Endpoint, TcpServer, ThisHost, TlsServer, UnixServer
 
 from .certificates import verifying
@@ -28,18 +28,12 @@ if TYPE_CHECKING:
     import httpx
     from fastapi import FastAPI
 
-    from probe_agent.server import QueryEngine
-    from probe_agent.tokens import Tokens
+    from probe_agent.sql import QueryEngine
 
-__all__ = ["expect_query", "host_app", "host_socket", "listens", "local_app", "num_living", "open_client", "open_host"]
+__all__ = ["expect_query", "local_app", "open_client", "open_host"]
 
 CONNECT_S = 5.0
 _expects_query = False
-
-
-def host_socket() -> str:
-    """Where this user's host server listens when it runs."""
-    return f"/dev/shm/probe-{os.getuid()}/host.sock"
 
 
 @asynccontextmanager
@@ -118,31 +112,6 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def listens(path: str) -> bool:
-    """Whether somebody accepts connections on the unix socket `path`."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(0.5)
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-        return True
-
-
-def num_living(app: FastAPI) -> int:
-    """How many targets of this host live now."""
-    return sum(target.is_alive for target in app.state.directory.targets())
-
-
-def host_app(tokens: Tokens | None, readers: tuple[int, float]) -> FastAPI:
-    """The web app over the targets of this host for others to ask: over TCP with one of `tokens`, if there are any.
-    `readers` is the most memory (MB) and time (s) that a query may take with the token for reading."""
-    _spare_threads()
-    from probe_agent.server import Access, Allowance, create_app
-
-    return create_app(access=Access(tokens, Allowance(*readers)))
-
-
 @cache
 def local_app() -> FastAPI:
     """The web app over the targets of this host, in this process."""
@@ -159,7 +128,7 @@ def _create_app(archive: str | None) -> FastAPI:
     engine = _engine()
     if _expects_query:
         engine.start()  # its worker gets ready while FastAPI is loaded
-    from probe_agent.server import create_app
+    from probe_agent.server.app import create_app
 
     return create_app(archive=archive, engine=engine)
 
@@ -167,7 +136,7 @@ def _create_app(archive: str | None) -> FastAPI:
 @cache
 def _engine() -> QueryEngine:
     """One for all apps of this process, which have its workers together."""
-    from probe_agent.server import QueryEngine
+    from probe_agent.sql import QueryEngine
 
     return QueryEngine()
 

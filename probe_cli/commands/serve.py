@@ -70,7 +70,7 @@ def command(
 
     With --tls-cert the endpoint is https://HOST:PORT. Clients check the certificate by the system's, or by PROBE_CA.
     """
-    from probe_cli.serving import serve
+    from probe_agent.server.serve import serve
 
     if tls_cert is None and (tls_key or tls_client_ca):
         raise click.UsageError("a key or a CA for TLS is of no use without a certificate: --tls-cert FILE")

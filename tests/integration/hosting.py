@@ -15,7 +15,7 @@ _BIN = Path(sys.executable).parent
 _SERVER = """
 import sys, socket, uvicorn
 from probe_agent.targets import TargetDirectory
-from probe_agent.server import create_app
+from probe_agent.server.app import create_app
 listener = socket.create_server((sys.argv[2], int(sys.argv[3])))
 print(listener.getsockname()[1], flush=True)
 app = create_app(TargetDirectory((sys.argv[1],)))

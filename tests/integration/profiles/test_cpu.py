@@ -23,7 +23,7 @@ pytestmark = [
 SERVER = """
 import socket, sys, uvicorn
 from probe_agent.targets import TargetDirectory
-from probe_agent.server import create_app
+from probe_agent.server.app import create_app
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 app = create_app(TargetDirectory((sys.argv[1],)))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.integration.web.conftest import Host
+from tests.integration.server.conftest import Host
 
 pytestmark = pytest.mark.torch
 MIB = 2**20

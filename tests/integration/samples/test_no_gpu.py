@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.web.conftest import Host
+from tests.integration.server.conftest import Host
 
 pytestmark = pytest.mark.torch
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from subprocess import Popen
 
 import pytest
 
-from tests.integration.web.conftest import Host
+from tests.integration.server.conftest import Host
 
 pytestmark = pytest.mark.torch
 

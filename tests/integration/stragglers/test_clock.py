@@ -19,13 +19,13 @@ from probe_cli.endpoint import TcpServer
 SERVER = """
 import socket, sys, uvicorn
 from probe_agent.targets import TargetDirectory
-from probe_agent.server import create_app
-from probe_agent.server.api import clock
-right = clock.time
-clock.time = lambda: right() + float(sys.argv[2])
-app = create_app(TargetDirectory((sys.argv[1],)))
+from probe_agent.server.app import create_app
+from probe_agent.server.routes import host
+right = host.time
+host.time = lambda: right() + float(sys.argv[2])
 if sys.argv[2] == "nan":
-    clock.router.routes.clear()
+    host.read.routes[:] = [route for route in host.read.routes if route.path != '/v1/clock']
+app = create_app(TargetDirectory((sys.argv[1],)))
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)

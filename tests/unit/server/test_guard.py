@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from probe_agent.server import create_app
+from probe_agent.server.app import create_app
 from probe_agent.targets import TargetDirectory
 
 

@@ -14,12 +14,12 @@ from starlette.types import Receive
 
 from probe_agent.errors import NoAnswer
 
-__all__ = ["in_thread", "unless_hung_up", "wait_for_hangup"]
+__all__ = ["in_thread", "unless_disconnected", "wait_for_disconnect"]
 
 T = TypeVar("T")
 
 
-async def wait_for_hangup(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Return when the client has gone; its request must have been read already."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -28,7 +28,7 @@ async def wait_for_hangup(receive: Receive) -> None:
 async def in_thread(request: Request, work: Callable[[], T], cancel: Callable[[], None]) -> T:
     """What `work` gives, run on a thread; `cancel` is called once if the client hangs up meanwhile."""
     working = asyncio.create_task(asyncio.to_thread(work))
-    gone = asyncio.create_task(wait_for_hangup(request.receive))
+    gone = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -41,10 +41,10 @@ async def in_thread(request: Request, work: Callable[[], T], cancel: Callable[[]
         gone.cancel()
 
 
-async def unless_hung_up(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What `work` gives; it is cancelled if the client hangs up meanwhile. Raises NoAnswer then: nobody hears it."""
     working = asyncio.create_task(work)
-    gone = asyncio.create_task(wait_for_hangup(request.receive))
+    gone = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():

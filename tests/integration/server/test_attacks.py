@@ -223,10 +223,10 @@ def test_another_user_who_waits_on_the_port_does_not_get_our_token(server: Serve
 
 
 IMPATIENT = """
-from probe_agent.server import guard
-from probe_cli import accepting
-accepting.REQUEST_S = accepting.TAKE_S = 1.0
-accepting.MAX_CONNECTIONS = 8
+from probe_agent.server.access import guard
+from probe_agent.server import connections
+connections.REQUEST_S = connections.TAKE_S = 1.0
+connections.MAX_CONNECTIONS = 8
 guard.MAX_IN_FLIGHT = 2
 """
 

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from probe_agent.errors import Forbidden, Unauthorized
 from probe_agent.tokens import Tokens
 
-from .allowance import Allowance
+from .quota import Quota
 
 __all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess", "Role"]
 
@@ -38,13 +38,13 @@ class Caller:
     #: Whether they are on this host, and this user or root.
     is_owner: bool = False
     #: What their queries may take; None where that is for them to say.
-    allowance: Allowance | None = None
+    quota: Quota | None = None
 
 
 class Access:
     """Decides who may ask, and how much. Without tokens, everybody whom TCP brings may do everything."""
 
-    def __init__(self, tokens: Tokens | None, readers: Allowance = Allowance()) -> None:  # noqa: B008  # it is frozen
+    def __init__(self, tokens: Tokens | None, readers: Quota = Quota()) -> None:  # noqa: B008  # it is frozen
         self._readers = readers
         self._roles: list[tuple[bytes, Role]] = []
         if tokens is not None:
@@ -61,7 +61,7 @@ class Access:
         if not self._roles:
             return Caller(who, "control")
         role = self._role(scope)
-        return Caller(who, role, has_token=True, allowance=self._readers if role == "read" else None)
+        return Caller(who, role, has_token=True, quota=self._readers if role == "read" else None)
 
     def _role(self, scope: Scope) -> Role:
         sent = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")

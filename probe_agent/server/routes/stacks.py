@@ -1,4 +1,4 @@
-"""`GET /v1/backtrace`: where a target is, with the text of each line."""
+"""Stacks of a target, with the source line of each frame."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from probe_agent.server.access import Role
-from probe_agent.server.chosen import AnyTarget
+from probe_agent.server.dependencies import AnyTarget
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import take_stacks, with_source
 from probe_agent.wire import Backtrace
 
-__all__ = ["ROLE", "router"]
+__all__ = ["read"]
 
-ROLE: Role = "read"
-router = APIRouter(responses=PROBLEMS)
+read = APIRouter(responses=PROBLEMS)
 
 
-@router.get("/v1/backtrace")
+@read.get("/v1/backtrace")
 def backtrace(
     target: AnyTarget,
     all: Annotated[bool, Query(description="every thread, not only the main one and the one that trains")] = False,

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 SERVER = """
 import sys, uvicorn
 from probe_agent.targets import TargetDirectory
-from probe_agent.server import create_app
+from probe_agent.server.app import create_app
 app = create_app(TargetDirectory((sys.argv[1],)))
 uvicorn.run(app, uds=sys.argv[2], log_level="warning", access_log=False, timeout_graceful_shutdown=1)
 """

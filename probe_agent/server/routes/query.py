@@ -1,29 +1,30 @@
-"""`POST /v1/query`: one SQL statement over the tables of one target or of all."""
+"""Read-only SQL, and the tables it can read."""
 
 from __future__ import annotations
 
 import json
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from probe_agent.errors import LimitReached
-from probe_agent.server.access import Caller, Role
-from probe_agent.server.chosen import AnyTargets, Engine, LeftOut
-from probe_agent.server.hangup import unless_hung_up
+from probe_agent.server.access.roles import Caller
+from probe_agent.server.dependencies import AnyTargets, ChosenTargets, Engine, LeftOut
+from probe_agent.server.disconnect import unless_disconnected
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.server.reply import ReplyResponse
-from probe_agent.sql import Asker
-from probe_agent.wire import QueryRequest, QueryResult
+from probe_agent.sql import Asker, list_tables
+from probe_agent.wire import QueryRequest, QueryResult, TableList
 
-__all__ = ["ROLE", "router"]
+__all__ = ["read"]
 
-ROLE: Role = "read"
-router = APIRouter(responses=PROBLEMS)
+read = APIRouter(responses=PROBLEMS)
+
 
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-@router.post("/v1/query", response_model=QueryResult, responses={200: {"content": {ARROW: {}}}})
+@read.post("/v1/query", response_model=QueryResult, responses={200: {"content": {ARROW: {}}}})
 async def query(
     request: Request, question: QueryRequest, engine: Engine, targets: AnyTargets, left_out: LeftOut
 ) -> Response:
@@ -32,16 +33,27 @@ async def query(
     in the header `X-Probe-Notes`. Hanging up stops the query. A process without a recorder answers for its stacks
     (`python.backtrace`, `python.stacks`) only."""
     caller: Caller = request.state.caller
-    held = caller.allowance.held(question) if caller.allowance else question
+    held = caller.quota.held(question) if caller.quota else question
     wants_arrow = ARROW in request.headers.get("accept", "")
-    asker: Asker = "owner" if caller.is_owner else "reader" if caller.allowance else "control"
+    asker: Asker = "owner" if caller.is_owner else "reader" if caller.quota else "control"
     asked = engine.answer(targets, held, arrow=wants_arrow, remarks=left_out, asker=asker)
     try:
-        reply = await unless_hung_up(request, asked)
+        reply = await unless_disconnected(request, asked)
     except LimitReached as reached:
-        raise (caller.allowance.explained(reached) if caller.allowance else reached) from None
+        raise (caller.quota.explained(reached) if caller.quota else reached) from None
     if wants_arrow:
         # Who asks many hosts learns from the tables' shapes that all have those that one of them has listed.
         said = {"X-Probe-Notes": json.dumps(reply.notes), "X-Probe-Tables": json.dumps(reply.tables)}
         return ReplyResponse(reply, ARROW, said)
     return ReplyResponse(reply, "application/json", {})
+
+
+@read.get("/v1/tables")
+def tables(
+    engine: Engine,
+    targets: ChosenTargets,
+    left_out: LeftOut,
+    names: Annotated[str, Query(description="only these, as in python.steps,python.stacks")] = "",
+) -> TableList:
+    """Recorded and live tables, with their rows, the time these span, and each column's type, unit and meaning."""
+    return list_tables(engine.rings, targets, left_out, set(filter(None, names.split(","))))

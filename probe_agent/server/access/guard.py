@@ -9,15 +9,16 @@ our clients do not, must be the name that is asked: a page of the server itself.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from probe_agent.errors import BadRequest, Forbidden, NoAnswer, ProbeError, Unauthorized
+from probe_agent.server.problem import problem_response
 
-from .access import Access, Caller
-from .endpoints import Endpoints
-from .problem import problem_response
+from .roles import Access, Caller, Role
 
 __all__ = ["MAX_BODY_BYTES", "MAX_IN_FLIGHT", "Guard"]
 
@@ -43,10 +44,10 @@ class _TurnedAway(Exception):
 class Guard:
     """ASGI middleware around the whole app. Who has asked is in `request.state.caller` afterwards."""
 
-    def __init__(self, app: ASGIApp, access: Access, endpoints: Endpoints) -> None:
+    def __init__(self, app: ASGIApp, access: Access, roles: Sequence[tuple[BaseRoute, Role]]) -> None:
         self._app = app
         self._access = access
-        self._endpoints = endpoints
+        self._roles = roles
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,7 +82,7 @@ class Guard:
         except Forbidden as refusal:
             raise _TurnedAway(403, refusal) from None
         _check_names(caller, headers)
-        if self._endpoints.role_needed(scope) == "control" and caller.role != "control":
+        if self._role_needed(scope) == "control" and caller.role != "control":
             error = Forbidden(
                 f"{scope['method']} {scope['path']} is control, and this token is for reading only",
                 "use the token for everything; `probe serve` says in which file it is",
@@ -92,6 +93,10 @@ class Guard:
             raise _too_big()
         scope.setdefault("state", {})["caller"] = caller
         return caller
+
+    def _role_needed(self, scope: Scope) -> Role:
+        """Return the role of the endpoint in question; what is no endpoint of ours needs none but `read`."""
+        return next((role for route, role in self._roles if route.matches(scope)[0] is Match.FULL), "read")
 
 
 def _check_names(caller: Caller, headers: dict[bytes, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""`POST /v1/profile/cpu`: the stacks of all threads, sampled from outside."""
+"""Profiles: sampled stacks of all threads, or torch's profiler over a number of steps."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import json
 from fastapi import APIRouter, Request, Response
 
 from probe_agent.errors import Forbidden
-from probe_agent.server.access import Role
-from probe_agent.server.audited import audited
-from probe_agent.server.chosen import AnyTarget
-from probe_agent.server.hangup import in_thread
+from probe_agent.server.access.audit import audited, audited_lines
+from probe_agent.server.dependencies import AnyTarget, ChosenTarget
+from probe_agent.server.disconnect import in_thread
+from probe_agent.server.ndjson import NdjsonResponse
 from probe_agent.server.problem import PROBLEMS
-from probe_agent.targets import CpuProfile
-from probe_agent.wire import CpuProfileRequest
+from probe_agent.targets import CpuProfile, stream
+from probe_agent.wire import CpuProfileRequest, ProfileLine, ProfileRequest
 
-__all__ = ["ROLE", "router"]
+__all__ = ["control"]
 
-ROLE: Role = "control"
-router = APIRouter(responses=PROBLEMS)
+control = APIRouter(responses=PROBLEMS)
+
 
 MEDIA_TYPES = {
     "svg": "image/svg+xml",
@@ -28,7 +28,7 @@ MEDIA_TYPES = {
 }
 
 
-@router.post(
+@control.post(
     "/v1/profile/cpu", response_class=Response, responses={200: {"content": {k: {} for k in MEDIA_TYPES.values()}}}
 )
 async def profile_cpu(request: Request, target: AnyTarget, wanted: CpuProfileRequest) -> Response:
@@ -42,3 +42,19 @@ async def profile_cpu(request: Request, target: AnyTarget, wanted: CpuProfileReq
     return Response(
         found.data, media_type=MEDIA_TYPES[wanted.format], headers={"X-Probe-Notes": json.dumps(found.notes)}
     )
+
+
+@control.post("/v1/profile/steps", status_code=200, response_model=ProfileLine, response_class=NdjsonResponse)
+async def profile_steps(request: Request, target: ChosenTarget, wanted: ProfileRequest) -> Response:
+    """One JSON object a line: the operators, the trace in pieces, then one with `done`. The operators are rows of
+    `python.profile_ops` afterwards. Hanging up stops the profiler when the step ends."""
+    lines = stream(
+        target,
+        "profile_steps",
+        steps=wanted.steps,
+        timeout=wanted.timeout_s,
+        shapes=wanted.shapes,
+        memory=wanted.memory,
+        trace=wanted.trace,
+    )
+    return NdjsonResponse(audited_lines(request, target, "profile", repr(wanted), lines))

@@ -16,7 +16,7 @@ from probe_agent import audit
 from probe_agent.errors import ProbeError
 from probe_agent.targets import Target
 
-from .access import Caller
+from .roles import Caller
 
 __all__ = ["Outcome", "audited", "audited_lines"]
 

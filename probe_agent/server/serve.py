@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import gc
 import ipaddress
 import os
 import resource
@@ -19,18 +20,19 @@ from functools import partial
 from threading import Thread
 from time import monotonic, sleep
 from types import FrameType
-from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI
 
 from probe_agent.activate.listen import ListenRefused, inherited, listening
 from probe_agent.errors import BadRequest
 from probe_agent.tokens import server_tokens
 
-from .client.connect import host_app, host_socket, listens, num_living
-from .session import remark
-
-if TYPE_CHECKING:
-    import uvicorn
-    from fastapi import FastAPI
+from .access.quota import Quota
+from .access.roles import Access
+from .app import create_app
+from .connections import Connection, HostServer, showing
+from .location import host_socket, listens
 
 __all__ = ["serve"]
 
@@ -53,12 +55,6 @@ def serve(
     `tls` names the files of the certificate, of its key, and of who signs the certificates of clients. `readers` is the
     most memory (MB) and time (s) that a query may take with the token for reading.
     """
-    import gc
-
-    import uvicorn
-
-    from .accepting import Connection, HostServer, showing
-
     gc.set_threshold(700)  # unlike the short commands, this one lives long
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that others keep open take none of ours
@@ -66,7 +62,8 @@ def serve(
     context = showing(*tls) if tls else None
     tokens = server_tokens() if listen and not insecure else None
     sockets = _sockets(listen, path, insecure)
-    app = host_app(tokens, readers)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's linear algebra is not used here
+    app = create_app(access=Access(tokens, Quota(*readers)))
     paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
     # What it is reached by is said once it can be: the kernel queues connections from here on.
     if listen:
@@ -108,7 +105,7 @@ def serve(
         tidy()
     if linger_s is not None:
         sleep(LAST_LOOK_S)
-    if linger_s is not None and num_living(app):  # came while we were closing, and found us still there
+    if linger_s is not None and _num_living(app):  # came while we were closing, and found us still there
         os.execve(sys.executable, sys.orig_argv, again)
     return 0
 
@@ -141,9 +138,19 @@ def _end_when_idle(server: uvicorn.Server, app: FastAPI, linger_s: float) -> Non
     last = monotonic()
     while monotonic() - last < linger_s:
         sleep(max(0.2, linger_s / 20))
-        if num_living(app):
+        if _num_living(app):
             last = monotonic()
     server.should_exit = True
+
+
+def _num_living(app: FastAPI) -> int:
+    """How many targets of this host live now."""
+    return sum(target.is_alive for target in app.state.directory.targets())
+
+
+def remark(text: str) -> None:
+    """Say something that is not data: it goes to stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _is_loopback(listener: socket.socket) -> bool:

@@ -1,6 +1,6 @@
 """What one query of somebody who may only read may take of the host. Whoever starts the server decides it.
 
-Up to what a query takes without asking for more, a question is held to the allowance without a word: clients that have
+Up to what a query takes without asking for more, a question is held to the quota without a word: clients that have
 not been told otherwise ask for that much. One that asks for more, and for more than is allowed, is refused.
 
 Runs in the host server, before a query begins.
@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from probe_agent.errors import Forbidden, LimitReached
 from probe_agent.wire import QueryRequest
 
-__all__ = ["Allowance"]
+__all__ = ["Quota"]
 
 
 @dataclass(frozen=True)
-class Allowance:
+class Quota:
     """The most memory and time that one query may take."""
 
     memory_mb: int = QueryRequest.memory_mb

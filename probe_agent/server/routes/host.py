@@ -1,0 +1,31 @@
+"""The host server itself: its health and its clock."""
+
+from __future__ import annotations
+
+import socket
+from time import time
+
+from fastapi import APIRouter
+
+import probe_agent
+from probe_agent.server.dependencies import Directory
+from probe_agent.server.problem import PROBLEMS
+from probe_agent.wire import Health, HostClock
+
+__all__ = ["read"]
+
+read = APIRouter(responses=PROBLEMS)
+
+
+@read.get("/v1/health")
+def health(directory: Directory) -> Health:
+    """Whether the server lives, and how many living targets it sees."""
+    living = sum(target.is_alive for target in directory.targets())
+    return Health(probe_agent.__version__, socket.gethostname(), living)
+
+
+@read.get("/v1/clock")
+async def clock() -> HostClock:
+    """The host's clock: nothing else is done between the two readings."""
+    received = time()
+    return HostClock(socket.gethostname(), received, time())

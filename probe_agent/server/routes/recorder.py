@@ -1,0 +1,83 @@
+"""The recorder in a target: its settings, its removal, and the rings that ended targets have left."""
+
+from __future__ import annotations
+
+import os
+from time import time
+
+from fastapi import APIRouter, Request
+
+from probe_agent.errors import BadRequest
+from probe_agent.recorder.redaction import redacted_command
+from probe_agent.recorder.ring.folder import is_held, remove
+from probe_agent.server.access.audit import audited
+from probe_agent.server.dependencies import ChosenTarget, Directory, Engine, Pid
+from probe_agent.server.problem import PROBLEMS
+from probe_agent.sql import newest_step
+from probe_agent.targets import Target, ask, settings
+from probe_agent.wire import Cleaned, CleanRequest, Detached, DetachRequest, Removed, SettingChanges, SettingList
+
+__all__ = ["control", "read"]
+
+read = APIRouter(responses=PROBLEMS)
+control = APIRouter(responses=PROBLEMS)
+
+
+@read.get("/v1/config")
+def show(target: ChosenTarget) -> SettingList:
+    """Every setting with its value, default, unit and meaning."""
+    return settings(target)
+
+
+@control.patch("/v1/config")
+def change(request: Request, target: ChosenTarget, changes: SettingChanges) -> SettingList:
+    """Change settings; all of them or, when one is wrong, none. The answer lists them all."""
+    asked = " ".join(f"{name}={value}" for name, value in changes.changes.items())
+    with audited(request, target, "config", asked):
+        return settings(target, changes.changes)
+
+
+#: What runs is cancelled first, for 2 s at most. Less than the command line waits, so that what we saw is said.
+_DETACH_S = 8.0
+
+
+@control.post("/v1/detach")
+def detach(request: Request, target: ChosenTarget, engine: Engine, wanted: DetachRequest | None = None) -> Detached:
+    """Take the recorder out again: hooks, thread, signal handler and files. What it recorded is gone afterwards, unless
+    it is to be kept: then it is that of a target that has ended."""
+    with audited(request, target, "detach"):
+        answer = ask(target, "detach", timeout_s=_DETACH_S, keep=wanted is not None and wanted.keep)
+    engine.rings.forget_removed()
+    kept = os.path.basename(str(answer.get("kept") or ""))
+    return Detached(target.pid, os.path.join(os.path.dirname(target.folder), kept) if kept else None)
+
+
+@control.post("/v1/clean")
+def clean(request: Request, wanted: CleanRequest, directory: Directory, engine: Engine, pid: Pid = None) -> Cleaned:
+    """Remove the rings of targets that have ended: all of them, or those of `pid`. A living target is refused."""
+    targets = directory.targets() if pid is None else directory.choose(pid)
+    if pid is not None and any(target.is_alive for target in targets):
+        raise BadRequest(f"pid {pid} lives: its rings are in use", f"take the recorder out of it: probe {pid} detach")
+    dead = [target for target in targets if not target.is_alive]
+    removed = []
+    for target in dead:
+        if time() - _newest(target) < wanted.older_than_s:
+            continue
+        try:
+            if is_held(target.folder):
+                continue
+            mib = sum(entry.stat().st_blocks for entry in os.scandir(target.folder)) * 512 / 2**20
+        except FileNotFoundError:
+            continue  # somebody else was quicker
+        with audited(request, target, "clean"):
+            remove(target.folder)
+        said = target.identity.get("command", ())
+        removed.append(Removed(target.pid, tuple(redacted_command([str(word) for word in said])), mib))
+    engine.rings.forget_removed()
+    return Cleaned(tuple(removed), len(dead) - len(removed))
+
+
+def _newest(target: Target) -> float:
+    """When it last recorded something, as far as we know."""
+    newest = newest_step(target)
+    return max(float(target.identity.get("attached_at", 0.0)), newest[1] if newest else 0.0)

@@ -1,0 +1,124 @@
+"""Targets and their jobs: who can be queried on this host, and where the other ranks are."""
+
+from __future__ import annotations
+
+import os
+from time import time
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+
+from probe_agent.recorder.redaction import redacted_command
+from probe_agent.server.dependencies import ChosenTargets, Directory
+from probe_agent.server.problem import PROBLEMS
+from probe_agent.sql import newest_step
+from probe_agent.targets import Process, Target, launched_by, peers_of, read_process, siblings_of, without_recorder
+from probe_agent.wire import Candidate, Launched, LaunchedList, Peer, PeerList, SiblingList, TargetInfo, TargetList
+
+__all__ = ["read"]
+
+read = APIRouter(responses=PROBLEMS)
+
+
+@read.get("/v1/targets")
+def targets(
+    directory: Directory,
+    candidates: Annotated[bool, Query(description="also list Python processes without a recorder")] = False,
+) -> TargetList:
+    """Every target of this host, dead ones included; read from their files, nothing is asked of them."""
+    found = tuple(_info(target) for target in directory.targets())
+    others = directory.candidates() if candidates else []
+    return TargetList(found, tuple(info for process in others if (info := _candidate(process)) is not None))
+
+
+def _info(target: Target) -> TargetInfo:
+    said = target.identity
+    newest = newest_step(target)
+    process, end = target.process, target.end
+    return TargetInfo(
+        pid=target.pid,
+        rank=target.rank,
+        local_rank=int(said.get("local_rank", 0)),
+        world_size=int(said["world_size"]),
+        host=str(said.get("host", "")),
+        uid=int(said.get("uid", -1)),
+        alive=target.is_alive,
+        state=target.state,
+        step=newest[0] if newest else None,
+        step_age_s=max(0.0, time() - newest[1]) if newest else None,
+        age_s=process.age_s if process else None,
+        command=tuple(redacted_command([str(word) for word in said.get("command", ())])),
+        python=str(said.get("python", "")),
+        torch=said.get("torch"),
+        version=str(said.get("version", "")),
+        how=str(said.get("how", "")),
+        attached_at=float(said.get("attached_at", 0.0)),
+        folder=target.folder,
+        ended=end.how if end else "",
+        ended_badly=end is not None and end.badly,
+        ended_at=end.at if end else None,
+        last_seen=end.last_seen if end else None,
+        job=target.job,
+        store=str(said.get("store", "")),
+        roles=target.roles,
+    )
+
+
+def _candidate(process: Process) -> Candidate | None:
+    try:
+        command = tuple(redacted_command(process.command))
+        return Candidate(process.pid, process.uid, process.state, process.age_s, command)
+    except OSError:
+        return None  # it has ended meanwhile
+
+
+@read.get("/v1/siblings")
+def siblings(pid: Annotated[int, Query(description="process id of a rank of the server's user")]) -> SiblingList:
+    """The ranks that meet at the same store, as RANK, MASTER_ADDR and MASTER_PORT in their environment say, or that
+    have been spawned by the same parent; nothing is asked of any of them."""
+    process = read_process(pid)
+    found = siblings_of(pid) if process is not None and os.geteuid() in (0, process.uid) else None
+    if found is None:
+        return SiblingList("", (), "")
+    started = []
+    for rank, one in found.ranks:
+        try:
+            started.append(Launched(one.pid, rank, tuple(redacted_command(one.command))))
+        except OSError:
+            continue  # it has ended meanwhile
+    ordered = sorted(started, key=lambda one: (one.rank is None, one.rank or 0, one.pid))
+    return SiblingList(found.by, tuple(ordered), found.launcher)
+
+
+@read.get("/v1/launched")
+def launched(directory: Directory, pid: Annotated[int, Query(description="the launcher's process id")]) -> LaunchedList:
+    """What the process has started, when it is a launcher of the server's user (torchrun, accelerate, deepspeed,
+    mpirun, a script that waits in `mp.spawn`); nothing is asked of any of them."""
+    process = read_process(pid)
+    found = launched_by(pid) if process is not None and os.geteuid() in (0, process.uid) else None
+    if found is None:
+        return LaunchedList("", ())
+    launcher, processes = found
+    known = {target.pid: target for target in directory.seen() if target.is_alive}
+    started = []
+    for one in processes:
+        try:
+            rank = known.get(one.pid, without_recorder(one)).rank
+            started.append(Launched(one.pid, rank, tuple(redacted_command(one.command))))
+        except OSError:
+            continue  # it has ended meanwhile
+    return LaunchedList(launcher, tuple(sorted(started, key=lambda one: (one.rank is None, one.rank or 0, one.pid))))
+
+
+@read.get("/v1/peers")
+def peers(targets: ChosenTargets) -> PeerList:
+    """What each recorder has said in its job's own store (torch's TCPStore) about the host server that answers for it.
+    A rank without a recorder has said nothing."""
+    found, notes = peers_of(targets)
+    return PeerList(
+        tuple(
+            Peer(entry["rank"], entry["host"], entry["pid"], entry["attached_at"], entry["address"], entry["note"])
+            for entry in found
+        ),
+        tuple(notes),
+    )
