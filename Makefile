@@ -32,9 +32,10 @@ TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 demo: $(VENV)/.demo
 	$(BIN)/python docs/demo/demo.py
 
-# What fails is run a second time, at once and alone: it may have been the machine. Both results are printed.
+# A test runs a second time, at once and alone, only if it is marked busy_machine and nothing else has failed: exit code 10.
 test: lint types arrows
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; code=$$?; [ $$code -eq 10 ] || exit $$code; \
+	echo "a second time, alone:"; $(BIN)/python -m pytest --last-failed
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long

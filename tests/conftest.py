@@ -1,10 +1,15 @@
-"""What every test has in common: nothing is written into the home of whoever runs them."""
+"""What every test has in common: nothing is written into the home of whoever runs them, and few may run twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.busy_machine import MARK, ONLY_MARKED_FAILED, marked_tests
+
+#: Of each report of a failure, whether its test has the mark.
+_failures: list[bool] = []
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,3 +19,24 @@ def folders_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name)))
         yield
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.failed:
+        _failures.append(MARK in report.keywords)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """An exit code of its own when only tests that may run a second time have failed."""
+    if exitstatus == pytest.ExitCode.TESTS_FAILED and _failures and all(_failures):
+        session.exitstatus = ONLY_MARKED_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List the tests that may run a second time, after a run of all tests."""
+    config = terminalreporter.config
+    if config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    terminalreporter.section("may run a second time on a busy machine")
+    for one in marked_tests(Path(__file__).parent):
+        terminalreporter.line(f"{one.test}: {one.reason}")

@@ -41,6 +41,7 @@ def rows(hosts: Hosts, servers: list[int]) -> list[list[object]]:
     return [list(row) for row in hosts.of(servers).execute(AGGREGATE).fetchall()]
 
 
+@pytest.mark.busy_machine("only its wall clock tells two rounds of 3 s from three hosts asked one after the other")
 def test_a_delay_is_paid_once_a_round_and_not_once_a_host(hosts: Hosts) -> None:
     with ExitStack() as links:
         slow = [links.enter_context(link_to(address, 1.5, 1.5)) for address in hosts.addresses[:3]]

@@ -65,7 +65,7 @@ def refused(pid: int, cause: str, remedy: str) -> Iterator[None]:
     failed = [check for check in inject.examine(pid) if not check.ok]
     assert cause in caught.value.message
     assert remedy in caught.value.hint
-    assert took_s < 2.0
+    assert took_s < 5.0  # 2 s at most where the machine has nothing else to do
     assert cause in failed[0].saw
     assert remedy in failed[0].remedy
 

@@ -33,7 +33,7 @@ def test_a_main_thread_in_c_without_the_gil_is_left_alone(start: Callable[..., T
 
     assert target.is_alive()
     assert attached.how == "quiet thread"
-    assert took_s < 2.0
+    assert took_s < 4.5  # before it comes back to the interpreter
     assert target.finish()["result"] is True
 
 
@@ -52,7 +52,7 @@ def test_while_the_gil_is_held_the_agent_is_promised_and_then_comes(start: Calla
 
     assert how in ("pending call", "it ended first")
     for took_s, message, hint in answers:
-        assert took_s < 2.5
+        assert took_s < 4.0  # before the GIL is released
         assert "the agent will start when it is released" in message
         assert "backtrace --all" in hint
     assert "under way" in answers[1][1]

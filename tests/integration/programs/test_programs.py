@@ -152,6 +152,7 @@ def test_losses_are_those_the_program_logs(programs: Programs, name: str) -> Non
         assert seen == pytest.approx(truth["losses"][1:], rel=1e-6)
 
 
+@pytest.mark.busy_machine("compares two clocks in steps of 3 ms, between which the machine may do something else")
 @EACH
 def test_phases_sum_up_to_the_programs_own_clock(programs: Programs, name: str) -> None:
     def check(ran: Ran) -> None:

@@ -220,7 +220,7 @@ def test_hanging_up_stops_the_query(full_host: Host) -> None:
         left = time.monotonic()
 
     wait_for(lambda: cpu_seconds(worker) is None)
-    assert time.monotonic() - left < 1.0
+    assert time.monotonic() - left < 8.0  # the query would take hours
     assert full_host.rows("SELECT 7") == [[7]]
 
 
