@@ -1,7 +1,7 @@
-"""Write docs/reference/ from the code that defines what it describes, so that nothing is said twice.
+"""Generator of docs/reference/ from the code that it documents.
 
 python docs/generate.py           writes the pages
-python docs/generate.py --check   exits with 1 and names the pages that are stale
+python docs/generate.py --check   exits with 1 and names the stale pages
 """
 
 from __future__ import annotations
@@ -18,83 +18,83 @@ import click
 REFERENCE = Path(__file__).parent / "reference"
 TESTS = Path(__file__).parents[1] / "tests"
 SETTINGS_HEAD = """\
-<!-- Made from probe_agent/recorder/config.py by `make docs`; change it there. -->
+<!-- Generated from probe_agent/recorder/config.py by `make docs`; change it there. -->
 
 # Settings
 
-Show them with `probe ENDPOINT config`; change a live one with `probe ENDPOINT config NAME=VALUE`. What
-is set holds until `NAME=default` takes it back; where another value is in force, `config` shows it and says why. The
-environment variable is read when the recorder starts in the target. One that is misspelt, or has a value that the
-setting cannot have, is ignored and said so: in a line on stderr when the job starts with `PROBE=1`, by `probe ENDPOINT
-config`, and in `probe.errors`; `probe` names misspelt ones in its own environment.
+`probe ENDPOINT config` shows all settings; `probe ENDPOINT config NAME=VALUE` changes a live one until `NAME=default`
+resets it. If another value is in force, `config` shows it and says why. The recorder reads its environment variables
+when it starts in the target. It ignores misspelled names and invalid values, and reports them: in a line on stderr if
+the job starts with `PROBE=1`, in `probe ENDPOINT config`, and in `probe.errors`. `probe` reports misspelled names in
+its own environment.
 
-Variables that are read before the recorder starts, and decide whether it does. A value they cannot have is said in one
-line on stderr, and the job runs unrecorded.
+These variables are read before the recorder starts, and decide whether it starts. With an invalid value the job runs
+unrecorded, and one line on stderr says so.
 
-| variable | takes | meaning |
+| variable | value | meaning |
 |---|---|---|
-| `PROBE` | `1`, `all`, or `0` | `1` records the job's own processes: what you or a launcher (torchrun, \
-accelerate, deepspeed) start, not the launcher. `all` records their children too: DataLoader workers, \
-multiprocessing, Python tools; never pip or compile workers |
-| `PROBE_SCRIPT` | a name, with `*` and `?` | only the script of that name (`train_*.py`), or the module after \
+| `PROBE` | `1`, `all`, or `0` | `1` records the processes that you or a launcher (torchrun, accelerate, \
+deepspeed) start, not the launcher. `all` also records their children: DataLoader workers, multiprocessing, Python \
+tools; never pip or compile workers |
+| `PROBE_SCRIPT` | a name, with `*` and `?` | only the script with that name (`train_*.py`), or the module after \
 `-m` (`package.train`) |
-| `PROBE_RANKS` | ranks and ranges, `0,4-7` | only processes whose `RANK` is one of these; without `RANK` a \
-process is rank 0 |
-| `PROBE_LISTEN` | `127.0.0.1:8080` or `unix:/path` | the first target starts the host server there, if nobody \
-listens yet; it outlives any of them and ends a minute after the last. TCP wants a token, as `probe serve` does; it \
-heeds the variables below. It needs Probe's packages in the target's environment; if they are missing, `probe.errors` \
-says so |
+| `PROBE_RANKS` | ranks and ranges, `0,4-7` | only processes whose `RANK` is one of these; a process \
+without `RANK` is rank 0 |
+| `PROBE_LISTEN` | `127.0.0.1:8080` or `unix:/path` | the first target starts the host server there, unless one \
+listens already; the server ends a minute after the last target. TCP requires a token, as with `probe serve`; the \
+server reads the variables below. It needs Probe's packages in the target's environment; if they are missing, \
+`probe.errors` says so |
 
-Variables that the host server and the command line read ([security](../security.md)):
+Variables of the host server and the command line ([security](../security.md)):
 
-| variable | takes | meaning |
+| variable | value | meaning |
 |---|---|---|
-| `PROBE_TOKEN_FILE` | a file | the token for everything; the one for reading only is in the file of that name with \
-`.read` behind it. `~/.config/probe/token` where it is not set |
-| `PROBE_TOKEN` | a token | the token itself: the server's for everything, or the one that the command line sends |
-| `PROBE_READ_TOKEN` | a token | beside `PROBE_TOKEN`, the server's token for reading only |
-| `PROBE_READ_MEMORY`, `PROBE_READ_TIMEOUT` | MB, seconds | the most that a query may take with the token for \
-reading, as `probe serve --read-memory` and `--read-timeout`; 512 and 10 where they are not set |
-| `PROBE_INSECURE` | `1` | the server wants no token, as `probe serve --insecure`; loopback only |
+| `PROBE_TOKEN_FILE` | a file | the full token; the read token is in the file of that name with the \
+suffix `.read`. Default: `~/.config/probe/token` |
+| `PROBE_TOKEN` | a token | the full token of the server, or the token that the command line sends |
+| `PROBE_READ_TOKEN` | a token | the server's read token, together with `PROBE_TOKEN` |
+| `PROBE_READ_MEMORY`, `PROBE_READ_TIMEOUT` | MB, seconds | the limits of a query with the read token, \
+as `probe serve --read-memory` and `--read-timeout`; 512 and 10 by default |
+| `PROBE_INSECURE` | `1` | the server requires no token, as `probe serve --insecure`; loopback only |
 | `PROBE_TLS_CERT`, `PROBE_TLS_KEY`, `PROBE_TLS_CLIENT_CA` | files | the options `--tls-…` of `probe serve` |
-| `PROBE_CA` | a file | what the command line checks a server's certificate by; else `SSL_CERT_FILE` or the system's |
-| `PROBE_CLIENT_CERT`, `PROBE_CLIENT_KEY` | files | the certificate that the command line shows |
+| `PROBE_CA` | a file | the CA that signed the servers' certificates; default: `SSL_CERT_FILE`, then the system's CAs |
+| `PROBE_CLIENT_CERT`, `PROBE_CLIENT_KEY` | files | the client certificate of the command line |
 
 """
 TABLES_HEAD = """\
-<!-- Made from the table declarations in probe_agent/ by `make docs`; change it there. -->
+<!-- Generated from the table declarations in probe_agent/ by `make docs`; change it there. -->
 
 # Tables
 
-Times are in seconds, memory in MiB, timestamps in UTC. Recorded tables lie in a ring: of more rows than it
-holds the newest are kept. Live tables are taken when the query runs. A job may record tables of its own, `job.NAME`
-([how](../quickstart.md#record-something-of-your-own)). Every table begins with these columns:
+Times are in seconds, memory in MiB, timestamps in UTC. A recorded table lies in a ring, which keeps its newest rows.
+The rows of a live table are collected when the query runs. A job can record its own tables, `job.NAME`
+([how](../quickstart.md#record-your-own-values)). Every table begins with these columns:
 
 """
 COMMANDS_HEAD = """\
-<!-- Made from probe_cli/ by `make docs`; change it there. -->
+<!-- Generated from probe_cli/ by `make docs`; change it there. -->
 
 # Commands
 
 """
 SITUATIONS_HEAD = """\
-<!-- Made from the markers of the tests (`pytest.mark.situation`) by `make docs`; change them there. -->
+<!-- Generated from the markers of the tests (`pytest.mark.situation`) by `make docs`; change them there. -->
 
 # Situations
 
-What happens to a target, by the state that it is in. Every line is held by a test on real processes, which runs with
-every change; the loops in it are short there. At full length, hundreds to a thousand times each:
+What happens to a target in each state. A test on real processes holds every line and runs with every change, with short
+loops. At full length, hundreds to a thousand rounds each:
 
 ```
 python -m tests.integration.inject.full
 ```
 
-The last result of that is in [benchmarks](../benchmarks.md#attach-hundreds-of-times).
+The last result is in [benchmarks](../benchmarks.md#attach-hundreds-of-times).
 """
-#: A folder of tests -> its heading here, in this order; others follow under their own names.
+#: Folder of tests -> heading, in this order; others follow under their own names.
 AREAS = {"inject": "Attach and detach", "cli": "From the command line", "activate": "Started with the job"}
 HTTP_HEAD = """\
-<!-- Made from probe_agent/server/ by `make docs`; change it there. -->
+<!-- Generated from probe_agent/server/ by `make docs`; change it there. -->
 
 # HTTP
 
@@ -102,12 +102,12 @@ HTTP_HEAD = """\
 
 
 def text(value: str) -> str:
-    """Fit for a cell of a Markdown table."""
+    """Escape for a cell of a Markdown table."""
     return " ".join(value.split()).replace("|", "\\|")
 
 
 def table(head: list[str], body: list[list[str]]) -> str:
-    """A Markdown table."""
+    """Render a Markdown table."""
     lines = [" | ".join(text(cell) for cell in row) for row in [head, *body]]
     return f"| {lines[0]} |\n|" + "---|" * len(head) + "\n" + "".join(f"| {line} |\n" for line in lines[1:])
 
@@ -132,7 +132,7 @@ def tables_page() -> str:
     coordinates = [[f"`{column.name}`", column.sql_type, column.meaning] for column in COORDINATES]
     page = TABLES_HEAD + table(["column", "type", "meaning"], coordinates)
     for name, declared in sorted({**recorded_tables(), **live_tables()}.items()):
-        kind = "Live." if name in live_tables() else f"Recorded; {declared.capacity:,} rows are kept."
+        kind = "Live." if name in live_tables() else f"Recorded; {declared.capacity:,} rows."
         page += f"\n## {name}\n\n{declared.doc} {kind}\n\n"
         columns = [[f"`{c.name}`", c.sql_type, c.unit, c.meaning] for c in declared.columns]
         page += table(["column", "type", "unit", "meaning"], columns)
@@ -149,7 +149,7 @@ def commands_page() -> str:
 
 
 def help_of(command: click.Command, called: str) -> str:
-    """What --help prints, 100 columns wide."""
+    """Return what --help prints, 100 columns wide."""
     context = click.Context(command, info_name=called, terminal_width=100, max_content_width=100)
     return "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
 
@@ -170,7 +170,7 @@ def situations_page() -> str:
 
 
 def situations_of(path: Path) -> list[tuple[str, str, str]]:
-    """(state, outcome, test) of each marker in a file of tests, at the test itself or at a parameter of it."""
+    """Return (state, outcome, test) of each marker in a test file, on a test or on one of its parameters."""
     module = ast.parse(path.read_text(encoding="utf-8"))
     assigned = {
         target.id: node.value
@@ -188,12 +188,12 @@ def situations_of(path: Path) -> list[tuple[str, str, str]]:
                 state, outcome = (ast.literal_eval(argument) for argument in mark.args)
                 found.append((state, outcome, test.name))
     if len(found) < len(list(markers([module]))):
-        raise ValueError(f"{path}: a situation that belongs to no test")
+        raise ValueError(f"{path}: a situation without a test")
     return found
 
 
 def markers(nodes: list[Any]) -> Iterator[ast.Call]:
-    """The calls of `pytest.mark.situation` in these."""
+    """Yield the calls of `pytest.mark.situation` in these nodes."""
     calls = (node for outer in nodes for node in ast.walk(outer) if isinstance(node, ast.Call))
     yield from sorted(
         (call for call in calls if ast.unparse(call.func) == "pytest.mark.situation"), key=lambda call: call.lineno
@@ -225,12 +225,12 @@ def http_page() -> str:
 
 
 def schema_in(holder: dict[str, Any]) -> dict[str, Any]:
-    """What a request or an answer looks like."""
+    """Return the schema of a request or a response."""
     return next((media["schema"] for media in holder.get("content", {}).values() if "schema" in media), {})
 
 
 def kind_of(schema: dict[str, Any]) -> str:
-    """The type of a JSON value in words, with its default."""
+    """Return the type of a JSON value in words, with its default."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
