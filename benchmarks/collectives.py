@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from probe_agent.recorder import flight_recorder
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.errors import Errors, Failures
+from probe_agent.recorder.guest.failures import Errors, Failures
 from probe_agent.recorder.hooks import collectives
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.source import Recorder
+from probe_agent.recorder.torch import flight_recorder
 
 from .machine import provenance
 from .spread import figure, table

@@ -112,36 +112,36 @@ def _forget() -> None:
 
 def _begin(importer: "Importer", folder: str, children: bool) -> None:
     """Start our thread; without a folder, it waits a moment and makes one itself."""
-    importer.load(_PACKAGE + ".ending").watch()  # on the main thread: the process cannot end unnoticed before
-    forks = importer.load(_PACKAGE + ".forks") if children else None
-    if forks is not None:
-        forks.watch(_start_in_child)
-    importer.load("_thread").start_new_thread(_run, (importer, folder, forks))
+    importer.load(_PACKAGE + ".guest.at_exit").watch()  # on the main thread: the process cannot end unnoticed before
+    fork_safety = importer.load(_PACKAGE + ".guest.fork_safety") if children else None
+    if fork_safety is not None:
+        fork_safety.watch(_start_in_child)
+    importer.load("_thread").start_new_thread(_run, (importer, folder, fork_safety))
 
 
-def _run(importer: "Importer", folder: str, forks: "Any") -> None:
-    ending = importer.load(_PACKAGE + ".ending")
+def _run(importer: "Importer", folder: str, fork_safety: "Any") -> None:
+    at_exit = importer.load(_PACKAGE + ".guest.at_exit")
     try:
-        if folder or _settles(importer, ending):
+        if folder or _settles(importer, at_exit):
             if folder and os.environ.get("LOCAL_RANK", "0") == "0":  # once a host, and not for forked children
                 for problem in importer.load(_PACKAGE + ".config").Settings().problems:
                     _write_line(f"{problem.message}; {problem.hint}")
             importer.load(_PACKAGE + ".boot").start_planned(folder)
     except Exception as error:
-        if not ending.is_ending():
+        if not at_exit.is_ending():
             _say(error)
     finally:
-        if forks is not None:
-            forks.forget(_start_in_child)
+        if fork_safety is not None:
+            fork_safety.forget(_start_in_child)
         importer.close()
-        ending.over()
+        at_exit.over()
 
 
-def _settles(importer: "Importer", ending: "Any") -> bool:
+def _settles(importer: "Importer", at_exit: "Any") -> bool:
     """Whether the process is still there after a moment."""
     ended = importer.load("_thread").allocate_lock()
     ended.acquire()
-    ending.tell(ended.release)
+    at_exit.tell(ended.release)
     return not ended.acquire(timeout=SETTLE_S)
 
 

@@ -1,7 +1,7 @@
 """Gets a recorder that waits for the GIL its turn, when the job takes the GIL back faster than any thread wakes up.
 
-The main thread is made to shorten the switch interval at its next safe point (see recorder/turns.py); the recorder
-restores it once it has answered. Runs in the asking process; the main thread stands still for some 0.1 ms.
+The main thread is made to shorten the switch interval at its next safe point (recorder/guest/switch_interval.py); the
+recorder restores it once it has answered. Runs in the asking process; the main thread stands still for some 0.1 ms.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 from probe_agent.errors import AttachRefused
-from probe_agent.recorder.turns import SHORT_S
+from probe_agent.recorder.guest.switch_interval import SHORT_S
 
 from .folder import folders, names
 from .lock import lock

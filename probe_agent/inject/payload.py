@@ -10,7 +10,7 @@ from pathlib import Path
 from socket import MSG_NOSIGNAL
 
 from probe_agent.errors import AttachRefused
-from probe_agent.recorder.turns import SHORT_S
+from probe_agent.recorder.guest.switch_interval import SHORT_S
 
 from .carried import PACKAGE, pack
 from .folder import folders, make, names, remove, require_space, unlink, write
@@ -57,15 +57,15 @@ def load_and_record():
     # A forked child has its parent's modules, as they were at the fork: a lock in them may be held for ever.
     for name in [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
-    farewells, ours, ending, forks = [], None, None, None
+    farewells, ours, at_exit, fork_safety = [], None, None, None
     try:
         ours = importer()
-        ending = ours.load(PACKAGE + ".ending")
-        ending.watch()
-        turns = ours.load(PACKAGE + ".turns")
-        turns.usual_s = usual
-        forks = ours.load(PACKAGE + ".forks")
-        forks.watch(turns.rest)
+        at_exit = ours.load(PACKAGE + ".guest.at_exit")
+        at_exit.watch()
+        switch_interval = ours.load(PACKAGE + ".guest.switch_interval")
+        switch_interval.usual_s = usual
+        fork_safety = ours.load(PACKAGE + ".guest.fork_safety")
+        fork_safety.watch(switch_interval.rest)
         for name in ours.names:
             ours.load(name)
         farewells = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r})
@@ -75,14 +75,14 @@ def load_and_record():
             os.mkdir(FOLDER, 0o700)
         os.symlink(text[-3000:], FOLDER + "/boot.error")
         sys.setswitchinterval(usual)
-    if forks:
-        forks.forget(turns.rest)
-    if ending:
-        ending.over()
+    if fork_safety:
+        fork_safety.forget(switch_interval.rest)
+    if at_exit:
+        at_exit.over()
     if ours:
         ours.close()
     if farewells:
-        turns.rest()  # the last that needs the GIL more than once
+        switch_interval.rest()  # the last that needs the GIL more than once
     return farewells
 """
 
@@ -102,9 +102,10 @@ except BaseException as e:
 #: hook of the job may forbid that: it is asked first, and then nothing is done. A signal handler of the job may raise
 #: in here; that goes on (it has a frame of its own), what is ours stays. That is why the hook is asked by unpacking: a
 #: call would let a handler run before the `try` is over, and what it raises would be taken for the hook's. The new
-#: thread may have to fight for the GIL (see turns.py); another attach may have seen to that already, and what the job
-#: had is not known any more. gevent and its like put a function of their own in the place of the one that starts
-#: threads; then a module made anew has it (of which Python 3.9 has but one, so what was in it is put back).
+#: thread may have to fight for the GIL (recorder/guest/switch_interval.py); another attach may have seen to that
+#: already, and what the job had is not known any more. gevent and its like put a function of their own in the place of
+#: the one that starts threads; then a module made anew has it (of which Python 3.9 has but one, so what was in it is
+#: put back).
 _LINES = """
 F={folder!r}
 try:

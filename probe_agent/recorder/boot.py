@@ -11,7 +11,8 @@ import signal
 from contextlib import suppress
 from socket import MSG_NOSIGNAL, socket
 
-from . import __version__, turns
+from . import __version__
+from .guest import switch_interval
 from .ring.folder import make_own
 from .runtime import Runtime, identify
 
@@ -32,7 +33,7 @@ def start(folder: str, how: str, host_pid: int) -> list[tuple[socket, bytes]]:
 def start_planned(folder: str) -> None:
     """The same for a process that starts the recorder itself, and may have made its folder already."""
     farewells = start(folder or make_own(), "planned", os.getpid())
-    turns.rest()
+    switch_interval.rest()
     for connection, answer in farewells:
         with suppress(OSError):  # whoever asked has left
             connection.send(answer, MSG_NOSIGNAL)

@@ -17,16 +17,17 @@ from time import perf_counter_ns, time
 from types import ModuleType
 from typing import Any
 
-from . import ending, forks, hooks, operations, own_threads, samplers, stacks, turns
-from .awaited import AwaitedFile, reasons
+from . import hooks, operations, samplers
 from .config import SettingError, Settings
-from .control import ControlServer, Operation, Reply
-from .end_mark import mark_end, what_was_raised
-from .errors import Errors, Failures
+from .control.server import ControlServer, Operation, Reply
 from .evaluate import Evaluator
-from .faults import FaultDump
-from .job import meeting_place, name_of, number_in, rank_and_size
-from .redaction import redacted_command
+from .guest import at_exit, fork_safety, own_threads, switch_interval
+from .guest.end_mark import mark_end, what_was_raised
+from .guest.failures import Errors, Failures
+from .guest.fault_dump import FaultDump
+from .guest.redaction import redacted_command
+from .job.rank import meeting_place, name_of, number_in, rank_and_size
+from .no_rows import AwaitedFile, reasons
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, keep, prune, remove, ring_name
 from .ring.writer import RingWriter
@@ -74,7 +75,6 @@ class Runtime:
             os.path.join(folder, CONTROL),
             {
                 "hello": self._hello,
-                "stacks": self._stacks,
                 "eval": self._evaluator.eval,
                 "hold": self._evaluator.hold,
                 "ticket": self._evaluator.ticket,
@@ -96,20 +96,20 @@ class Runtime:
         try:
             self._identity["stacks_signal"] = self._faults.arm()
             self._recorder.step.beginning.append(self._run_pending)
-            forks.watch(self._in_child)
-            ending.tell(self._server.stop_serving)
+            fork_safety.watch(self._in_child)
+            at_exit.tell(self._server.stop_serving)
             self._tick()
             self._identity["readonly"] = bool(self._settings["readonly"])
             if self._settings["readonly"]:
-                self._server.allow_only(["hello", "stacks", "config", "flush", *_reading_operations()])
+                self._server.allow_only(["hello", "config", "flush", *_reading_operations()])
             self._server.listen()
             self._write_identity()
-            turns.rest()
-            if not ending.is_ending():
+            switch_interval.rest()
+            if not at_exit.is_ending():
                 self._server.serve(self._tick, float(self._settings["flush.interval"]))
         finally:
-            turns.hurry()
-            if ending.is_ending():
+            switch_interval.hurry()
+            if at_exit.is_ending():
                 self._flush_all()
                 self._guarded("end", self._mark_end)
                 self._guarded("awaited", self._write_awaited)
@@ -119,7 +119,7 @@ class Runtime:
 
     def _mark_end(self) -> None:
         raised = what_was_raised()
-        mark_end(self._folder, ending.began_at(), "raised" if raised else "exit", error=raised)
+        mark_end(self._folder, at_exit.began_at(), "raised" if raised else "exit", error=raised)
 
     def stop(self) -> None:
         """Undo everything `run` did, but for the short switch interval: the caller ends that, when it is done."""
@@ -127,7 +127,7 @@ class Runtime:
         for source in reversed(self._running):
             self._guarded(source.name, source.stop)
         self._running.clear()
-        forks.forget(self._in_child)
+        fork_safety.forget(self._in_child)
         self._recorder.step.beginning.clear()
         self._faults.disarm()
         self._evaluator.close()
@@ -162,7 +162,7 @@ class Runtime:
         self._evaluator.close()
         self._recorder.close()
         self._server.close()
-        turns.rest()
+        switch_interval.rest()
         os.close(self._held)
         if "." not in _PACKAGE:  # carried in, so nobody else's: a child that wants a recorder gets one of its own
             for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
@@ -271,10 +271,6 @@ class Runtime:
 
     def _hello(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         return dict(self._identity)
-
-    def _stacks(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
-        threads = stacks.take(bool(request.get("all")), self._training_ident(), self._server.idents)
-        return {"threads": threads, **({"shuts_down": what_was_raised()} if stacks.shuts_down() else {})}
 
     def _config(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         try:

@@ -12,17 +12,17 @@ from types import ModuleType
 from typing import Callable, NamedTuple
 
 from .config import Settings
-from .device import Device
-from .evaluate.at_step import StepQueue
-from .governor import Governor
-from .in_use import InUse
-from .peers import Peers
+from .job.peers import Peers
 from .ring.buffer import RowBuffer
 from .ring.table import Table
 from .sightings import Sightings
-from .step import Step
-from .steps import StepEnds, Steps
-from .updates import Updates
+from .steps.ends import StepEnds, Steps
+from .steps.governor import Governor
+from .steps.queue import StepQueue
+from .steps.step import Step
+from .steps.updates import Updates
+from .torch.device import Device
+from .torch.in_use import InUse
 
 __all__ = ["Awaited", "Cost", "Recorder", "Source", "loaded"]
 

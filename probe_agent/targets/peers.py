@@ -19,7 +19,7 @@ from .target import Target
 
 __all__ = ["peers_of"]
 
-#: Where a recorder keeps what it knows (recorder/peers.py).
+#: Where a recorder keeps what it knows (recorder/job/peers.py).
 FILE = "peers.json"
 _MAX_BYTES = 16 << 20
 #: For all that have to be asked together: less than whoever asks the host server waits for it.

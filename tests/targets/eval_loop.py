@@ -13,9 +13,10 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from probe_agent.recorder import faults, stacks
-from probe_agent.recorder.control import ControlServer
+from probe_agent.recorder.control.server import ControlServer
 from probe_agent.recorder.evaluate import Evaluator, StepQueue
+from probe_agent.recorder.guest import fault_dump, own_threads
+from probe_agent.recorder.operations import stacks
 
 scale = 10
 training = [None]
@@ -50,13 +51,13 @@ class Trainer:
 
 def start_recorder(path, queue):
     evaluator = Evaluator(queue, lambda: training[0], lambda source, error: errors.append((source, repr(error))))
-    dump = faults.FaultDump(path + ".stacks")
+    dump = fault_dump.FaultDump(path + ".stacks")
     server = ControlServer(
         path,
         {
             "hello": lambda request, reply: {"pid": os.getpid(), "stacks_signal": dump.arm(), "errors": errors},
             "stacks": lambda request, reply: {
-                "threads": stacks.take(bool(request.get("all")), training[0], server.idents)
+                "threads": stacks.take(bool(request.get("all")), training[0], own_threads.idents())
             },
             "eval": evaluator.eval,
             "complete": evaluator.complete,

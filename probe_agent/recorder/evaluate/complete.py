@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .names import Lookup
+from ..names.lookup import Lookup
 from .session import Namespace
 
 __all__ = ["matches"]

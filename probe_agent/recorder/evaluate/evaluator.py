@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
-from .. import own_threads
-from ..reply import Gone, Reply
-from ..step import Step
-from . import complete, frames, show
-from .at_step import StepQueue
+from ..control.reply import Gone, Reply
+from ..guest import own_threads
+from ..names import frames
+from ..names.lookup import Lookup
+from ..steps.queue import StepQueue
+from ..steps.step import Step
+from . import complete, show
 from .capture import Capture
-from .names import Lookup
 from .run import Evaluation
 from .session import Namespace
-from .ticket import Ticket
+from .two_phase import Ticket
 
 __all__ = ["Evaluator"]
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterator
 from time import monotonic
 from typing import Any
 
-from .. import own_threads
-from ..main_thread import repair_threading
+from ..guest import own_threads
+from ..guest.main_thread import repair_threading
+from ..names.lookup import Lookup
 from . import show
 from .capture import Capture, Sink
 from .device import follow_job
 from .fence import Fence, Stopped
 from .foreign import is_from_signal_handler
-from .names import Lookup
 from .session import Namespace, drop
 
 __all__ = ["Evaluation"]

@@ -11,8 +11,8 @@ import sys
 from types import FunctionType
 from typing import Any, Protocol
 
-from ..main_thread import repair_threading
-from .names import Lookup
+from ..guest.main_thread import repair_threading
+from ..names.lookup import Lookup
 
 __all__ = ["MODULE_NAME", "Namespace", "drop"]
 

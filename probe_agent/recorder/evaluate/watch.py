@@ -14,10 +14,10 @@ from time import monotonic, perf_counter_ns
 from types import CodeType
 from typing import Any, NamedTuple
 
+from ..names.lookup import Lookup
 from ..source import Recorder, loaded
 from .fence import Fence, Stopped
 from .foreign import is_from_signal_handler
-from .names import Lookup
 from .session import Namespace
 
 __all__ = ["FILE", "Seen", "Watch"]

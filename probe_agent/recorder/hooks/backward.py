@@ -15,12 +15,12 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
-from ..backward_spans import RUN_ENDED
-from ..losses import Losses, is_part
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
-from ..step_spans import BACKWARD
+from ..steps.backward_spans import RUN_ENDED
+from ..steps.losses import Losses, is_part
+from ..steps.phase_spans import BACKWARD
+from ..torch.patches import StandIns
 
 __all__ = ["Source"]
 

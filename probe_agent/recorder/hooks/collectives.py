@@ -16,11 +16,11 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
-from ..collective_rows import ANY_SOURCE, AT_ONCE_NS, P2P, Call, CollectiveRows
 from ..ring.table import Column, Table
 from ..source import Awaited, Recorder, loaded
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
+from ..steps.collective_rows import ANY_SOURCE, AT_ONCE_NS, P2P, Call, CollectiveRows
+from ..torch.patches import StandIns
 
 __all__ = ["Collectives", "Source"]
 

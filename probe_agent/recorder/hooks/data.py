@@ -22,9 +22,9 @@ from weakref import ref
 
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
-from ..step import BATCH, Step
-from ..step_spans import DATA, EVALUATION, GENERATION
+from ..steps.phase_spans import DATA, EVALUATION, GENERATION
+from ..steps.step import BATCH, Step
+from ..torch.patches import StandIns
 
 __all__ = ["Source"]
 

@@ -24,11 +24,12 @@ from types import FrameType, MethodType
 from typing import Any
 from weakref import ref
 
-from .. import inventory, own_threads
-from ..aside import Aside
-from ..evaluate import frames
+from ..guest import own_threads
+from ..names import frames
 from ..source import Recorder
 from ..source import Source as BaseSource
+from ..torch import inventory
+from ..torch.dynamo import Aside
 
 __all__ = ["CallWatch", "Source"]
 

@@ -21,15 +21,15 @@ from itertools import islice
 from time import perf_counter_ns
 from typing import Any
 
-from ..aside import Aside, has_compiled
-from ..module_hooks import KEY, OurHook
 from ..no_steps import why_no_steps
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
-from ..step import OTHER, TRAIN
-from ..windows import Windows
+from ..steps.module_spans import Windows
+from ..steps.step import OTHER, TRAIN
+from ..torch.dynamo import Aside, has_compiled
+from ..torch.module_hooks import KEY, OurHook
+from ..torch.patches import StandIns
 
 __all__ = ["Source", "TorchTrace"]
 

@@ -22,13 +22,13 @@ from typing import Any, Callable
 from weakref import ref
 
 from ..no_steps import why_no_steps
-from ..optimizer_names import OptimizerNames
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
-from ..step import CLOSURE, ZERO_GRAD
-from ..step_spans import OPTIMIZER
-from ..steps import Steps
+from ..steps.ends import Steps
+from ..steps.phase_spans import OPTIMIZER
+from ..steps.step import CLOSURE, ZERO_GRAD
+from ..torch.optimizer_names import OptimizerNames
+from ..torch.patches import StandIns
 
 __all__ = ["Source"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from ..aside import skip
 from ..source import Source as BaseSource
+from ..torch.dynamo import skip
 
 __all__ = ["Source"]
 

@@ -16,13 +16,13 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
-from ..aside import Aside, has_compiled
-from ..module_hooks import OurHook
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
-from ..step import EVAL, GENERATE
-from ..step_spans import EVALUATION, GENERATION, GRADIENTS
+from ..steps.phase_spans import EVALUATION, GENERATION, GRADIENTS
+from ..steps.step import EVAL, GENERATE
+from ..torch.dynamo import Aside, has_compiled
+from ..torch.module_hooks import OurHook
+from ..torch.patches import StandIns
 
 __all__ = ["Source"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
+from ..torch.patches import StandIns
 
 __all__ = ["Source"]
 

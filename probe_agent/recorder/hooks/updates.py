@@ -10,11 +10,11 @@ import sys
 from time import perf_counter_ns
 from typing import Any
 
-from .. import inventory
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..stand_ins import StandIns
-from ..updates import NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER
+from ..steps.updates import NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER
+from ..torch import inventory
+from ..torch.patches import StandIns
 
 __all__ = ["Source"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import inventory
 from ..source import Recorder
+from ..torch import inventory
 
 __all__ = ["answer"]
 

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .. import inventory
-from ..redaction import redacted_value
+from ..guest.redaction import redacted_value
 from ..source import Recorder, loaded
+from ..torch import inventory
 
 __all__ = ["answer"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..inventory import MIB
 from ..source import Recorder, loaded
+from ..torch.inventory import MIB
 
 __all__ = ["answer", "by_line"]
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from .. import inventory
 from ..source import Recorder
+from ..torch import inventory
 
 __all__ = ["answer"]
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .. import inventory
 from ..source import Recorder, loaded
+from ..torch import inventory
 
 __all__ = ["answer"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..job import name_by_store, the_job
-from ..peers import Job
+from ..job.peers import Job
+from ..job.rank import name_by_store, the_job
+from ..job.tcp_store import StoreFailed
 from ..source import Recorder
-from ..tcp_store import StoreFailed
 
 __all__ = ["answer"]
 

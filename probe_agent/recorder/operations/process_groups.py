@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import flight_recorder
 from ..source import Recorder
+from ..torch import flight_recorder
 
 __all__ = ["answer"]
 

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 from time import monotonic, time_ns
 from typing import Any, BinaryIO
 
-from ..reply import Reply
+from ..control.reply import Reply
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Recorder, loaded
-from ..torch_profiler import StepsProfile
+from ..steps.profiler import StepsProfile
 
 __all__ = ["ProfileOps", "stream"]
 

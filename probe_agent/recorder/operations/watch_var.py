@@ -13,8 +13,8 @@ from time import gmtime, monotonic, strftime, time_ns
 from types import CodeType
 from typing import Any
 
+from ..control.reply import Reply
 from ..evaluate.watch import FILE, Seen, Watch
-from ..reply import Reply
 from ..ring.buffer import RowBuffer
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Recorder

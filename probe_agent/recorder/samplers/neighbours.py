@@ -18,7 +18,7 @@ from functools import partial
 from time import monotonic, time, time_ns
 from typing import NamedTuple
 
-from ..end_mark import exit_code_of, mark_end
+from ..guest.end_mark import exit_code_of, mark_end
 from ..ring.folder import TARGET, start_ticks
 from ..source import Source as BaseSource
 

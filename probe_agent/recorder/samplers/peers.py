@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from time import monotonic
 
-from .. import own_threads
-from ..job import name_by_store, name_without_store, rank_and_size, the_job
-from ..peers import Job
+from ..guest import own_threads
+from ..job.peers import Job
+from ..job.rank import name_by_store, name_without_store, rank_and_size, the_job
+from ..job.tcp_store import StoreFailed
 from ..ring.folder import TARGET
 from ..source import Source as BaseSource
-from ..tcp_store import StoreFailed
 
 __all__ = ["Source"]
 

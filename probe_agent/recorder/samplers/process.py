@@ -14,7 +14,7 @@ from _thread import get_native_id
 from time import CLOCK_THREAD_CPUTIME_ID, clock_gettime_ns, monotonic, perf_counter, process_time_ns, time_ns
 from typing import Any
 
-from ..main_thread import main_ident
+from ..guest.main_thread import main_ident
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource

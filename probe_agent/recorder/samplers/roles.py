@@ -8,12 +8,12 @@ from __future__ import annotations
 from time import monotonic, time_ns
 from typing import Any
 
-from ..collective_groups import in_order
-from ..flight_recorder import ranks_text
+from ..job.roles import DIMENSIONS, find
 from ..ring.table import NULL_INT, Column, Table
-from ..roles import DIMENSIONS, find
 from ..source import Awaited, Recorder, loaded
 from ..source import Source as BaseSource
+from ..torch.collective_groups import in_order
+from ..torch.flight_recorder import ranks_text
 
 __all__ = ["Groups", "Roles", "Source"]
 

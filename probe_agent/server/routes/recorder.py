@@ -8,7 +8,7 @@ from time import time
 from fastapi import APIRouter, Request
 
 from probe_agent.errors import BadRequest
-from probe_agent.recorder.redaction import redacted_command
+from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.recorder.ring.folder import is_held, remove
 from probe_agent.server.access.audit import audited
 from probe_agent.server.dependencies import ChosenTarget, Directory, Engine, Pid

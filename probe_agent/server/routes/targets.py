@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from probe_agent.recorder.redaction import redacted_command
+from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.server.dependencies import ChosenTargets, Directory
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.sql import newest_step

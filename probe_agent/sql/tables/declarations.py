@@ -19,7 +19,7 @@ __all__ = ["recorded_tables"]
 @cache
 def recorded_tables() -> dict[str, type[Table]]:
     """All of them by name."""
-    modules = [import_module(f"probe_agent.recorder.{name}") for name in ("errors", "steps")]
+    modules = [import_module(f"probe_agent.recorder.{name}") for name in ("guest.failures", "steps.ends")]
     for folder in ("hooks", "samplers", "operations"):
         package = import_module(f"probe_agent.recorder.{folder}")
         modules += [import_module(i.name) for i in pkgutil.iter_modules(package.__path__, package.__name__ + ".")]

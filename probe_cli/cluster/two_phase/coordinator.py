@@ -1,6 +1,6 @@
 """Runs code on the training thread of every rank between the same two steps, or on none.
 
-Runs in the CLI on its event loop; what a rank does is in probe_agent/recorder/evaluate/ticket.py. In this order:
+Runs in the CLI on its event loop; what a rank does is in probe_agent/recorder/evaluate/two_phase.py. In this order:
 
 1. Hold. Every rank gets the code, compiles it and keeps it, on a connection that stays open. If one cannot, all drop
    it: they do when that connection ends, also because this process does.

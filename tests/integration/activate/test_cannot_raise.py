@@ -93,7 +93,7 @@ def test_no_damage_to_our_package_stops_the_job(python: Path, damage: str, probe
     elif damage == "foreign":
         (package / "__init__.py").write_text("raise RuntimeError('somebody else has this name')")
     elif damage == "no recorder":
-        (package / "recorder" / "ending.py").unlink()
+        (package / "recorder" / "guest" / "at_exit.py").unlink()
     elif damage == "no boot":
         (package / "recorder" / "boot.py").write_text("import no_such_module_anywhere")
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hosting import Probe, environment
 
-from probe_agent.recorder.listening import listening
+from probe_agent.recorder.job.address import listening
 
 from .conftest import Hosts, until
 

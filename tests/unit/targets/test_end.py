@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from probe_agent.recorder.end_mark import exit_code_of, mark_end
+from probe_agent.recorder.guest.end_mark import exit_code_of, mark_end
 from probe_agent.targets.end import end_of
 
 

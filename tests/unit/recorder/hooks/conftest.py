@@ -12,8 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from probe_agent.recorder.config import Settings  # noqa: E402
-from probe_agent.recorder.device import Device  # noqa: E402
-from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
+from probe_agent.recorder.guest.failures import Errors, Failures  # noqa: E402
 from probe_agent.recorder.hooks import (  # noqa: E402
     backward,
     data,
@@ -28,6 +27,7 @@ from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
 from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT  # noqa: E402
 from probe_agent.recorder.samplers import memory  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
+from probe_agent.recorder.torch.device import Device  # noqa: E402
 
 
 class Recording:

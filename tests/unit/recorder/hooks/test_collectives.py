@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 
-from probe_agent.recorder import collective_rows
 from probe_agent.recorder.hooks import collectives
+from probe_agent.recorder.steps import collective_rows
 
 
 @pytest.fixture

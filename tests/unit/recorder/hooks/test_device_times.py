@@ -14,8 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from probe_agent.recorder.steps import MAX_ROWS_WAITING  # noqa: E402
-from probe_agent.recorder.windows import MAX_STEPS_WAITING  # noqa: E402
+from probe_agent.recorder.steps.ends import MAX_ROWS_WAITING  # noqa: E402
+from probe_agent.recorder.steps.module_spans import MAX_STEPS_WAITING  # noqa: E402
 
 MIB = 1 << 20
 #: What the device takes from one event to the next.

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.errors import Errors, Failures
+from probe_agent.recorder.guest.failures import Errors, Failures
 from probe_agent.recorder.hooks.garbage import MIN_NS, Pauses, Source
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.source import Recorder

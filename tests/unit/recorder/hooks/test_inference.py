@@ -13,8 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
-from probe_agent.recorder import own_threads, steps  # noqa: E402
+from probe_agent.recorder.guest import own_threads  # noqa: E402
 from probe_agent.recorder.hooks import inference  # noqa: E402
+from probe_agent.recorder.steps import ends  # noqa: E402
 
 DEADLINE_S = 30.0
 
@@ -359,8 +360,8 @@ def test_calls_on_many_threads_that_overlap_are_a_row_each(recording):
 
 
 def test_one_thread_is_sampled_and_another_when_that_calls_no_more(recording, monkeypatch):
-    monkeypatch.setattr(steps, "MOVE_NS", 1_000_000)
-    monkeypatch.setattr(steps, "MOVE_CALLS", 2)
+    monkeypatch.setattr(ends, "MOVE_NS", 1_000_000)
+    monkeypatch.setattr(ends, "MOVE_CALLS", 2)
     net = Net(0.001)
 
     with recording(trace_every=2) as it:

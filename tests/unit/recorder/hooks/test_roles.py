@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from probe_agent.recorder.roles import find
+from probe_agent.recorder.job.roles import find
 from probe_agent.recorder.samplers import roles
 
 

@@ -11,7 +11,7 @@ import torch
 
 import probe_agent
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.errors import Errors, Failures
+from probe_agent.recorder.guest.failures import Errors, Failures
 from probe_agent.recorder.hooks import user_tables
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.ring.table import NULL_FLOAT

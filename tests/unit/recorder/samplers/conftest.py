@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.errors import Errors, Failures
+from probe_agent.recorder.guest.failures import Errors, Failures
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.ring.table import NULL_FLOAT, Table
 from probe_agent.recorder.source import Recorder, Source

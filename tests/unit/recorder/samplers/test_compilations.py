@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("torch._dynamo")
 
 from probe_agent.recorder.config import Settings  # noqa: E402
-from probe_agent.recorder.errors import Errors, Failures  # noqa: E402
+from probe_agent.recorder.guest.failures import Errors, Failures  # noqa: E402
 from probe_agent.recorder.ring.buffer import RowBuffer  # noqa: E402
 from probe_agent.recorder.ring.table import NULL_FLOAT  # noqa: E402
 from probe_agent.recorder.samplers import compilations  # noqa: E402

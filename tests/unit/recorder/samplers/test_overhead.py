@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.errors import Errors, Failures
+from probe_agent.recorder.guest.failures import Errors, Failures
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.samplers import overhead
 from probe_agent.recorder.source import Recorder
-from probe_agent.recorder.step import Step
+from probe_agent.recorder.steps.step import Step
 
 
 def test_the_governor_looks_early_for_the_first_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""The recorder's unix socket and its replies."""

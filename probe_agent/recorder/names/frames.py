@@ -1,0 +1,111 @@
+"""The frames of the training thread and their local variables, read without keeping anything alive.
+
+Runs on a thread of ours under the GIL: the frames stand still only until we release it. A frame that is held keeps
+its locals alive (activations, a whole batch), so frames are fetched for one look-up and dropped after it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection
+from types import CodeType, FrameType
+from typing import Any
+
+from .cells import cell_name
+
+__all__ = ["defines", "is_user", "library_frames", "read", "user_frames", "where"]
+
+_CO_OPTIMIZED = 1
+_PACKAGE = __name__.rpartition(".names.")[0]
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+#: Before Python 3.13 `frame.f_locals` fills a dict that stays with the frame.
+_SNAPSHOTS = sys.version_info < (3, 13)
+
+
+def user_frames(ident: int, runner: CodeType) -> list[FrameType]:
+    """The frames of the job's own code on thread `ident`, innermost first; of a program of libraries alone, all.
+
+    When our `runner` is on that thread (at-step code), what lies inside it is the eval code itself.
+    """
+    frames = _frames(ident, runner)
+    return [frame for frame in frames if is_user(frame)] or [one for one in frames if not _is_machinery(one)] or frames
+
+
+def library_frames(ident: int, runner: CodeType) -> list[FrameType]:
+    """Those of libraries, the nearest to the job's innermost one first: what that has called, then what has called it.
+
+    Without those of torch and the standard library: nobody means the `loss` in `Adam.step`, which is None.
+    """
+    frames = _frames(ident, runner)
+    own = [at for at, frame in enumerate(frames) if is_user(frame)]
+    if not own:
+        return []
+    nearest = [*reversed(frames[: own[0]]), *frames[own[0] :]]
+    return [frame for frame in nearest if not is_user(frame) and not _is_machinery(frame)]
+
+
+def _is_machinery(frame: FrameType) -> bool:
+    """Whether the frame is of torch or the standard library."""
+    is_torchs = str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
+    file = frame.f_code.co_filename
+    return is_torchs or (file.startswith(("<frozen", _STDLIB)) and "-packages" not in file)
+
+
+def _frames(ident: int, runner: CodeType) -> list[FrameType]:
+    """All but ours, innermost first."""
+    frames: list[FrameType] = []
+    frame = sys._current_frames().get(ident)
+    while frame is not None:
+        if frame.f_code is runner:
+            frames.clear()
+        elif not _is_ours(frame):
+            frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def is_user(frame: FrameType) -> bool:
+    """Whether the frame runs code of the job's own, not of the standard library or an installed package."""
+    file = frame.f_code.co_filename
+    if file.startswith(("<frozen", _STDLIB)) or "site-packages" in file or "dist-packages" in file:
+        return False
+    return str(frame.f_globals.get("__name__")).partition(".")[0] != "torch"  # a torch built in place
+
+
+def _is_ours(frame: FrameType) -> bool:
+    name = str(frame.f_globals.get("__name__"))
+    return name == _PACKAGE or name.startswith(_PACKAGE + ".")
+
+
+def where(frame: FrameType) -> str:
+    """`main() at train.py:41`; of a library `Trainer.train() at transformers/trainer.py:41, in a library frame`."""
+    code = frame.f_code
+    line = frame.f_lineno or code.co_firstlineno
+    if not is_user(frame):
+        file = os.sep.join(code.co_filename.split(os.sep)[-2:])
+        return f"{getattr(code, 'co_qualname', code.co_name)}() at {file}:{line}, in a library frame"
+    cell = cell_name(code.co_filename)
+    place = f"{os.path.basename(code.co_filename)}:{line}" if cell is None else f"{cell}, line {line}"
+    return place if code.co_name == "<module>" else f"{code.co_name}() at {place}"
+
+
+def defines(frame: FrameType, name: str) -> bool:
+    """Whether `name` can be a local variable of the frame; a cheap question that touches no value."""
+    code = frame.f_code
+    if code.co_flags & _CO_OPTIMIZED:
+        return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars
+    return name in frame.f_locals
+
+
+def read(frame: FrameType, names: Collection[str] | None = None) -> dict[str, Any]:
+    """The values that the frame's locals have now; of `names`, or of all."""
+    found = frame.f_locals
+    values = {name: found[name] for name in (list(found) if names is None else names) if name in found}
+    # A snapshot that only the frame and we know is emptied: it would keep tensors alive until the frame ends.
+    # One that the job got from locals() is known to the job as well, and left alone.
+    if _SNAPSHOTS and frame.f_code.co_flags & _CO_OPTIMIZED and sys.getrefcount(found) <= 3:
+        code = frame.f_code
+        for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
+            found.pop(name, None)
+    return values

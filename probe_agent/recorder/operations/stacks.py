@@ -1,0 +1,116 @@
+"""Stacks of the threads at this moment.
+
+Runs on a thread of ours, which holds the GIL for a few microseconds a frame. Reads code objects and line numbers,
+never a local variable.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections.abc import Collection, Mapping
+from types import FrameType
+from typing import Any
+
+from ..guest import own_threads
+from ..guest.end_mark import what_was_raised
+from ..guest.main_thread import main_ident
+from ..guest.thread_ids import native_ids
+from ..names.cells import cell_line, cell_name
+from ..source import Recorder
+
+__all__ = ["answer", "take"]
+
+READS = True
+
+#: What our threads are called in every answer; Python has no name for them.
+OUR_NAME = "probe"
+_OURS = __name__.rpartition(".operations.")[0] + "."
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """Return the stacks of the main and the training thread; with `all`, of every thread."""
+    threads = take(bool(request.get("all")), recorder.step.thread, own_threads.idents())
+    return {"threads": threads, **({"shuts_down": what_was_raised()} if _shuts_down() else {})}
+
+
+def take(all_threads: bool, training_ident: int | None, probe_idents: Collection[int]) -> list[dict[str, object]]:
+    """One entry a thread, the main thread first, then the one that trains.
+
+    Without `all_threads` only these two, or the one that is both.
+    """
+    main = main_ident()
+    threading: Any = sys.modules.get("threading")
+    known: dict[int, Any] = dict(getattr(threading, "_active", {}))
+    threads: list[dict[str, object]] = []
+    frames = sys._current_frames()
+    idents = [ident for ident in frames if all_threads or ident in (main, training_ident)]
+    if main not in frames:
+        threads.append(_without_frames(main))
+    native = native_ids([ident for ident in idents if ident not in known])
+    for ident in idents:
+        thread = known.get(ident)
+        tid = os.getpid() if ident == main else getattr(thread, "native_id", native.get(ident))
+        name = getattr(thread, "name", None) or ("MainThread" if ident == main else None)
+        if ident not in known and _is_of_subinterpreter(frames[ident]):
+            name = f"{_name_there(frames[ident], ident) or 'unnamed'}, of a subinterpreter"
+        threads.append(
+            {
+                "thread": OUR_NAME if ident in probe_idents and ident != main else name,
+                "ident": ident,
+                "tid": tid,
+                "is_main": ident == main,
+                "is_training": ident == training_ident,
+                "is_probe": ident in probe_idents,
+                # Not in a variable: that would keep this very call.
+                "frames": _frames_of(frames.pop(ident), with_ours=ident in probe_idents),
+            }
+        )
+    threads.sort(key=lambda entry: (not entry["is_main"], not entry["is_training"], bool(entry["is_probe"])))
+    return threads
+
+
+def _without_frames(main: int | None) -> dict[str, object]:
+    """The main thread while it runs no Python: it is at its end, or an embedding program has it."""
+    roles = {"is_main": True, "is_training": False, "is_probe": False}
+    return {"thread": "MainThread", "ident": main or 0, "tid": os.getpid(), **roles, "frames": []}
+
+
+def _is_of_subinterpreter(frame: FrameType) -> bool:
+    """Whether another interpreter of this process runs the frame: each has builtins of its own."""
+    return frame.f_builtins is not vars(builtins)
+
+
+def _name_there(frame: FrameType | None, ident: int) -> str:
+    """What the thread is called by the `threading` of its own interpreter."""
+    while frame is not None:
+        if dict.get(frame.f_globals, "__name__") == "threading":
+            return str(getattr(dict.get(frame.f_globals, "_active", {}).get(ident), "name", ""))
+        frame = frame.f_back
+    return ""
+
+
+def _shuts_down() -> bool:
+    """Whether the main thread has left the script, and runs what is to be done at exit."""
+    threading: Any = sys.modules.get("threading")
+    return threading is not None and not threading.main_thread().is_alive()
+
+
+def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, object]]:
+    """`frame` and its callers, innermost first; `lineno` is the line being executed.
+
+    Without ours, those are left out that stand between two of the job's: what our hooks call on its behalf.
+    """
+    frames: list[dict[str, object]] = []
+    while frame is not None:
+        code = frame.f_code
+        func = getattr(code, "co_qualname", code.co_name)  # qualified since Python 3.11
+        module = dict.get(frame.f_globals, "__name__")
+        if with_ours or not (type(module) is str and module.startswith(_OURS)):
+            file, lineno = code.co_filename, frame.f_lineno or code.co_firstlineno
+            cell = cell_name(file)
+            source = None if cell is None else cell_line(file, lineno)
+            frames.append({"func": func, "file": cell or file, "lineno": lineno, "source": source})
+        frame = frame.f_back
+    return frames

@@ -1,0 +1,408 @@
+"""What happens where one step ends and the next begins: a row of `python.steps`, and who samples is told.
+
+Called on the training thread by the hooks that see the end of a step; a few µs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from _thread import allocate_lock, get_ident
+from collections import deque
+from collections.abc import Callable
+from time import time_ns
+
+from ..config import Settings
+from ..ring.buffer import RowBuffer
+from ..ring.table import NULL_FLOAT, Column, Table
+from ..torch.device import Device, Later
+from .governor import Governor
+from .job_step import JobStep
+from .phase_spans import FORWARD
+from .step import Step
+
+__all__ = ["StepEnds", "Steps"]
+
+#: Who ends steps; whoever is further to the right does so instead of those before.
+NOBODY, CALLS, UPDATES, OPTIMIZER, HAND = range(5)
+#: The thread whose calls may be sampled steps is another one, when it has called nothing for so long, and for so many
+#: times as long as a call takes.
+MOVE_NS, MOVE_CALLS = 5_000_000_000, 4
+#: Threads whose calls are remembered; of those that have ended the memory goes first.
+MAX_THREADS = 1_000
+#: Rows that may wait for numbers of theirs that are still on the device.
+MAX_ROWS_WAITING = 100
+#: Rows packed at once; our own thread packs what waits longer than flush.interval.
+ROWS_A_BATCH = 64
+
+
+class Steps(Table):
+    name = "python.steps"
+    doc = (
+        "One row for each optimizer step, sampled or not; where there is no optimizer, for each update of parameters"
+        " after a backward; where there is neither, for each call of the outermost module, on any thread. The phases"
+        " data_wait to other add up to duration."
+    )
+    capacity = 65_536
+    columns = (
+        Column("step", "int", "", "number of the step, counted from 0"),
+        Column("ts", "time", "UTC", "when the step ended"),
+        Column(
+            "duration", "float", "s", "from the end of the step before to the end of this one; of calls, on its thread"
+        ),
+        Column("data_wait", "float", "s", "waiting for the DataLoader's next batch, those of an evaluation left out"),
+        Column(
+            "forward",
+            "float",
+            "s",
+            "from the batch, or what else came last before it (the step's begin, zero_grad, a backward), to where"
+            " backward begins: the modules, whose own time is in python.torch_trace, the loss, and what the job does"
+            " there, without evaluation. Where nothing calls backward, inside the outermost modules, NULL if not seen",
+        ),
+        Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL where neither was called"),
+        Column(
+            "optimizer",
+            "float",
+            "s",
+            "inside optimizer.step, of all optimizers, without the forward and backward of a closure",
+        ),
+        Column(
+            "evaluation",
+            "float",
+            "s",
+            "blocks without gradients (no_grad, inference_mode) that call modules: validation with its batches, a"
+            " teacher's or a reference model's forward; an evaluation with gradients on is in forward or other",
+        ),
+        Column(
+            "generation",
+            "float",
+            "s",
+            "those of them inside a function called generate… or rollout…: what the rollout of an RL loop generates",
+        ),
+        Column(
+            "other",
+            "float",
+            "s",
+            "the rest: what the job does from a backward or an optimizer to the next batch; the forward too, where that"
+            " is NULL",
+        ),
+        Column("micro_batches", "int", "", "how often backward was called"),
+        Column(
+            "rollout",
+            "int",
+            "",
+            "how many steps with generation there have been, this one included; steps of one number are the updates of"
+            " one rollout",
+        ),
+        Column(
+            "batch_size",
+            "int",
+            "",
+            "samples from the DataLoader, less those of an evaluation: length of each batch's first tensor; 0 if none",
+        ),
+        Column("skipped", "bool", "", "GradScaler found infinities and left the optimizer out"),
+        Column("sampled", "bool", "", "module timings of this step are in python.torch_trace"),
+        Column(
+            "loss",
+            "float",
+            "",
+            "what backward was called on: of several losses the sum if each was divided (or multiplied) by a constant"
+            " in the end, else the mean; those before a zero_grad do not count; read every 2 ms at most, on a GPU in"
+            " sampled steps only",
+        ),
+        Column(
+            "grad_norm",
+            "float",
+            "",
+            "2-norm of all gradients before optimizer.step; one sampled step in trace.deep_every",
+        ),
+        Column("lr", "float", "", "learning rate of the first parameter group"),
+        Column("allocated", "float", "MiB", "device memory in tensors; on a CPU-only target the resident memory"),
+        Column("reserved", "float", "MiB", "device memory held by torch's allocator; NULL on a CPU-only target"),
+        Column("peak_allocated", "float", "MiB", "the most that allocated has been since the job last reset the peak"),
+        Column("rss", "float", "MiB", "resident memory of the process, read every flush.interval"),
+        Column(
+            "counted",
+            "bool",
+            "",
+            "step is the job's own number: step.from, a Trainer's or the optimizer's; else counted from the attach",
+        ),
+    )
+
+
+class StepEnds:
+    """Ends steps. The step that the recorder was started in is not whole, so it gets no row."""
+
+    def __init__(
+        self,
+        step: Step,
+        settings: Settings,
+        governor: Governor,
+        device: Device,
+        buffer: RowBuffer,
+        fail: Callable[[str, BaseException], bool],
+    ) -> None:
+        self._step = step
+        self._settings = settings
+        self._governor = governor
+        self._device = device
+        self._buffer = buffer
+        self._partial = True
+        self._job_step = JobStep(settings, device, get_ident, fail)
+        self._last_number = -1
+        self._ended_by = NOBODY
+        self._waiting: deque[tuple[object, ...]] = deque()
+        #: Calls are steps on every thread: numbers are drawn where each ends. Those on one thread, the home, may be
+        #: sampled; the others have a step of their own, by thread.
+        self._numbers = itertools.count(1)
+        self._home: int | None = None
+        self._num_at_home = 0
+        self._beside: dict[int, Step] = {}
+        self._moving = allocate_lock()
+        #: How many steps have ended since the recorder was started.
+        self.num_ended = 0
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether a step may end where a module's call does: nothing else has ended one."""
+        return self._ended_by <= CALLS
+
+    def end(self, now: int, lr: object, count: Callable[[], int | None], skipped: bool = False) -> None:
+        """The step ended at `now`, with learning rate `lr`; `count()` is how many its optimizer has counted."""
+        self._end(OPTIMIZER, now, lr, count, skipped)
+
+    def end_by_hand(self, now: int) -> None:
+        """The job says so itself; then nothing else ends steps any more."""
+        self._end(HAND, now, NULL_FLOAT, lambda: None, False)
+
+    @property
+    def takes_updates(self) -> bool:
+        """Whether a step may end where parameters have changed: no optimizer has ended one."""
+        return self._ended_by <= UPDATES
+
+    def end_call(self, began: int, ended: int) -> bool:
+        """A call of the outermost module was over, on any thread. False where something else ends steps."""
+        step, ident = self._step, get_ident()
+        if not self.takes_calls:
+            return False
+        if self._home != ident and not self._is_home_now(ident, began, ended):
+            self._end_beside(ident, began, ended)
+            return True
+        if not step.sampled:  # else the hooks have it
+            step.in_modules = (step.in_modules or 0) + ended - began
+        step.spans.spans.append((began, ended, FORWARD))
+        return self._end(CALLS, ended, NULL_FLOAT, lambda: None, False)
+
+    def end_update(self, now: int) -> None:
+        """The parameters have changed since the last backward, and the job goes on at `now`."""
+        self._end(UPDATES, now, NULL_FLOAT, lambda: None, False)
+
+    def _is_home_now(self, ident: int, began: int, ended: int) -> bool:
+        """Whether this call ends the home's step: true for the first of all. A home that calls nothing any more gives
+        its step, unfinished, to who calls now."""
+        home, step = self._home, self._step
+        is_idle = ended - step.started > max(MOVE_NS, MOVE_CALLS * (ended - began))
+        if (home is not None and not is_idle) or not self._moving.acquire(False):
+            return False
+        try:
+            if self._home != home:
+                return False  # another thread was faster
+            self._home = ident
+            if home is None:
+                return True
+            self._beside.pop(ident, None)
+            step.is_one = step.sampled = step.deep = False
+            for end in step.ending:
+                end()
+            step.thread = ident
+            for begin in step.beginning:
+                begin()
+            step.reset()
+            return False
+        finally:
+            self._moving.release()
+
+    def _end_beside(self, ident: int, began: int, ended: int) -> None:
+        """A row for a call on another thread than the home: it shares nothing with it but the numbers."""
+        step = self._beside.get(ident)
+        if step is None:
+            if len(self._beside) >= MAX_THREADS:
+                self._beside.clear()
+            step = self._beside[ident] = Step()
+            step.started = began
+        step.number = next(self._numbers)
+        step.in_modules = ended - began
+        step.duration = (ended - step.started) * 1e-9
+        step.rss, step.peak = self._step.rss, self._step.peak
+        self.num_ended += 1
+        self._buffer.rows.append(self._row_of(step, NULL_FLOAT, False))
+        if len(self._buffer.rows) >= ROWS_A_BATCH:
+            self._buffer.flush()
+        step.reset()
+        step.started = ended
+
+    def no_more_calls(self) -> None:
+        """What was called is being trained: wait for an update of the parameters, or an optimizer."""
+        if self.takes_calls:
+            self._take_over(UPDATES)
+            self._step.sampled = self._step.deep = False
+            for begin in self._step.beginning:
+                begin()
+
+    def _end(self, by: int, now: int, lr: object, count: Callable[[], int | None], skipped: bool) -> bool:
+        step = self._step
+        if by < self._ended_by:
+            return False
+        if by != self._ended_by:
+            self._take_over(by)
+        self.num_ended += 1
+        if by != CALLS and (by != HAND or step.micro_batches):
+            step.is_training = True
+        if self._partial:
+            self._partial = False
+            self._first_number(by, count)
+        else:
+            step.duration = (now - step.started) * 1e-9
+            if by != CALLS:
+                self._check_number()
+            for end in step.ending:
+                end()
+            self._row(lr, skipped)
+            self._governor.note(step)
+        step.spans.ends.append((now, step.number))
+        self._next_step()
+        step.reset()
+        return True
+
+    def other_optimizer(self) -> None:
+        """Another training has begun, whose steps go on from the number of the last."""
+        if not self._partial:
+            self._job_step.begin()
+            self._step.is_counted = False
+
+    def explain_number(self) -> tuple[str, str]:
+        """Where the numbers of the steps come from now, and why."""
+        if self._job_step.is_known:
+            why = "" if self._step.is_counted else "the steps before had higher numbers: they go on from these"
+            return self._job_step.text, why or self._job_step.why
+        if self._step.is_counted and self._job_step.why:
+            return "counted on from the last number that was known", self._job_step.why
+        if self._step.is_counted:
+            return "the optimizer's count", ""
+        return "counted from the attach", self._job_step.why or "no count of the job's was found"
+
+    def _first_number(self, by: int, count: Callable[[], int | None]) -> None:
+        """The number of the step that ends now: the first one that is known."""
+        own = None
+        if by != CALLS:
+            self._job_step.begin()
+            own = self._job_step.read()
+        if own is None:
+            counted = count()
+            own = None if counted is None else counted - 1
+        self._step.number, self._step.is_counted = own or 0, own is not None
+
+    def _check_number(self) -> None:
+        """Have the step that ends now the job's own number, unless one before it had that already."""
+        step, own = self._step, self._job_step.read()
+        if own is not None:
+            step.is_counted = own > self._last_number
+            if step.is_counted:
+                step.number = own
+
+    def _take_over(self, by: int) -> None:
+        """What was taken for steps before were none of these: they are counted anew."""
+        if self._ended_by in (CALLS, UPDATES):
+            self._step.is_one = False
+            for end in self._step.ending:
+                end()
+            self._governor.forget()
+            self._partial = True
+        self._ended_by = by
+
+    def close(self) -> None:
+        """Write what still waits for numbers, without them."""
+        while self._waiting:
+            self._write(self._waiting.popleft())
+        self._buffer.flush()
+
+    def _row(self, lr: object, skipped: bool) -> None:
+        row = self._row_of(self._step, lr, skipped)
+        rows = self._buffer.rows
+        if self._device.has_gpu:
+            self._waiting.append(row)
+            self._arrived()
+        else:
+            rows.append(row)
+        if len(rows) >= ROWS_A_BATCH:
+            self._buffer.flush()
+
+    def _row_of(self, step: Step, lr: object, skipped: bool) -> tuple[object, ...]:
+        has_gpu = self._device.has_gpu
+        allocated, reserved = self._device.memory if has_gpu else (step.rss, NULL_FLOAT)
+        duration, data_wait, backward = step.duration, step.data_wait, step.backward
+        forward = step.forward if step.is_training and step.forward is not None else step.in_modules
+        phases = data_wait + step.optimizer + (forward or 0) + (backward or 0) + step.evaluation + step.generation
+        return (
+            step.number,
+            time_ns() // 1000,
+            duration,
+            data_wait * 1e-9,
+            NULL_FLOAT if forward is None else forward * 1e-9,
+            NULL_FLOAT if backward is None else backward * 1e-9,
+            step.optimizer * 1e-9,
+            step.evaluation * 1e-9,
+            step.generation * 1e-9,
+            duration - phases * 1e-9,
+            step.micro_batches,
+            step.rollout,
+            step.batch_size,
+            skipped,
+            step.sampled,
+            NULL_FLOAT if step.losses is None else step.losses.of_step(),
+            step.grad_norm,
+            lr if lr.__class__ is float else self._device.number(lr),
+            allocated,
+            reserved,
+            step.peak,
+            step.rss,
+            step.is_counted,
+        )
+
+    def _arrived(self) -> None:
+        """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device.
+
+        Nor is it asked while it captures a graph: that would end the capture.
+        """
+        while self._waiting and not self._device.is_capturing():
+            values = tuple(value.value if isinstance(value, Later) else value for value in self._waiting[0])
+            if None in values and len(self._waiting) <= MAX_ROWS_WAITING:
+                return
+            self._waiting.popleft()
+            self._write(values)
+
+    def _write(self, values: tuple[object, ...]) -> None:
+        row = tuple(NULL_FLOAT if value is None or isinstance(value, Later) else value for value in values)
+        self._buffer.rows.append(row)
+
+    def _next_step(self) -> None:
+        step = self._step
+        settings = self._settings
+        step.thread = get_ident()
+        stride = 1
+        if self._ended_by == CALLS:
+            step.number = next(self._numbers)
+            number = self._num_at_home = self._num_at_home + 1
+        else:
+            stride = self._job_step.stride
+            self._last_number = step.number
+            number = step.number = step.number + stride
+        every = int(settings["trace.every"])
+        step.sampled = step.deep = False
+        step.is_scheduled = every > 0 and number % every < stride
+        if step.is_scheduled:
+            deep_every = int(settings["trace.deep_every"])
+            step.is_deep_turn = deep_every > 0 and number % (every * deep_every) < stride
+            step.sampled = self._governor.takes(number // every)
+            step.deep = step.sampled and step.is_deep_turn
+        for begin in step.beginning:
+            begin()

@@ -1,0 +1,84 @@
+"""The loss of one step from those that backward was called on: `loss` of `python.steps`.
+
+Runs on the training thread: a list append a backward, an addition a step, and 1 to 3 µs for a look at the end of the
+loss's graph. No number in that graph is read: one that a checkpoint keeps would run the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from ..ring.table import NULL_FLOAT
+from ..torch.device import Later
+
+__all__ = ["Losses", "is_part"]
+
+#: What may stand between the loss and its division.
+_PASSED = {"CloneBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "ReshapeAliasBackward0"}
+_SCALED = {"DivBackward0", "MulBackward0"}
+MAX_DEPTH = 4
+
+
+class Losses:
+    """The losses since the step began or the gradients were cleared in it."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """The gradients of what came so far were thrown away."""
+        self._num, self._sum, self._are_parts = 0, 0.0, True
+        self._coming: deque[Later] = deque()
+
+    def add(self, value: float | Later, *, is_part: bool) -> None:
+        self._num += 1
+        self._are_parts &= is_part
+        if isinstance(value, Later):
+            self._coming.append(value)
+        elif value == NULL_FLOAT:
+            self._sum = NULL_FLOAT
+        elif self._sum != NULL_FLOAT:
+            self._sum += value
+
+    def of_step(self) -> float | Later:
+        """The sum of parts, the mean of whole losses; NULL where there is none."""
+        if not self._num or self._sum == NULL_FLOAT:
+            return NULL_FLOAT
+        by = 1 if self._are_parts else self._num
+        return _Total(self._sum, self._coming, by) if self._coming else self._sum / by
+
+
+class _Total(Later):
+    """The sum of a number and of those that are on their way, divided by `by`."""
+
+    def __init__(self, known: float, coming: deque[Later], by: int) -> None:
+        self._known = known
+        self._coming = coming
+        self._by = by
+
+    @property
+    def value(self) -> float | None:
+        while self._coming:
+            value = self._coming[0].value
+            if value is None:
+                return None
+            self._known += value
+            self._coming.popleft()
+        return self._known / self._by
+
+
+def is_part(loss: Any) -> bool:
+    """Whether a loss is divided, or multiplied, by a constant in the end: then it is its share of the step's."""
+    return _is_scaled(loss.grad_fn, MAX_DEPTH)
+
+
+def _is_scaled(node: Any, depth: int) -> bool:
+    if node is None or not depth:
+        return False
+    name, above = type(node).__name__, [one for one, _ in node.next_functions if one is not None]
+    if name in _SCALED:
+        return len(above) == 1
+    if name in _PASSED or name == "AddBackward0":
+        return bool(above) and all(_is_scaled(one, depth - 1) for one in above)
+    return False

@@ -1,0 +1,132 @@
+"""How each process group numbers its collectives, and how many of them did not come by in Python.
+
+Runs on our own thread, under a microsecond a group and tick. A group tells how many operations it was given so far
+without any communication. Those that no call from Python accounts for were made by C++; Flight Recorder has them.
+
+gloo counts sends and receives as well, which are not the same on all ranks; Flight Recorder has both counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import time_ns
+from typing import Any
+
+from ..source import loaded
+
+__all__ = ["Group", "Groups", "in_order"]
+
+#: Numbers kept of the past; the older ones go.
+MAX_KEPT = 8_192
+
+
+class Group:
+    """One process group. `number` is what it counts itself, `seq` is the same on all its ranks."""
+
+    def __init__(
+        self, name: str, enqueued: int, base: int, since_ns: int, counts_p2p: bool, ranks: Sequence[int] = ()
+    ) -> None:
+        self.name = name
+        #: The rank in the job of each of its ranks, in its own order.
+        self.ranks = ranks
+        #: What was made before is none of ours.
+        self.since_ns = since_ns
+        #: The last number it gave away.
+        self.enqueued = enqueued
+        #: Whether we know how many of its numbers went to sends and receives.
+        self.is_anchored = not counts_p2p or base == 0
+        #: Seqs that have their row; those to look at again, and whether they got one for being late.
+        self.written: set[int] = set()
+        self.late: dict[int, bool] = {}
+        self._base = self._looked_at = base
+        self._called: set[int] = set()
+        self._counts_p2p = counts_p2p
+        self._anchor = self._offset = 0
+        self._p2p: list[int] = []
+        self._seq_of: dict[int, int] = {}
+
+    def called(self, number: int, is_p2p: bool) -> None:
+        """A call from Python got this number."""
+        if number <= self._base or number in self._called:
+            return
+        self._called.add(number)
+        if is_p2p and self._counts_p2p and number > self._anchor:
+            self._p2p.append(number)
+            if len(self._p2p) > MAX_KEPT:
+                older = self._p2p[: MAX_KEPT // 2]
+                self._anchor, self._offset = older[-1], self._offset + len(older)
+                del self._p2p[: len(older)]
+
+    def num_unseen(self) -> int:
+        """Operations that no call from Python accounts for; those of calls on their way are among them."""
+        accounted = [number for number in self._called if number <= self.enqueued]
+        num_unseen = self.enqueued - self._base - len(accounted)
+        if num_unseen <= 0:
+            self._base = self.enqueued
+            self._called.difference_update(accounted)
+        return num_unseen
+
+    @property
+    def num_since_look(self) -> int:
+        """Operations since what there was has been seen; Flight Recorder keeps so many entries and no more."""
+        return self.enqueued - self._looked_at
+
+    def looked(self) -> None:
+        """What there was has been seen."""
+        self._base = self._looked_at = self.enqueued
+        self._called = {number for number in self._called if number > self._base}
+        self.is_anchored = True
+        if len(self._seq_of) > MAX_KEPT:
+            self._seq_of = dict(list(self._seq_of.items())[-MAX_KEPT // 2 :])
+
+    def wrote(self, seq: int) -> None:
+        """This collective has its row."""
+        self.written.add(seq)
+        if len(self.written) > MAX_KEPT:
+            self.written = set(sorted(self.written)[-MAX_KEPT // 2 :])
+
+    def learn(self, number: int, seq: int) -> None:
+        """Flight Recorder has both numbers; it tells the oldest first."""
+        if not self._counts_p2p:
+            return
+        self._seq_of[number] = seq
+        if number > self._anchor:
+            self._anchor, self._offset = number, number - seq
+            self._p2p = [other for other in self._p2p if other > number]
+
+    def seq(self, number: int) -> int:
+        """The number of a collective among the group's collectives."""
+        found = self._seq_of.get(number)
+        return number - self._offset - sum(other < number for other in self._p2p) if found is None else found
+
+
+def in_order(group_ranks: Mapping[int, int]) -> list[int]:
+    """Ranks in the job, by their rank in the group."""
+    return sorted(group_ranks, key=lambda rank: group_ranks[rank])
+
+
+class Groups(dict[str, Group]):
+    """The process groups of this process by name, those that were destroyed included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refreshed_ns = 0
+
+    def refresh(self) -> None:
+        """See which groups there are, and how far they have come."""
+        is_first, since_ns = not self._refreshed_ns, self._refreshed_ns or time_ns()
+        self._refreshed_ns = time_ns()
+        c10d: Any = loaded("torch.distributed.distributed_c10d")
+        for process_group, name in list(c10d._world.pg_names.items()):
+            try:
+                enqueued = process_group._get_sequence_number_for_group()
+            except RuntimeError:
+                continue  # a backend that does not count
+            group = self.get(name)
+            if group is None or enqueued < group.enqueued:  # new, or another one of the same name
+                base = enqueued if is_first else 0
+                ranks = in_order(c10d._world.pg_group_ranks.get(process_group, {}))
+                counts_p2p = process_group._get_backend_name() == "gloo"
+                self[name] = Group(name, enqueued, base, since_ns, counts_p2p, ranks)
+            else:
+                group.enqueued = enqueued

@@ -1,0 +1,146 @@
+"""The target's torch as the hooks need it: is it compiling, how much memory is in use, when did the device get there.
+
+Runs on the training thread. Nothing here waits for the device: CUDA events and copies to pinned memory are
+enqueued and read later, when `query()` says that they are done. The CUDA half has not been run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import os
+from resource import RUSAGE_SELF, getrusage
+from types import ModuleType
+from typing import Any
+
+from ..ring.table import NULL_FLOAT
+
+__all__ = ["MIB", "Device", "Later"]
+
+MIB = 1024.0 * 1024.0
+_PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+class Later:
+    """A number on its way from the device. `value` is None until it has arrived."""
+
+    def __init__(self, host: Any, event: Any) -> None:
+        self._host = host
+        self._event = event
+
+    @property
+    def value(self) -> float | None:
+        return float(self._host) if self._event.query() else None
+
+
+class Device:
+    """One torch, one process. `memory` is (allocated, reserved) in MiB as of the last `refresh`."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch: Any = torch
+        self.is_compiling: Any = torch.compiler.is_compiling
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._num_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
+        self._num_function_modes: Any = torch._C._len_torch_function_stack
+        self.has_gpu = False
+        self.memory: tuple[float, float] = (NULL_FLOAT, NULL_FLOAT)
+        #: The most memory in MiB that tensors have taken, without a GPU that was resident, as of the last `refresh`.
+        self.peak = NULL_FLOAT
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self.refresh()
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._statm)
+
+    def rss(self) -> float:
+        """Resident memory of the process in MiB; one system call, 2 to 7 µs."""
+        return int(os.pread(self._statm, 64, 0).split()[1]) * _PAGES
+
+    def refresh(self) -> None:
+        """See whether the job uses a GPU by now, and how much of its memory."""
+        cuda = self._torch.cuda
+        self.has_gpu = bool(cuda.is_initialized())
+        if self.has_gpu:
+            self.memory = (cuda.memory_allocated() / MIB, cuda.memory_reserved() / MIB)
+            self.peak = cuda.max_memory_allocated() / MIB
+        else:
+            self.peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
+
+    def allocated(self) -> float:
+        """Memory in use now in MiB: the device's where there is one, else the resident memory."""
+        if self.has_gpu:
+            # What torch.cuda.memory_allocated() does, without a text for each of a hundred other numbers.
+            stats = self._torch.cuda.memory_stats_as_nested_dict()
+            return float(stats["allocated_bytes"]["all"]["current"]) / MIB
+        return self.rss()
+
+    def is_capturing(self) -> bool:
+        """A CUDA graph is being captured: nothing may be enqueued that does not belong to it."""
+        return self.has_gpu and bool(self._torch.cuda.is_current_stream_capturing())
+
+    def is_tensor(self, value: object) -> bool:
+        """A tensor of torch's own or of a subclass."""
+        return isinstance(value, self._torch.Tensor)
+
+    def is_plain(self, value: object) -> bool:
+        """A tensor or parameter of torch's own, not of a subclass."""
+        return type(value) in self._plain
+
+    def is_watched(self) -> bool:
+        """Whether the job has put a mode around its operators: it would take ours for its own."""
+        return bool(self._num_dispatch_modes() or self._num_function_modes())
+
+    def mark(self) -> Any:
+        """A point in the device's stream, to be compared with another one later. None on a CPU, and in a capture."""
+        if not self.has_gpu or self.is_capturing():
+            return None
+        event = self._torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, begin: Any, end: Any) -> float | None:
+        """Seconds from one mark to another; None as long as the device has not come so far."""
+        if not (end.query() and begin.query()):  # both: they may be on two streams
+            return None
+        try:
+            return float(begin.elapsed_time(end)) * 1e-3
+        except (RuntimeError, ValueError):
+            return NULL_FLOAT  # on two devices
+
+    def number(self, value: object) -> float | Later:
+        """The number in `value`, a Python number or a tensor of one element, without waiting for a device.
+
+        NULL for a subclass of tensor: ranks may have to talk to read one.
+        """
+        if isinstance(value, (int, float)):
+            return float(value)
+        tensor: Any = value
+        if type(value) not in self._plain or self.is_watched() or tensor.numel() != 1 or tensor.dtype.is_complex:
+            return NULL_FLOAT
+        if tensor.is_cpu:
+            return float(tensor.item())
+        if tensor.device.type != "cuda" or self.is_capturing():
+            return NULL_FLOAT
+        host = self._torch.empty((), dtype=self._torch.float64, device="cpu", pin_memory=True)
+        host.copy_(tensor.detach().double().reshape(()), non_blocking=True)
+        event = self._torch.cuda.Event()
+        event.record()
+        return Later(host, event)
+
+    def grad_norm(self, optimizer: Any) -> float | Later:
+        """The 2-norm of all gradients the optimizer is about to use; NULL where it cannot be had without talking
+        to other ranks (sharded gradients), or without a second copy (sparse ones)."""
+        torch = self._torch
+        grads: list[Any] = [
+            parameter.grad
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+            if parameter.grad is not None
+        ]
+        if not grads or self.is_capturing() or self.is_watched():
+            return NULL_FLOAT
+        first = grads[0]
+        for grad in grads:
+            if type(grad) is not torch.Tensor or grad.layout is not torch.strided or grad.device != first.device:
+                return NULL_FLOAT
+        with torch.no_grad():
+            return self.number(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))

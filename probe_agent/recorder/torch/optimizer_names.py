@@ -1,0 +1,72 @@
+"""What an optimizer is called: its class, and where there are several of that class the variable that holds it.
+
+Runs on the training thread; the frames are looked through when a second optimizer of a class steps for the first time,
+which takes up to some ms once, every other call is one lookup.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from weakref import ref
+
+from ..names import candidates, frames
+from ..source import Recorder
+from . import inventory
+
+__all__ = ["OptimizerNames"]
+
+_NAME, _ITEM = re.compile(r"`(\w+)`"), re.compile(r"item (\S+) of ")
+
+
+class OptimizerNames:
+    """Names by identity; an entry goes when its optimizer does."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._known: dict[int, tuple[str, Any]] = {}  # its name and a weak reference
+
+    def of(self, optimizer: Any) -> str:
+        """The name of an optimizer that steps."""
+        known = self._known.get(id(optimizer))
+        if known is None:
+            self._learn(optimizer)
+            known = self._known[id(optimizer)]
+        return known[0]
+
+    def forget(self) -> None:
+        """We leave."""
+        self._known.clear()
+
+    def _learn(self, optimizer: Any) -> None:
+        key, kind = id(optimizer), type(optimizer).__name__
+        self._known[key] = (kind, ref(optimizer, lambda _: self._known.pop(key, None)))
+        alike = [held() for _, held in self._known.values() if type(held()) is type(optimizer)]
+        if len(alike) == 1:
+            return
+        variables = self._variables(optimizer)
+        taken: set[str] = set()
+        for number, one in enumerate(alike, 1):
+            variable = variables.get(id(one))
+            name = f"{kind} {variable}" if variable else kind
+            if name in taken:
+                name = f"{name}#{number}"
+            taken.add(name)
+            self._known[id(one)] = (name, self._known[id(one)][1])
+
+    def _variables(self, stepping: Any) -> dict[int, str]:
+        """What holds each optimizer: `optimizer_d`, or `optimizers[1]`."""
+        roots = inventory.roots(self._recorder, frames.user_frames)
+        # A variable of the frames that has the one that steps now may have had another one before, in a loop.
+        lasting = [(label, {name: one for name, one in held.items() if one is not stepping}) for label, held in roots]
+        return {**_found_in(roots), **_found_in(lasting)}
+
+
+def _found_in(roots: list[tuple[str, Any]]) -> dict[int, str]:
+    found = {}
+    for value, place, _ in candidates.walk(inventory.OPTIMIZER, roots):
+        item, name = _ITEM.match(place), _NAME.search(place)
+        if name is not None:
+            for one in (value, *inventory.wrapped_in(value)):
+                found[id(one)] = name.group(1) + (item.group(1) if item else "")
+    return found

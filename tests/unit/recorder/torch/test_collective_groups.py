@@ -1,0 +1,92 @@
+"""How groups number their collectives, and which of them did not come by in Python."""
+
+from __future__ import annotations
+
+from probe_agent.recorder.torch.collective_groups import Group
+
+
+def group(enqueued: int = 0, base: int = 0, counts_p2p: bool = True) -> Group:
+    return Group("0", enqueued, base, 0, counts_p2p)
+
+
+def test_what_python_called_is_accounted_for():
+    it = group()
+    it.enqueued = 3
+
+    for number in (1, 2, 3):
+        it.called(number, is_p2p=False)
+
+    assert it.num_unseen() == 0
+
+
+def test_what_cpp_called_is_not():
+    it = group()
+    it.enqueued = 5
+
+    for number in (1, 4):
+        it.called(number, is_p2p=False)
+
+    assert it.num_unseen() == 3
+    it.looked()
+    assert (it.num_unseen(), it.num_since_look) == (0, 0)
+
+
+def test_what_was_called_before_the_attach_counts_for_nothing():
+    it = group(enqueued=100, base=100)
+    it.enqueued = 101
+
+    it.called(101, is_p2p=False)
+
+    assert it.num_unseen() == 0
+    assert not it.is_anchored
+
+
+def test_sends_do_not_count_among_collectives():
+    it = group()
+
+    for number, is_p2p in ((1, False), (2, True), (3, True), (4, False)):
+        it.called(number, is_p2p)
+
+    assert (it.seq(1), it.seq(4)) == (1, 2)
+
+
+def test_flight_recorder_tells_how_many_sends_there_were_before():
+    it = group(enqueued=10, base=10)
+
+    it.learn(number=9, seq=4)
+    it.called(11, is_p2p=True)
+
+    assert (it.seq(9), it.seq(10), it.seq(12)) == (4, 5, 6)
+
+
+def test_sends_without_end_are_not_kept_without_end():
+    it = group()
+
+    for number in range(1, 50_001):
+        it.enqueued = number
+        it.called(number, is_p2p=True)
+        if number % 100 == 0:
+            assert it.num_unseen() == 0
+
+    assert it.seq(50_001) == 1
+    assert len(it._p2p) < 10_000
+    assert len(it._called) < 1_000
+
+
+def test_rows_without_end_are_not_remembered_without_end():
+    it = group()
+
+    for seq in range(1, 50_001):
+        it.wrote(seq)
+
+    assert 50_000 in it.written
+    assert len(it.written) < 10_000
+
+
+def test_a_backend_that_does_not_count_sends_needs_no_correction():
+    it = group(enqueued=7, base=7, counts_p2p=False)
+
+    it.learn(number=20, seq=3)
+
+    assert it.is_anchored
+    assert it.seq(8) == 8
