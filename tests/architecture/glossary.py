@@ -24,7 +24,6 @@ AVOIDED = {
     r"\bwho is at the other end\b": "peer",
     r"\bshall\b": "use the imperative",
     r"\ba row is\b": "description",
-    r"\bso many of\b": "give the number",
     r"\bis no (longer )?(length|number|name|rank|pid|endpoint|table)\b": "invalid duration, unknown rank",
 }
 
