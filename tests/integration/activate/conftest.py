@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent import activate
 from probe_agent.recorder.ring import folder
@@ -45,11 +45,7 @@ def is_chosen(pid: int) -> bool:
 
 
 def wait_for_target(pid: int, timeout_s: float = 30.0) -> dict[str, object]:
-    deadline = time.monotonic() + timeout_s
-    while pid not in (known := targets()):
-        assert time.monotonic() < deadline, f"{pid} did not become a target{_seen(pid)}"
-        time.sleep(0.02)
-    return known[pid]
+    return until(lambda: targets().get(pid), timeout_s, lambda: f"{pid} did not become a target{_seen(pid)}") or {}
 
 
 def _seen(pid: int) -> str:

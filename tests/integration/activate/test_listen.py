@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hosting import started_servers
+from support.hosts import started_servers
+from support.ports import free_address
+from support.waiting import until
 
 from .conftest import PATH_ENTRY, WAITS, started, wait_for_target
 
@@ -27,20 +28,17 @@ def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for_servers(address: str, num: int) -> list[int]:
-    deadline = time.monotonic() + 30
-    while len(found := started_servers(address)) != num:
-        assert time.monotonic() < deadline, f"{found} serve {address}, not {num}"
-        time.sleep(0.02)
-    return found
+    until(
+        lambda: len(started_servers(address)) == num,
+        says=lambda: f"{started_servers(address)} serve {address}, not {num}",
+    )
+    return started_servers(address)
 
 
 @pytest.fixture(params=["tcp", "unix"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """One that nobody listens on; whoever does in the end is told to go."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    address = f"127.0.0.1:{port}" if request.param == "tcp" else f"unix:{tmp_path}/host.sock"
+    address = free_address() if request.param == "tcp" else f"unix:{tmp_path}/host.sock"
     yield address
     for pid in started_servers(address):
         os.kill(pid, signal.SIGKILL)
@@ -92,9 +90,7 @@ sys.stdin.read()
 
 
 def test_the_server_heeds_the_tokens_and_limits_that_the_job_was_started_with() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
 
     told = {"PROBE_TOKEN": "t" * 32, "PROBE_READ_TOKEN": "r" * 32, "PROBE_READ_MEMORY": "600"}
     with started(sys.executable, "-c", WAITS, PROBE_LISTEN=address, **told):
@@ -113,9 +109,7 @@ def test_the_server_heeds_the_tokens_and_limits_that_the_job_was_started_with() 
     "PROBE_LISTEN, a target environment without a web server", "recorded; probe.errors says it, once"
 )
 def test_what_a_server_lacks_becomes_one_row_of_errors(bare_python: Path, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     site = next(bare_python.parents[1].glob("lib/python*")) / "site-packages"
     shutil.rmtree(site, ignore_errors=True)
 

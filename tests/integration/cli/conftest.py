@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,17 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import environment
 
 BIN = Path(sys.executable).parent
 SERVER = Path(__file__).with_name("small_server.py")
 
 Probe = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
 
 
 @contextmanager

@@ -10,8 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.commands import environment
 
-from .conftest import BIN, Probe, environment, small_server
+from .conftest import BIN, Probe, small_server
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens on
 

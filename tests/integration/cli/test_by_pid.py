@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import environment
 
 from probe_agent.inject import read_stacks
 
-from .conftest import Probe, environment
+from .conftest import Probe
 
 LOOP = """
 import time

@@ -8,14 +8,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
+from support.commands import environment
+from support.waiting import until
 
 from probe_agent import inject
 from probe_agent.targets import TargetDirectory
 
-from .conftest import Probe, environment
+from .conftest import Probe
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "held_gil.py"
 #: The call, the thread that makes it, and a function in its stack.
@@ -56,13 +57,6 @@ def has_agent(job: subprocess.Popen[str]) -> bool:
     return any(target.pid == job.pid for target in TargetDirectory().targets())
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = monotonic() + 30
-    while not condition():
-        assert monotonic() < deadline, "it did not come to that in time"
-        sleep(0.05)
-
-
 def end(job: subprocess.Popen[str]) -> str:
     """What the job said in the end; its stderr is its own."""
     output, errors = job.communicate("enough\n", timeout=20)
@@ -78,12 +72,12 @@ def end(job: subprocess.Popen[str]) -> str:
 def test_the_agent_is_promised_with_stacks_from_outside_and_then_starts(start: Start, probe: Probe, call: str) -> None:
     job = start(call, "now")
     pid, (thread, func) = str(job.pid), CALLS[call]
-    wait_until(lambda: holds_it(job, func))
+    until(lambda: holds_it(job, func))
 
     shown = probe(pid, "backtrace", "--json")
     injected = probe(pid, "inject")
     job.send_signal(signal.SIGUSR1)
-    wait_until(lambda: has_agent(job))
+    until(lambda: has_agent(job))
     after = probe(pid, "backtrace", "--json")
     detached = probe(pid, "detach")
 
@@ -113,13 +107,13 @@ def test_a_job_with_the_agent_is_seen_from_outside_meanwhile(start: Start, probe
     pid, (thread, func) = str(job.pid), CALLS["thread"]
     before = probe(pid, "backtrace", "--json")
     job.send_signal(signal.SIGUSR2)
-    wait_until(lambda: holds_it(job, func))
+    until(lambda: holds_it(job, func))
 
     shown = probe(pid, "backtrace", "--json")
     injected = probe(pid, "inject")
     rows = probe(pid, "query", SQL, "--format", "json")
     job.send_signal(signal.SIGUSR1)
-    wait_until(lambda: not holds_it(job, func))
+    until(lambda: not holds_it(job, func))
     after = probe(pid, "backtrace", "--json")
     detached = probe(pid, "detach")
 
@@ -142,7 +136,7 @@ def test_a_job_with_the_agent_is_seen_from_outside_meanwhile(start: Start, probe
 def test_a_process_without_the_agent_answers_for_its_stacks_only(start: Start, probe: Probe) -> None:
     job = start("thread", "now")
     pid = str(job.pid)
-    wait_until(lambda: holds_it(job, "hold"))
+    until(lambda: holds_it(job, "hold"))
 
     shown = probe("--no-inject", pid, "backtrace")
     rows = probe("--no-inject", pid, "query", SQL, "--format", "json")

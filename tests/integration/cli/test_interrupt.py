@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from support.commands import environment
+from support.waiting import until
 
-from .conftest import environment, small_server
+from .conftest import small_server
 
 IN_PROCESS = """
 import sys
@@ -25,10 +26,7 @@ main()
 
 
 def wait_for(text: str, file: Path) -> None:
-    deadline = time.monotonic() + 20
-    while text not in file.read_text():
-        assert time.monotonic() < deadline, f"{text!r} was not said"
-        time.sleep(0.01)
+    until(lambda: text in file.read_text(), says=lambda: f"{text!r} was not said")
 
 
 @pytest.mark.parametrize("transport", ["in-process", "unix", "tcp"])

@@ -7,8 +7,9 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+from support.commands import environment
 
-from .conftest import Probe, environment
+from .conftest import Probe
 from .test_by_pid import process
 from .test_terminal import plain, terminal
 

@@ -16,11 +16,13 @@ from select import select
 from threading import Thread
 
 import pytest
+from support.commands import environment
+from support.ports import free_port
 
 from probe_cli.client import connect
 from probe_cli.main import run
 
-from .conftest import Probe, environment
+from .conftest import Probe
 
 
 def test_run_sets_the_environment_and_leaves_the_exit_code_alone(probe: Probe) -> None:
@@ -97,9 +99,7 @@ def test_the_host_server_answers_on_a_socket_for_us_alone(probe: Probe, tmp_path
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 def test_the_host_server_answers_on_loopback_when_asked_to(host: str, probe: Probe, tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"{host}:{free.getsockname()[1]}"
+    endpoint = f"{host}:{free_port(host.strip('[]'))}"
 
     with serving(tmp_path / "host.sock", "--listen", endpoint):
         done = probe(endpoint, "list", "--format", "json")

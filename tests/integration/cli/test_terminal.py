@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .conftest import environment
+from support.commands import environment
 
 
 class Terminal:

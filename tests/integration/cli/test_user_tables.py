@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from support.commands import environment
 
-from .conftest import Probe, environment
+from .conftest import Probe
 
 JOB = """
 import time

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import random
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.ports import free_port
 
 from benchmarks.simulated import JOB, add_target
 from probe_agent.recorder.ring.table import Column, Table
@@ -141,17 +140,3 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 def _insert(whole: duckdb.DuckDBPyConnection, table: str, row: tuple[object, ...]) -> None:
     whole.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", list(row))
-
-
-def free_port() -> int:
-    """A TCP port on loopback that nobody listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
-def environment() -> dict[str, str]:
-    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{BIN}:{plain['PATH']}"}

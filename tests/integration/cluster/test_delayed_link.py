@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from support.commands import environment
 
-from .conftest import ROOT, Hosts, environment
+from .conftest import ROOT, Hosts
 
 AGGREGATE = (
     "SELECT host, count(*) AS n, sum(step) AS total, max(x) AS most FROM test.steps"

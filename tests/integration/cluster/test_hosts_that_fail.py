@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .conftest import Hosts, environment
+from support.commands import environment
+
+from .conftest import Hosts
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens on
 COUNT = "SELECT host, count(*) AS n FROM test.steps WHERE step >= 0 GROUP BY host ORDER BY host"

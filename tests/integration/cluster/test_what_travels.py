@@ -10,10 +10,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
+from support.commands import environment
 
 from probe_cli.client import Client
 
-from .conftest import Hosts, environment
+from .conftest import Hosts
 from .test_hosts_that_fail import COUNT, probe, rows
 from .test_one_answer import asked, decoded
 

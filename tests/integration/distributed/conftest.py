@@ -9,10 +9,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
+from support.waiting import until
 
 pytest.importorskip("torch")
 
@@ -54,12 +54,7 @@ class Job:
 
     def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> Any:
         """What `condition` is once it is true."""
-        deadline = monotonic() + timeout_s
-        while not (found := condition()):
-            assert monotonic() < deadline, f"not within {timeout_s} s"
-            assert self.process.poll() is None, (self.folder / "output").read_text()
-            sleep(0.05)
-        return found
+        return until(condition, timeout_s, (self.folder / "output").read_text, self.process)
 
 
 @contextmanager

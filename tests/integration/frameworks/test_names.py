@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.integration.cli.conftest import environment
+from support.commands import environment
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "framework_names.py"
 START_S = 90

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,17 +11,13 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.commands import environment
+from support.ports import free_address
 
 TARGETS = Path(__file__).parents[2] / "targets"
 BIN = Path(sys.executable).parent
 
 Shell = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{BIN}:{plain['PATH']}"} | more
 
 
 @contextmanager
@@ -46,9 +41,7 @@ def training(script: str, folder: Path, *arguments: str) -> Iterator[subprocess.
 @contextmanager
 def host_server(folder: Path) -> Iterator[str]:
     """`probe serve` on a free port of this machine; the endpoint to reach it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    endpoint = free_address()
     command = ["probe", "serve", "--listen", endpoint, "--unix", str(folder / "host.sock")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as server:
         try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
-from time import monotonic, sleep
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -111,14 +111,6 @@ def detach(attached: inject.Attached) -> None:
     answer = ask(folder, "detach", attached.pid)
     assert answer["done"] is True
     assert "threads_left" not in answer
-
-
-def until(condition: Callable[[], bool], timeout_s: float = 10.0, says: Callable[[], str] = str) -> None:
-    """Wait for a condition, with a deadline; `says` tells what is seen when it has passed."""
-    deadline = monotonic() + timeout_s
-    while not condition():
-        assert monotonic() < deadline, f"not within {timeout_s} s: {says()}"
-        sleep(0.005)
 
 
 def state(pid: int) -> str:

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 
-from .conftest import ask, detach, until
+from .conftest import ask, detach
 from .programs import program
 
 #: Each says `ready`, and answers a line of its input with what it sees: how far its own work has come, and more.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
@@ -18,7 +19,7 @@ from probe_agent.inject.threads import borrow, code_caves
 from probe_agent.inject.threads.mailbox import QUIET_THREAD
 from probe_agent.inject.threads.tracee import Process
 
-from .conftest import detach, is_asleep, until
+from .conftest import detach, is_asleep
 
 Run = Callable[..., subprocess.Popen[str]]
 FOREVER = "\nprint('ready', flush=True)\nwhile True: sum(range(100))"

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent.errors import NoAnswer
 from probe_agent.inject import read_stacks
 from probe_agent.inject.gil_watch import LOADING, GilWatch
 from probe_agent.inject.threads.tracee import Process
 
-from .conftest import installed_pythons, until
+from .conftest import installed_pythons
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "held_gil.py"
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads.ptrace import Seized
 from probe_agent.inject.threads.tracee import Process
 
-from .conftest import Target, detach, in_child, situation, state, until
+from .conftest import Target, detach, in_child, situation, state
 from .programs import program, refused, unshare
 
 

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 
-from .conftest import Target, detach, state, until
+from .conftest import Target, detach, state
 from .programs import FOREVER, child_of, program, refused, unshare
 
 #: A child between vfork and exec waits for a writer of FIFO; until then, whoever calls `spawn` is in D state.

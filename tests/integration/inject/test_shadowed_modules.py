@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 
-from .conftest import ask, detach, installed_pythons, until
+from .conftest import ask, detach, installed_pythons
 
 #: Names that the recorder imports, that these import in turn, or that C code looks up.
 NAMES = [

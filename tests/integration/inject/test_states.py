@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
@@ -19,7 +20,7 @@ from probe_agent.inject import payload
 from probe_agent.inject.lock import lock
 from probe_agent.inject.threads.tracee import Process
 
-from .conftest import LEFT_NOTHING, Target, ask, detach, in_child, is_asleep, until
+from .conftest import LEFT_NOTHING, Target, ask, detach, in_child, is_asleep
 
 
 @pytest.mark.situation("its main thread computes in C without the GIL", "attached at once; that thread is not touched")

@@ -11,10 +11,11 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 
-from .conftest import detach, is_asleep, until
+from .conftest import detach, is_asleep
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "stuck_training.py"
 #: It is some 50 ms, and under 1 s where there is a processor for it; this machine may be busy with other tests.

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 
-from .conftest import LEFT_NOTHING, Target, detach, installed_pythons, is_asleep, until
+from .conftest import LEFT_NOTHING, Target, detach, installed_pythons, is_asleep
 
 #: What each wait of situations.py returns.
 WAITS = {

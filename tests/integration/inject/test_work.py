@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 
-from .conftest import LEFT_NOTHING, Target, detach, until
+from .conftest import LEFT_NOTHING, Target, detach
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inject.conftest import until
+from support.waiting import until
 
 from .conftest import training, wait_until_ready
 from .test_twin import visit

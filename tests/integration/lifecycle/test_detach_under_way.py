@@ -14,7 +14,8 @@ from time import sleep
 from typing import Any
 
 import pytest
-from inject.conftest import LEFT_NOTHING, detach, until
+from inject.conftest import LEFT_NOTHING, detach
+from support.waiting import until
 
 from probe_agent import inject
 from probe_cli.main import run

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inject.conftest import detach, until
+from inject.conftest import detach
+from support.waiting import until
 
 from probe_agent import inject
 

@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 
 import pytest
-from inject.conftest import detach, until
+from inject.conftest import detach
+from support.waiting import until
 
 from probe_agent import inject
 from probe_cli.main import run

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import socket
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from inject.conftest import until
+from support.ports import free_port
+from support.waiting import until
 
 from .conftest import training, wait_until_ready
 
@@ -53,9 +53,7 @@ def test_a_training_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> No
 @pytest.mark.situation("DDP with gloo, each rank visited", "losses and weights are bit for bit those of the twin")
 def test_two_ranks_equal_their_twins(tmp_path: Path, probe: Any) -> None:
     def pair(folder: Path, steps: int, stack: ExitStack) -> list[Any]:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
         started = [stack.enter_context(training("ddp", folder, steps, RANK=str(r), **shared)) for r in range(2)]
         for one in started:
             wait_until_ready(one)

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from tests.integration.cli.conftest import environment
+from support.commands import environment
 
 manager = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("ipykernel")

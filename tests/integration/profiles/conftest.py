@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.integration.cli.conftest import environment
+from support.commands import environment
 
 SCRIPT = Path(__file__).parents[2] / "targets" / "profiled_training.py"
 pytest.importorskip("torch")

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import environment
+from support.ports import free_port
 
 from probe_agent.activate import start as activate
 from probe_agent.sql import QueryEngine
 from probe_agent.targets import TargetDirectory
 from probe_agent.wire import QueryRequest
-from tests.integration.hosting import environment
 
 KINDS = Path(__file__).with_name("kinds")
 SERVER = Path(__file__).with_name("fork_server.py")
@@ -147,10 +147,7 @@ class Programs:
     def _start(self, name: str, needs: Sequence[str], ranks: int, environ: Mapping[str, str]) -> list[tuple[int, Path]]:
         launched = {}
         if ranks > 1:
-            with socket.socket() as free:
-                free.bind(("127.0.0.1", 0))
-                port = free.getsockname()[1]
-            launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks)}
+            launched = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
         started = []
         for rank in range(ranks):
             folder = self._folder / f"{name}-{len(os.listdir(self._folder))}"

@@ -7,7 +7,8 @@ import socket
 from pathlib import Path
 
 import pytest
-from inject.conftest import ask, detach, until
+from inject.conftest import ask, detach
+from support.waiting import until
 
 from probe_agent import inject
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hosting import ROOT, Probe, environment, probe_in, server_command
+from support.commands import ROOT, Probe, environment, probe_in
+from support.hosts import server_command
 
 
 class Hosts:
@@ -53,14 +53,6 @@ class Hosts:
 def _end(process: subprocess.Popen[str]) -> None:
     process.terminate()
     process.communicate()
-
-
-def until(condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
-    """Wait until `condition` holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

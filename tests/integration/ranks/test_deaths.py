@@ -15,9 +15,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hosting import ROOT, Probe, environment
+from support.commands import ROOT, Probe, environment
+from support.waiting import until
 
-from .conftest import NUM_RANKS, TwoRanks, until
+from .conftest import NUM_RANKS, TwoRanks
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def job_in(folder: Path, **environ: str) -> Iterator[TwoRanks]:
         )
     try:
         job = TwoRanks(folder, process)
-        until(job.trains, "both ranks train", 180)
+        until(job.trains, 180)
         yield job
     finally:
         (folder / "stop").touch()
@@ -46,7 +47,7 @@ def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_pat
         probe(*job.targets, "query", "SELECT 1 FROM python.steps")
         (job.folder / "sit").touch()
         (job.folder / "raise-1").touch()
-        until(lambda: "has had enough" in probe(*job.targets, "list").stderr, "rank 1 raised")
+        until(lambda: "has had enough" in probe(*job.targets, "list").stderr)
 
         tree = probe(str(job.process.pid), "backtrace", "--all-ranks", "--json")  # torchrun leads to its ranks
         alone = probe(str(job.pids[1]), "backtrace")
@@ -66,8 +67,8 @@ def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_pat
 def test_the_rank_that_was_killed_is_named_though_the_others_have_died_of_it(tmp_path: Path, probe: Probe) -> None:
     with job_in(tmp_path, PROBE="1") as job:
         folders = [next(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{pid}-*")) for pid in job.pids]
-        until(lambda: all((folder / "peers.json").exists() for folder in folders), "the recorders run")
-        until(lambda: _watches(job.pids[0]), "rank 0 watches the other")
+        until(lambda: all((folder / "peers.json").exists() for folder in folders))
+        until(lambda: _watches(job.pids[0]))
         os.kill(job.pids[1], signal.SIGKILL)
         job.process.wait(60)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hosting import Probe
+from support.commands import Probe
 
 from .conftest import Hosts
 

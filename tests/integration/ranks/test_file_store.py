@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hosting import ROOT, Probe, environment
+from support.commands import ROOT, Probe, environment
+from support.waiting import until
 
-from .conftest import Hosts, until
+from .conftest import Hosts
 
 NUM_RANKS = 2
 
@@ -39,7 +40,7 @@ def endpoints(hosts: Hosts) -> Iterator[list[str]]:
         return len(list(Path(hosts.base).glob("*/probe-*/*/python.steps.ring"))) == NUM_RANKS
 
     try:
-        until(all_train, "both ranks train", 90)
+        until(all_train, 90)
         yield endpoints
     finally:
         (hosts.base / "stop").touch()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
-from hosting import Probe, environment
+from support.commands import Probe, environment
+from support.ports import free_address
+from support.waiting import until
 
 from probe_agent.recorder.job.address import listening
 
-from .conftest import Hosts, until
+from .conftest import Hosts
 
 HERE = os.uname().nodename
 
@@ -156,9 +157,7 @@ def test_ranks_that_are_none_are_refused(ranks: str, probe: Probe) -> None:
 
 
 def test_a_host_server_says_on_what_it_listens_as_long_as_it_serves(tmp_path: Path, hosts: Hosts) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     command = ["probe", "serve", "--listen", address, "--unix", f"{tmp_path}/host.sock"]
 
     def said() -> list[str]:
@@ -166,7 +165,7 @@ def test_a_host_server_says_on_what_it_listens_as_long_as_it_serves(tmp_path: Pa
         return listening(str(folder)) if folder.exists() else []
 
     with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as server:
-        until(lambda: address in said() or server.poll() is not None, "it says where it listens")
+        until(lambda: address in said() or server.poll() is not None)
         while_it_serves = said()
         server.terminate()
 

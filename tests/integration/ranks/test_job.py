@@ -16,9 +16,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hosting import ROOT, Probe, environment
+from support.commands import ROOT, Probe, environment
+from support.waiting import until
 
-from .conftest import Hosts, until
+from .conftest import Hosts
 
 NUM_RANKS = 2
 
@@ -54,7 +55,7 @@ def job(hosts: Hosts) -> Iterator[Job]:
                 for target in targets
             )
 
-        until(both_known, "both ranks know each other", 90)
+        until(both_known, 90)
         yield Job(process, hosts.base, endpoints)
     finally:
         (hosts.base / "stop").touch()

@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hosting import ROOT, environment
+from support.commands import ROOT, environment
 
 ISOLATED = ["unshare", "-n", "-m", "-p", "-f", "--mount-proc"]
 TOKEN = "0123456789abcdef0123456789abcdef"

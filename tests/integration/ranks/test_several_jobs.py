@@ -15,9 +15,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from hosting import ROOT, Probe, environment
+from support.commands import ROOT, Probe, environment
+from support.waiting import until
 
-from .conftest import Hosts, until
+from .conftest import Hosts
 
 NUM_RANKS = 2
 #: Six processes load torch at once.
@@ -80,7 +81,7 @@ def host(hosts: Hosts) -> Iterator[Host]:
         return len([*folder.glob("probe-*/*/python.steps.ring")]) == len(jobs) * NUM_RANKS and all(host.names)
 
     try:
-        until(all_train, "both jobs train", 240)
+        until(all_train, 240)
         yield host
     finally:
         for job in jobs:
@@ -193,11 +194,11 @@ def test_the_next_job_at_an_address_has_another_name_and_one_pid_leads_to_its_un
         return rows(probe(*named, "query", sql, "--format", "jsonl"))
 
     try:
-        until(lambda: len(pids()) == NUM_RANKS, "torchrun has started the ranks")
+        until(lambda: len(pids()) == NUM_RANKS)
         first, second = pids()
         alone = probe("--no-inject", "-t", str(first), "--all", "eval", "1")
         done = probe("-t", str(first), "--all", "eval", "__import__('os').environ['RANK']")
-        until(lambda: all(row["job"] for row in ranks()), "the name is known")
+        until(lambda: all(row["job"] for row in ranks()))
         (name,) = {row["job"] for row in ranks()}
     finally:
         job.end()

@@ -15,9 +15,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
-from hosting import ROOT, Probe, environment
+from support.commands import ROOT, Probe, environment
+from support.waiting import until
 
-from .conftest import NUM_RANKS, TwoRanks, until
+from .conftest import NUM_RANKS, TwoRanks
 
 BY_RANK = "SELECT rank, world_size, pid, job, min(step) < 3 AS from_start FROM python.steps GROUP BY ALL ORDER BY rank"
 
@@ -39,7 +40,7 @@ def spawned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawned]:
     process = subprocess.Popen(command, env=environment(OMP_NUM_THREADS="1"))
     job = Spawned(folder, process)
     try:
-        until(job.trains, "both ranks train", 180)
+        until(job.trains, 180)
         yield job
     finally:
         (folder / "stop").touch()
@@ -56,7 +57,7 @@ def joined(spawned: Spawned, probe: Probe) -> Spawned:
     def all_know() -> bool:
         return [row["rank"] for row in rows(probe(*spawned.targets, "query", BY_RANK, "--format", "jsonl"))] == [0, 1]
 
-    until(all_know, "the ranks are known", 60)
+    until(all_know, 60)
     return spawned
 
 
@@ -122,7 +123,7 @@ def test_after_a_detach_no_rank_watches_another(joined: Spawned, probe: Probe) -
         links = [[os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()] for pid in joined.pids]
         return ["anon_inode:[pidfd]" in of_rank for of_rank in links]
 
-    until(lambda: watching() == [True, True], "each rank watches the other")
+    until(lambda: watching() == [True, True])
     for pid in joined.pids:
         probe("-t", str(pid), "detach")
 

@@ -17,12 +17,13 @@ from typing import Any
 
 import httpx
 import pytest
+from support.ports import free_port
 
 pytest.importorskip("torch")
 
-from hosting import ROOT, Probe, environment, probe_in, started_servers
-
-from .conftest import until
+from support.commands import ROOT, Probe, environment, probe_in
+from support.hosts import started_servers
+from support.waiting import until
 
 trustme = pytest.importorskip("trustme")
 
@@ -65,9 +66,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     shown = ca.issue_cert("localhost", "127.0.0.1", socket.gethostname())
     shown.private_key_pem.write_to_path(folder / "key.pem")
     shown.cert_chain_pems[0].write_to_path(folder / "cert.pem")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     environ = environment(
         PROBE="1", PROBE_LISTEN=f"0.0.0.0:{port}", PROBE_TLS_CERT=f"{folder}/cert.pem",
         PROBE_TLS_KEY=f"{folder}/key.pem", PYTHONPATH=str(PATH_ENTRY), XDG_CONFIG_HOME=str(folder),
@@ -90,7 +89,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
                 return False  # its server is on its way
             return [row["rank"] for row in rows] == [0, 1] and all(int(row["step"] or 0) > 60 for row in rows)
 
-        until(all_train, "both ranks train", 90)
+        until(all_train, 90)
         yield job
     finally:
         (folder / "stop").touch()

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-
-from tests.integration.hosting import Probe, environment, probe_in
+from support.commands import Probe, environment, probe_in
 
 pytestmark = pytest.mark.torch
 

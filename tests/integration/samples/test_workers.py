@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from subprocess import Popen
 
 import pytest
+from support.waiting import until
 
 from tests.integration.server.conftest import Host
 
@@ -40,10 +40,8 @@ def test_the_stacks_of_workers_are_read_from_outside(host: Host) -> None:
 
 def test_samples_of_the_process_can_be_queried(host: Host, target: Popen[str]) -> None:
     sql = "SELECT pid, cpu_training / period, num_threads, rss FROM process.samples ORDER BY ts DESC LIMIT 1"
-    deadline = time.monotonic() + 30
-    while not (rows := host.rows(sql)):
-        assert time.monotonic() < deadline, "no sample came"
-        time.sleep(0.1)
+
+    rows = until(lambda: host.rows(sql))
 
     pid, share, threads, rss = rows[0]
     assert pid == target.pid

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+from support.waiting import until
 
 ROOT = Path(__file__).parents[3]
 SERVER = """
@@ -21,7 +21,6 @@ from probe_agent.server.app import create_app
 app = create_app(TargetDirectory((sys.argv[1],)))
 uvicorn.run(app, uds=sys.argv[2], log_level="warning", access_log=False, timeout_graceful_shutdown=1)
 """
-START_S = 30.0
 
 
 class Host:
@@ -33,11 +32,7 @@ class Host:
         self._running = running
         self.server = self._start([sys.executable, "-c", SERVER, str(base), self.socket])
         self.http = self.client()
-        deadline = time.monotonic() + START_S
-        while not os.path.exists(self.socket):
-            assert self.server.poll() is None, "the server has ended"
-            assert time.monotonic() < deadline, "the server did not come up"
-            time.sleep(0.01)
+        until(lambda: os.path.exists(self.socket), process=self.server)
 
     def client(self) -> httpx.Client:
         http = httpx.Client(

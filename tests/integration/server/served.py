@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from support.ports import free_address
+from support.waiting import until
 
 PROBE = str(Path(sys.executable).with_name("probe"))
 
@@ -54,13 +54,6 @@ def plain() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
 
 
-def free_address() -> str:
-    """One on loopback that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
 def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """The command line to its end."""
     env = plain() | environ
@@ -74,10 +67,7 @@ def training(code: str = "import sys; sys.stdin.read()", **environ: str) -> Iter
         [PROBE, "run", sys.executable, "-c", code], stdin=subprocess.PIPE, env=plain() | environ
     ) as process:
         try:
-            deadline = time.monotonic() + 30
-            while not list(Path("/dev/shm").glob(f"probe-{os.getuid()}/{process.pid}-*/target.json")):
-                assert time.monotonic() < deadline, "it became no target"
-                time.sleep(0.02)
+            until(lambda: list(Path("/dev/shm").glob(f"probe-{os.getuid()}/{process.pid}-*/target.json")))
             yield process.pid
         finally:
             process.kill()

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import pytest
+from support.ports import free_address
+from support.waiting import until
 
-from .served import Served, free_address, probe, serving, training
+from .served import Served, probe, serving, training
 
 NOBODY = 65534
 NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
@@ -245,13 +247,6 @@ def connect(server: Served, head: str = "") -> socket.socket:
     return connection
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
-
-
 def is_closed(connection: socket.socket) -> bool:
     """Whether the server hangs up on it, which is waited for."""
     try:
@@ -297,7 +292,7 @@ def test_who_does_not_take_the_answer_is_hung_up_on(impatient: Served, target: i
         connection.sendall(head.removesuffix("{").encode() + body.encode())
 
         connection.recv(1, socket.MSG_PEEK)  # the answer has begun
-        wait_for(lambda: is_given_up(connection))
+        until(lambda: is_given_up(connection))
         taken = 0
         with suppress(ConnectionError):
             while data := connection.recv(1 << 20):
@@ -318,7 +313,7 @@ def test_too_many_questions_at_once_are_told_to_come_again_but_not_the_owner(imp
     with connect(impatient, unfinished(impatient)), connect(impatient, unfinished(impatient)):
         refused = impatient.ask("GET", "/v1/health", "control")
         owner = probe("-t", f"unix:{impatient.unix}", "list")
-    wait_for(lambda: impatient.ask("GET", "/v1/health", "read").status_code == 200)
+    until(lambda: impatient.ask("GET", "/v1/health", "read").status_code == 200)
 
     assert refused.status_code == 503
     assert refused.headers["Retry-After"] == "1"

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.waiting import until
 
 from probe_agent.sql import QueryEngine
 
@@ -79,14 +80,6 @@ def resident_mib(pid: int) -> float:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 2**20
     except (OSError, IndexError):
         return 0.0
-
-
-def until(condition: object, timeout_s: float = 20.0) -> None:
-    assert callable(condition)
-    ends = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def ask(server: Served, pid: int, sql: str, role: str = "read", **limits: object) -> httpx.Response:

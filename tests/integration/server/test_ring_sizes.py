@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from pathlib import Path
-
 import pytest
+from support.waiting import until
 
 from probe_agent.recorder.samplers.process import Samples
 from probe_agent.targets import Ring
@@ -35,12 +33,7 @@ def test_nothing_is_lost_before_a_ring_is_full(full_host: Host) -> None:
 def test_every_ring_shrinks_when_the_job_says_so(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROBE_RINGS_SCALE", "0.1")
     host.target(64, 1)
-    deadline = time.monotonic() + 20
 
-    rings: list[Path] = []
-    while not rings:
-        assert time.monotonic() < deadline, "process.samples has no row yet"
-        rings = list(host.base.glob("*/*/process.samples.ring"))
-        time.sleep(0.05)
+    (ring,) = until(lambda: list(host.base.glob("*/*/process.samples.ring")))
 
-    assert Ring(str(rings[0])).capacity == int(Samples.capacity * 0.1)
+    assert Ring(str(ring)).capacity == int(Samples.capacity * 0.1)

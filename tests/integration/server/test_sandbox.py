@@ -7,12 +7,12 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from support.waiting import until
 
 from .conftest import Host
 
@@ -216,10 +216,10 @@ def test_the_server_answers_others_while_a_query_runs(full_host: Host) -> None:
 
 def test_hanging_up_stops_the_query(full_host: Host) -> None:
     with start(full_host, SLOW):
-        worker = wait_for(lambda: busy_below(full_host.server.pid))
+        worker = until(lambda: busy_below(full_host.server.pid))
         left = time.monotonic()
 
-    wait_for(lambda: cpu_seconds(worker) is None)
+    until(lambda: cpu_seconds(worker) is None)
     assert time.monotonic() - left < 8.0  # the query would take hours
     assert full_host.rows("SELECT 7") == [[7]]
 
@@ -230,13 +230,13 @@ def test_the_server_of_a_running_query_ends_in_time(tmp_path: Path, how: int) ->
         host = Host(tmp_path, running)
         host.target(4096, 1000)
         running.enter_context(start(host, SLOW))
-        worker = wait_for(lambda: busy_below(host.server.pid))
+        worker = until(lambda: busy_below(host.server.pid))
 
         began = time.monotonic()
         host.server.send_signal(how)
         host.server.wait(10)
         took_s = time.monotonic() - began
-        wait_for(lambda: cpu_seconds(worker) is None)
+        until(lambda: cpu_seconds(worker) is None)
 
     assert took_s < 4.0  # 1.1 s where the machine has nothing else to do; 2 s are promised
 
@@ -282,12 +282,3 @@ def busy_below(pid: int) -> int | None:
                 return each
         time.sleep(0.02)
     return None
-
-
-def wait_for(condition: Callable[[], T]) -> T:
-    """What `condition` gives once that is true."""
-    deadline = time.monotonic() + 20
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
-    return found

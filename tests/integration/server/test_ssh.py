@@ -8,11 +8,12 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
+from support.ports import free_port
+from support.waiting import until
 
 from .served import probe, serving, training
 
@@ -29,15 +30,6 @@ PasswordAuthentication no
 UsePAM no
 StrictModes no
 """
-START_S = 20.0
-
-
-def _until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    deadline = monotonic() + START_S
-    while not condition():
-        assert process.poll() is None, f"{process.args} has ended with {process.returncode}"
-        assert monotonic() < deadline, f"{process.args} is not ready after {START_S} s"
-        sleep(0.02)
 
 
 def _listens(port: int) -> bool:
@@ -50,16 +42,14 @@ def ssh(tmp_path: Path) -> Iterator[list[str]]:
     """The command `ssh` with what it needs to log in to an sshd of this test's own, as this user."""
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     config = tmp_path / "sshd_config"
     config.write_text(CONFIG.format(port=port, folder=tmp_path))
     if os.getuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # where it shuts itself in before anybody has logged in
     with subprocess.Popen([str(SSHD), "-D", "-e", "-f", str(config)], stderr=subprocess.DEVNULL) as server:
         try:
-            _until(lambda: _listens(port), server)
+            until(lambda: _listens(port), process=server)
             options = ("BatchMode=yes", "StrictHostKeyChecking=no", f"UserKnownHostsFile={tmp_path}/known_hosts")
             yield [
                 *("ssh", "-F", "none", "-q", "-p", str(port), "-i", str(tmp_path / "user_key")),
@@ -77,7 +67,7 @@ def test_a_unix_socket_is_forwarded_and_its_owner_let_in(ssh: list[str], tmp_pat
 
         with subprocess.Popen(forward) as forwarding:
             try:
-                _until(here.exists, forwarding)
+                until(here.exists, process=forwarding)
                 listed = probe("-t", f"unix:{here}", "list", "--format", "json")
                 evaluated = probe("-t", f"unix:{here}//pid={pid}", "eval", "print(answer)")
             finally:

@@ -6,10 +6,10 @@ import json
 import socket
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from probe_agent.inject import py_spy
 from probe_agent.targets import TargetDirectory, take_stacks
@@ -103,11 +103,11 @@ def test_hanging_up_cancels_the_eval_in_the_target(host: Host) -> None:
     connection = start_eval(
         host, code + "try:\n    while True: time.sleep(0.01)\nfinally: note.write_text('cancelled')"
     )
-    wait_for(lambda: note.exists() and note.read_text() == "running")
+    until(lambda: note.exists() and note.read_text() == "running")
 
     connection.close()
 
-    wait_for(lambda: note.read_text() == "cancelled")
+    until(lambda: note.read_text() == "cancelled")
 
 
 def test_eval_of_a_target_that_is_gone_is_an_error(host: Host) -> None:
@@ -215,13 +215,6 @@ def start_eval(host: Host, code: str) -> socket.socket:
     return connection
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.01)
-
-
 def wait_until_silent(host: Host) -> None:
     """Until the target no longer answers: it holds its GIL."""
     (path,) = host.base.glob("probe-*/*/control.sock")
@@ -240,4 +233,4 @@ def wait_until_silent(host: Host) -> None:
 
 def wait_for_state(pid: int, letter: str) -> None:
     stat = Path(f"/proc/{pid}/stat")
-    wait_for(lambda: stat.read_text().rpartition(")")[2].split()[0] == letter)
+    until(lambda: stat.read_text().rpartition(")")[2].split()[0] == letter)

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.integration.hosting import Probe, environment, probe_in
+from support.commands import Probe, environment, probe_in
 
 PLAIN = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.02)"
 

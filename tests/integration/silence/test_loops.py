@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import ROOT, Probe, environment, probe_in
+from support.waiting import until
 
 from probe_agent.targets import Ring, Target, TargetDirectory
-from tests.integration.hosting import ROOT, Probe, environment, probe_in
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 PROGRAM = ROOT / "tests" / "targets" / "loops.py"
@@ -62,7 +62,7 @@ class Loop:
     def finish(self) -> None:
         """Let it do its run, and wait for what it tells."""
         (self.folder / "go").touch()
-        until(lambda: (self.folder / "done.json").exists())
+        until(lambda: (self.folder / "done.json").exists(), DEADLINE_S)
         self.told = json.loads((self.folder / "done.json").read_text())
 
     @cached_property
@@ -71,13 +71,6 @@ class Loop:
         began, ended = self.told["began"], self.told["ended"]
         sql = "SELECT step, duration, forward, micro_batches, epoch(ts) AS ended FROM python.steps ORDER BY step"
         return [row for row in self.rows(sql) if began < row["ended"] <= ended]
-
-
-def until(is_so: Any) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +85,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Loop]]
             assert loop.line() == "ready"
             assert probe(loop.pid, "inject").returncode == 0
         for kind in FOUND:
-            until(running[kind].is_found)
+            until(running[kind].is_found, DEADLINE_S)
         for loop in running.values():
             loop.finish()
         yield running

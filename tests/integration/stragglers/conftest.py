@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
 import pytest
+from support.waiting import until
 
 pytest.importorskip("torch")
 
@@ -66,11 +67,7 @@ class Job:
         return found
 
     def until(self, condition: Callable[[], object], timeout_s: float) -> None:
-        deadline = monotonic() + timeout_s
-        while not condition():
-            assert monotonic() < deadline, f"not within {timeout_s} s"
-            assert self.process.poll() is None, (self.folder / "output").read_text()
-            sleep(0.05)
+        until(condition, timeout_s, (self.folder / "output").read_text, self.process)
 
 
 @pytest.fixture(scope="module")

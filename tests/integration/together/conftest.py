@@ -8,10 +8,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 
 import pytest
-from hosting import ROOT, Probe, environment, probe_in, server_command
+from support.commands import ROOT, Probe, environment, probe_in
+from support.hosts import server_command
+from support.waiting import until
 
 pytest.importorskip("torch")
 
@@ -40,11 +42,7 @@ class Job:
         return path.read_text().split() if path.exists() else []
 
     def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> None:
-        deadline = monotonic() + timeout_s
-        while not condition():
-            assert monotonic() < deadline, f"not within {timeout_s} s"
-            assert self.process.poll() is None, (self.folder / "output").read_text()
-            sleep(0.05)
+        until(condition, timeout_s, (self.folder / "output").read_text, self.process)
 
     def goes_on(self) -> bool:
         """Whether all ranks take more steps."""

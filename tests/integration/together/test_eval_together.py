@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hosting import ROOT, Probe, environment
+from support.commands import ROOT, Probe, environment
 
 from .conftest import Job, training
 

@@ -9,7 +9,7 @@ import signal
 from typing import Any
 
 import pytest
-from hosting import Probe
+from support.commands import Probe
 
 from .conftest import Job
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import _thread
 import time
 
+from support.waiting import until
+
 from probe_agent.recorder.evaluate.fence import MAX_SENDS, Fence
 
 
@@ -18,7 +20,7 @@ def test_code_that_runs_for_ever_is_stopped() -> None:
             pass
 
     done = _run_in_thread(lambda: fence.run(spin))
-    _wait_for(lambda: bool(started))
+    until(lambda: bool(started))
     fence.send()
 
     assert done.acquire(timeout=10)
@@ -78,10 +80,3 @@ def _run_in_thread(function: object) -> _thread.LockType:
 
     _thread.start_new_thread(run, ())
     return done
-
-
-def _wait_for(condition: object) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.001)

@@ -1,17 +1,12 @@
-"""What tests with several hosts share: a host server over the targets of one folder, and the command to ask it."""
+"""Host servers: over the targets of one folder, as if it were a host, and those that a job has started."""
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ROOT", "Probe", "environment", "probe_in", "server_command", "started_servers"]
+__all__ = ["server_command", "started_servers"]
 
-ROOT = Path(__file__).parents[2]
-_BIN = Path(sys.executable).parent
 _SERVER = """
 import sys, socket, uvicorn
 from probe_agent.targets import TargetDirectory
@@ -23,34 +18,10 @@ config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_grac
 uvicorn.Server(config).run(sockets=[listener])
 """
 
-Probe = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{_BIN}:{plain['PATH']}"} | more
-
 
 def server_command(folder: Path, address: str = "127.0.0.1", port: int = 0) -> list[str]:
     """A host server over the targets in `folder`; its first line says its port."""
     return [sys.executable, "-c", _SERVER, str(folder), address, str(port)]
-
-
-def probe_in(state: Path) -> Probe:
-    """Runs `probe` to its end, with what it writes down in `state`."""
-
-    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["probe", *args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            env=environment(XDG_STATE_HOME=str(state), **more),
-        )
-
-    return run
 
 
 def started_servers(address: str) -> list[int]:

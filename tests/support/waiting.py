@@ -1,0 +1,29 @@
+"""Waiting for a condition, with a deadline: what a test does instead of sleeping and hoping."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import TypeVar
+
+__all__ = ["until"]
+
+T = TypeVar("T")
+PAUSE_S = 0.01
+
+
+def until(
+    condition: Callable[[], T],
+    timeout_s: float = 30.0,
+    says: Callable[[], object] = str,
+    process: subprocess.Popen[bytes] | subprocess.Popen[str] | None = None,
+) -> T:
+    """Return what `condition` returns once that is true. Fail after `timeout_s`, or when `process` has ended before,
+    with what `says` tells then."""
+    deadline = monotonic() + timeout_s
+    while not (found := condition()):
+        assert process is None or process.poll() is None, f"it has ended with {process.returncode}: {says()}"
+        assert monotonic() < deadline, f"not within {timeout_s:g} s: {says()}"
+        sleep(PAUSE_S)
+    return found
