@@ -1,15 +1,15 @@
-# make demo    attach to a training that is already running, and see that it does not mind
-# make test    all that CI runs: lint, types, import arrows, tests
-# make test-long   the tests that CI leaves out for their length; about ten minutes
-# make docs    write docs/reference/ anew from the code
+# make demo        attach to a running job, and check that it was left unharmed
+# make test        what CI runs: lint, types, import contracts, tests
+# make test-long   the tests that are too long for CI; about ten minutes
+# make docs        regenerate docs/reference/ from the code
 #
-# Everything is installed into $(VENV), nothing outside it, and not compiled: of torch's 2,000 files few are used.
-# Set in the environment or behind `make`:
+# Everything is installed into $(VENV), and not compiled, because few of torch's 2,000 files are used.
+# Variables, from the environment or the command line:
 #   PYTHON=python3.12     the interpreter to use; by default the first of python3, python3.13 … python3.10 that fits
 #   TORCH_INDEX=URL       set to the CPU wheel index of your choice; by default pip decides, and on Linux its usual
 #                         index offers CUDA builds of several gigabytes
-#   JOBS=2                so many files of tests at a time; more than there are cores makes them wait for each other
-#   TORCH='torch==2.13.0' the torch the demo and the tests train with
+#   JOBS=2                test files at a time; with more than there are cores they wait for each other
+#   TORCH='torch==2.13.0' the torch that the demo and the tests use
 
 VENV ?= .venv
 JOBS ?= 2
@@ -19,7 +19,7 @@ FITS := import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$p -c '$(FITS)' 2>/dev/null && echo $$p && break; done)
 
-# Where this is set, every process that imports torch compiles its 800 modules anew: 4 s of CPU time instead of 2.
+# With this set, every process that imports torch compiles its 800 modules again: 4 s of CPU time instead of 2.
 unexport PYTHONDONTWRITEBYTECODE
 
 BIN := $(VENV)/bin
@@ -47,7 +47,7 @@ types: $(VENV)/.test
 	echo "mypy --strict" && $(BIN)/mypy
 
 arrows: $(VENV)/.test
-	echo "import arrows" && $(BIN)/lint-imports --no-cache
+	echo "import contracts" && $(BIN)/lint-imports --no-cache
 
 docs: $(VENV)/.test
 	$(BIN)/python docs/generate.py
@@ -70,6 +70,6 @@ $(VENV)/.demo: $(VENV)/.torch pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/.demo
-	echo "installing what the tests need into $(VENV)"
+	echo "installing the test requirements into $(VENV)"
 	$(PIP) install --quiet --no-compile --editable ".[dev]"
 	touch $@

@@ -45,3 +45,11 @@ def test_source_files_that_a_page_names_exist(page: Path) -> None:
     missing = [path for path in SOURCE.findall(page.read_text(encoding="utf-8")) if not (ROOT / path).exists()]
 
     assert missing == []
+
+
+@pytest.mark.parametrize("package", ["probe_agent", "probe_agent/recorder", "probe_cli"])
+def test_the_tree_for_contributors_names_every_folder(package: str) -> None:
+    tree = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    folders = [folder.name for folder in (ROOT / package).iterdir() if (folder / "__init__.py").exists()]
+
+    assert [name for name in folders if not re.search(rf"^ +{name}/ ", tree, re.MULTILINE)] == []
