@@ -13,11 +13,16 @@ from collections.abc import Iterable, Mapping
 from time import monotonic, time
 
 from .ring.folder import AWAITED
-from .source import Awaited, Source, loaded
+from .source import Awaited, Recorder, Source
+from .torch import loaded
 
-__all__ = ["AwaitedFile", "reasons"]
+__all__ = ["AwaitedFile", "reasons", "why_no_steps"]
 
 INTERVAL_S = 1.0
+#: So long we wait for the first step before we say that something is missing.
+PATIENCE_S = 5.0
+BY_HAND = "call probe_agent.step() where a step of the job ends"
+MAX_NAMED = 4
 
 
 class AwaitedFile:
@@ -65,3 +70,31 @@ def _not_imported(name: str) -> Awaited:
     if name.partition(".")[0] == "torch" and loaded("torch") is None:
         return Awaited("torch is not imported in this process", "probe list shows the processes that can be asked")
     return Awaited(f"{name} is not imported in this process", "rows come once the job imports and uses it")
+
+
+def why_no_steps(recorder: Recorder) -> Awaited:
+    """Why python.steps has no row."""
+    seen, step = recorder.seen, recorder.step
+    if step.thread is not None:
+        told = "the step that was running when the recorder started gets no row, and the next one has not ended yet"
+        return Awaited(told, "ask again later; probe … backtrace shows where the job is")
+    num_backwards = step.micro_batches
+    if num_backwards and not seen.optimizer_classes:
+        told = f"backward was called {_times(num_backwards)}, and no step of an optimizer and no update of the"
+        return Awaited(f"{told} parameters was seen", BY_HAND)
+    if monotonic() - seen.since < PATIENCE_S:
+        return Awaited("the first step has not ended yet", "ask again in some seconds")
+    if seen.optimizer_classes:
+        told = f"{', '.join(seen.optimizer_classes[:MAX_NAMED])} has not stepped yet"
+        if num_backwards:
+            told += f", though backward was called {_times(num_backwards)}"
+        return Awaited(told, f"wait for its first step; probe … backtrace shows where the job is; or {BY_HAND}")
+    if seen.running:
+        named = sorted(seen.running.items(), key=lambda item: -item[1])[:MAX_NAMED]
+        told = ", ".join(f"{name} (seen {_times(num)})" for name, num in named)
+        return Awaited(f"no optimizer has stepped, and no module is followed of those that were seen: {told}", BY_HAND)
+    return Awaited("no step of an optimizer, no backward and no call of a module was seen", BY_HAND)
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

@@ -31,7 +31,8 @@ from .no_rows import AwaitedFile, reasons
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, keep, prune, remove, ring_name
 from .ring.writer import RingWriter
-from .source import Recorder, Source, loaded
+from .source import Recorder, Source
+from .torch import loaded
 
 __all__ = ["PROTOCOL", "Runtime"]
 

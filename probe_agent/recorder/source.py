@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from .config import Settings
 from .job.peers import Peers
+from .names.candidates import Kind
 from .ring.buffer import RowBuffer
 from .ring.table import Table
-from .sightings import Sightings
 from .steps.ends import StepEnds, Steps
 from .steps.governor import Governor
 from .steps.queue import StepQueue
 from .steps.step import Step
 from .steps.updates import Updates
+from .torch import inventory
 from .torch.device import Device
-from .torch.in_use import InUse
+from .torch.seen import Seen
 
-__all__ = ["Awaited", "Cost", "Recorder", "Source", "loaded"]
+__all__ = ["Awaited", "Cost", "Recorder", "Source"]
 
 
 class Awaited(NamedTuple):
@@ -53,10 +53,7 @@ class Recorder:
         #: What is to run on the training thread between two steps.
         self.at_step = StepQueue()
         self.governor = Governor(settings)
-        self.sightings = Sightings()
-        self.optimizers, self.modules = InUse(), InUse()
-        #: Stages of torch's pipelines that have run: rank in the pipeline, its number of ranks and of stages, by index.
-        self.stages: dict[int, tuple[int, int, int]] = {}
+        self.seen = Seen()
         #: What this rank is in its job, as far as it is known: see roles.py.
         self.roles: dict[str, int] = {}
         self.buffers: dict[str, RowBuffer] = {}
@@ -111,6 +108,16 @@ class Recorder:
             self._updates = Updates(self.ends, self.device)
         return self._updates
 
+    def find(self, kind: Kind) -> list[tuple[Any, str]]:
+        """Return the job's objects of `kind` with the places where they were found."""
+        return inventory.find(kind, self.step.thread, self.seen)
+
+    def has_optimizer(self) -> bool:
+        """Search the job for an optimizer; while none has stepped, its class explains why there are no steps."""
+        found = self.find(inventory.OPTIMIZER)
+        self.seen.optimizer_classes = tuple(type(optimizer).__name__ for optimizer, _ in found)
+        return bool(found)
+
     def has_rows(self, table: type[Table]) -> bool:
         """Whether a row of `table` has been recorded."""
         buffer = self.buffers.get(table.name)
@@ -159,10 +166,3 @@ class Source:
 
     def stop(self) -> None:
         """Leave nothing behind."""
-
-
-def loaded(name: str) -> ModuleType | None:
-    """A module that the target has finished importing; we never import it ourselves."""
-    module = sys.modules.get(name)
-    spec = getattr(module, "__spec__", None)
-    return None if module is None or getattr(spec, "_initializing", False) else module

@@ -14,9 +14,10 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 from probe_agent.recorder.control.server import ControlServer
-from probe_agent.recorder.evaluate import Evaluator, StepQueue
+from probe_agent.recorder.evaluate import Evaluator
 from probe_agent.recorder.guest import fault_dump, own_threads
 from probe_agent.recorder.operations import stacks
+from probe_agent.recorder.steps.queue import StepQueue
 
 scale = 10
 training = [None]

@@ -13,7 +13,7 @@ import torch
 from eval_loop import start_recorder, training
 from torch import nn
 
-from probe_agent.recorder.evaluate import StepQueue
+from probe_agent.recorder.steps.queue import StepQueue
 
 
 class Trainer:

@@ -4,7 +4,6 @@ Runs on threads of ours; with `at_step` on the training thread, between two step
 the GIL that the code takes, and nothing when no code runs.
 """
 
-from ..steps.queue import StepQueue
 from .evaluator import Evaluator
 
-__all__ = ["Evaluator", "StepQueue"]
+__all__ = ["Evaluator"]

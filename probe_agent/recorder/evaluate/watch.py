@@ -15,7 +15,8 @@ from types import CodeType
 from typing import Any, NamedTuple
 
 from ..names.lookup import Lookup
-from ..source import Recorder, loaded
+from ..source import Recorder
+from ..torch import loaded
 from .fence import Fence, Stopped
 from .foreign import is_from_signal_handler
 from .session import Namespace

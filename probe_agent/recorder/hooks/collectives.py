@@ -17,9 +17,10 @@ from typing import Any
 from weakref import ref
 
 from ..ring.table import Column, Table
-from ..source import Awaited, Recorder, loaded
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.collective_rows import ANY_SOURCE, AT_ONCE_NS, P2P, Call, CollectiveRows
+from ..torch import loaded
 from ..torch.patches import StandIns
 
 __all__ = ["Collectives", "Source"]

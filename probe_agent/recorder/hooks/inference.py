@@ -28,7 +28,6 @@ from ..guest import own_threads
 from ..names import frames
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..torch import inventory
 from ..torch.dynamo import Aside
 
 __all__ = ["CallWatch", "Source"]
@@ -198,7 +197,7 @@ class Source(BaseSource):
     def follow(self, module: Any) -> None:
         """A step ends where a call of this module does, on any thread."""
         self.stop()
-        self.recorder.modules.note(module)
+        self.recorder.seen.modules.note(module)
         self._watch = CallWatch(module, self._skips, self._begins, self._ended)
         self._put()
         self._aside.watch()
@@ -226,7 +225,7 @@ class Source(BaseSource):
         threading: Any = sys.modules.get("threading")
         name = getattr(getattr(threading, "_active", {}).get(thread), "name", thread)
         label = f"{type(module).__name__} on thread {name}"
-        seen = self.recorder.sightings.modules
+        seen = self.recorder.seen.running
         if label in seen or len(seen) < MAX_SEEN:
             seen[label] = seen.get(label, 0) + 1
 
@@ -271,11 +270,10 @@ class Source(BaseSource):
         if self._searched_at and now - self._searched_at < SEARCH_INTERVAL_NS:
             return True
         self._searched_at = now
-        found = inventory.find(inventory.OPTIMIZER, self.recorder)
-        self.recorder.sightings.optimizers = tuple(type(optimizer).__name__ for optimizer, _ in found)
-        if not found:
+        is_found = self.recorder.has_optimizer()
+        if not is_found:
             self._searched_at = 0
-        return bool(found)
+        return is_found
 
     def _put(self) -> None:
         if self._watch is not None:

@@ -21,7 +21,7 @@ from itertools import islice
 from time import perf_counter_ns
 from typing import Any
 
-from ..no_steps import why_no_steps
+from ..no_rows import why_no_steps
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
@@ -250,7 +250,7 @@ class Source(BaseSource):
         is_tracing = sys.modules["torch"]._C._is_tracing
         position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
         phase_of = self._phase_of
-        in_use = self.recorder.modules.note
+        in_use = self.recorder.seen.modules.note
 
         def before(module: Any, args: object) -> None:
             if is_compiling() or self._thread != get_ident() or is_tracing():

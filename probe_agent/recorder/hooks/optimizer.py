@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any, Callable
 from weakref import ref
 
-from ..no_steps import why_no_steps
+from ..no_rows import why_no_steps
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.ends import Steps
@@ -81,7 +81,7 @@ class Source(BaseSource):
         #: Whether torch calls our hooks for the primary; not where its step is compiled.
         self._has_hooks = False
         self._num_others = 0
-        self._note = recorder.optimizers.note
+        self._note = recorder.seen.optimizers.note
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # how many calls of `step` we are in
@@ -89,7 +89,7 @@ class Source(BaseSource):
         self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
         self._device = recorder.device
-        self._names = OptimizerNames(recorder)
+        self._names = OptimizerNames(lambda: recorder.step.thread)
 
     def start(self) -> None:
         module = sys.modules["torch.optim.optimizer"]

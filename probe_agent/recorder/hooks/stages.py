@@ -33,7 +33,7 @@ class Source(BaseSource):
         self._stand_ins.wrap(sys.modules[_MODULE]._PipelineStageBase, "forward_one_chunk", self._noting)
 
     def tick(self) -> None:
-        if self.recorder.stages and not self._until:
+        if self.recorder.seen.stages and not self._until:
             self._until = monotonic() + LOOK_S
         if self._until and monotonic() > self._until:
             self._stand_ins.take_back()
@@ -42,7 +42,7 @@ class Source(BaseSource):
         self._stand_ins.take_back()
 
     def _noting(self, original: Any) -> Any:
-        stages = self.recorder.stages
+        stages = self.recorder.seen.stages
 
         def forward_one_chunk(stage: Any, *args: Any, **kwargs: Any) -> Any:
             if stage.stage_index not in stages:

@@ -13,7 +13,6 @@ from typing import Any
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.updates import NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER
-from ..torch import inventory
 from ..torch.patches import StandIns
 
 __all__ = ["Source"]
@@ -41,9 +40,7 @@ class Source(BaseSource):
         if updates.are_steps or updates.num_seen < NUM_SURE:
             return
         if self._has_optimizer is None:
-            found = inventory.find(inventory.OPTIMIZER, self.recorder)
-            self.recorder.sightings.optimizers = tuple(type(optimizer).__name__ for optimizer, _ in found)
-            self._has_optimizer = bool(found)
+            self._has_optimizer = self.recorder.has_optimizer()
         updates.are_steps = not self._has_optimizer or updates.num_seen >= NUM_SURE_BESIDE_OPTIMIZER
 
     def stop(self) -> None:

@@ -19,8 +19,9 @@ from typing import Any
 
 from ..ring.buffer import RowBuffer
 from ..ring.table import COORDINATES, NULL_FLOAT, Column, Table, row_struct
-from ..source import Recorder, loaded
+from ..source import Recorder
 from ..source import Source as BaseSource
+from ..torch import loaded
 
 __all__ = ["REGISTRY", "Source"]
 

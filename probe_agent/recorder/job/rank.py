@@ -11,7 +11,7 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-from ..source import loaded
+from ..torch import loaded
 from .peers import Job
 
 __all__ = [

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ..source import Recorder, loaded
+from ..torch import loaded
+from ..torch.seen import Seen
 
 __all__ = ["DIMENSIONS", "find"]
 
@@ -46,14 +47,14 @@ MAX_PARAMETERS = 50
 Coordinate = tuple[str, int, int]  # the name of a dimension, the rank along it, and how many there are
 
 
-def find(recorder: Recorder) -> dict[str, int]:
+def find(seen: Seen) -> dict[str, int]:
     """What is known; what says it most plainly comes first."""
     found: dict[str, int] = {}
-    for coordinates in (_of_megatron(), _of_deepspeed(recorder), _of_stages(recorder)):
+    for coordinates in (_of_megatron(), _of_deepspeed(seen), _of_stages(seen)):
         for name, rank, size in coordinates:
             if size > 1:
                 found.setdefault(name, rank)
-    for coordinates in (_of_groups(), _of_meshes(recorder), _of_modules(recorder)):
+    for coordinates in (_of_groups(), _of_meshes(seen), _of_modules(seen)):
         for name, rank in _named(coordinates).items():
             found.setdefault(name, rank)
     return {name: found[name] for name in DIMENSIONS if name in found}
@@ -102,11 +103,11 @@ def _of_megatron() -> Iterator[Coordinate]:
             yield from _along("stage", group)
 
 
-def _of_deepspeed(recorder: Recorder) -> Iterator[Coordinate]:
+def _of_deepspeed(seen: Seen) -> Iterator[Coordinate]:
     groups: Any = loaded("deepspeed.utils.groups")
     if groups is None:
         return
-    grids = [getattr(groups, "mpu", None), *(vars(module).get("_grid") for module in recorder.modules.alive())]
+    grids = [getattr(groups, "mpu", None), *(vars(module).get("_grid") for module in seen.modules.alive())]
     grid: Any = next((grid for grid in grids if type(grid).__name__ == "PipelineParallelGrid"), None)
     if grid is not None:
         yield "dp", int(grid.data_parallel_id), int(grid.data_parallel_size)
@@ -120,24 +121,24 @@ def _of_deepspeed(recorder: Recorder) -> Iterator[Coordinate]:
         yield from _along(name, group)
 
 
-def _of_stages(recorder: Recorder) -> Iterator[Coordinate]:
+def _of_stages(seen: Seen) -> Iterator[Coordinate]:
     """Stages of torch's own pipelines that have run here; a rank that has several is none of them."""
-    stages = dict(recorder.stages)
+    stages = dict(seen.stages)
     for index, (rank, size, num_stages) in stages.items():
         yield "pp", rank, size
         if len(stages) == 1:
             yield "stage", index, num_stages
 
 
-def _of_meshes(recorder: Recorder) -> Iterator[Coordinate]:
+def _of_meshes(seen: Seen) -> Iterator[Coordinate]:
     """Meshes that parameters are sharded on: one of all ranks has the job's own group, which no name tells."""
-    for mesh in _meshes(recorder):
+    for mesh in _meshes(seen):
         yield from zip(mesh.mesh_dim_names or (), mesh.get_coordinate() or (), _sizes(mesh))
 
 
-def _meshes(recorder: Recorder) -> list[Any]:
+def _meshes(seen: Seen) -> list[Any]:
     found: dict[int, Any] = {}
-    for optimizer in recorder.optimizers.alive():
+    for optimizer in seen.optimizers.alive():
         parameters = (it for group in optimizer.param_groups for it in group["params"][:MAX_PARAMETERS])
         for parameter in parameters:
             if type(parameter).__name__ == "DTensor":
@@ -149,13 +150,13 @@ def _sizes(mesh: Any) -> list[int]:
     return [int(mesh.size(at)) for at in range(mesh.ndim)]
 
 
-def _of_modules(recorder: Recorder) -> Iterator[Coordinate]:
+def _of_modules(seen: Seen) -> Iterator[Coordinate]:
     """Wrappers that are data parallel, whatever their group or mesh is called."""
-    for module in recorder.modules.alive():
+    for module in seen.modules.alive():
         names = [kind.__name__ for kind in type(module).__mro__]
         keeping = [_DATA_PARALLEL[name] for name in names if name in _DATA_PARALLEL]
         yield from _along("dp", vars(module).get(keeping[0]) if keeping else None)
         if "FSDPModule" in names:
-            for mesh in _meshes(recorder):
+            for mesh in _meshes(seen):
                 if mesh.mesh_dim_names is None and mesh.ndim == 1:
                     yield "dp", int(mesh.get_coordinate()[0]), int(mesh.size(0))

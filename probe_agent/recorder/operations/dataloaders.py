@@ -23,7 +23,7 @@ COLUMNS = (
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """One row a loader."""
-    found = inventory.find(inventory.LOADER, recorder)
+    found = recorder.find(inventory.LOADER)
     rows = [[type(loader).__qualname__, place, *_row(vars(loader))] for loader, place in found]
     iterator = recorder.batches()
     if iterator is not None and not any(_is_of(iterator, loader) for loader, _ in found):

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..guest.redaction import redacted_value
-from ..source import Recorder, loaded
-from ..torch import inventory
+from ..source import Recorder
+from ..torch import inventory, loaded
 
 __all__ = ["answer"]
 
@@ -105,7 +105,7 @@ def _code(recorder: Recorder) -> Iterator[Row]:
     """The script, and the files of the models' classes that are neither torch's nor Python's own."""
     names = {"__main__"}
     others = {"torch", *getattr(sys, "stdlib_module_names", ())}  # it came with Python 3.10
-    for model, _ in inventory.find(inventory.MODEL, recorder):
+    for model, _ in recorder.find(inventory.MODEL):
         for module in _below(model):
             names.update(base.__module__ for base in type(module).__mro__[:-1])
     for name in sorted(names)[:MAX_CODE_FILES]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..source import Recorder, loaded
-from ..torch.inventory import MIB
+from ..ring.table import MIB
+from ..source import Recorder
+from ..torch import loaded
 
 __all__ = ["answer", "by_line"]
 

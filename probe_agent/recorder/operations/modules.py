@@ -65,7 +65,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """One row a module, parents before their children."""
     rows: list[list[object]] = []
     classes: Counter[str] = Counter()
-    for model, place in inventory.find(inventory.MODEL, recorder):
+    for model, place in recorder.find(inventory.MODEL):
         name = type(model).__name__
         classes[name] += 1
         if len(rows) < MAX_MODULES:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ..source import Recorder, loaded
-from ..torch import inventory
+from ..source import Recorder
+from ..torch import inventory, loaded
 
 __all__ = ["answer"]
 
@@ -25,7 +25,7 @@ COLUMNS = (
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """One row a parameter group."""
     rows: list[list[object]] = []
-    for optimizer, place in inventory.find(inventory.OPTIMIZER, recorder):
+    for optimizer, place in recorder.find(inventory.OPTIMIZER):
         chain = [vars(one) for one in (optimizer, *inventory.wrapped_in(optimizer))]
         held: Mapping[str, Any] = next((held for held in chain if "param_groups" in held), {})
         for number, group in enumerate(list(held.get("param_groups", ()))):

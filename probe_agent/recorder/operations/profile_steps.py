@@ -15,9 +15,10 @@ from time import monotonic, time_ns
 from typing import Any, BinaryIO
 
 from ..control.reply import Reply
-from ..ring.table import NULL_FLOAT, Column, Table
-from ..source import Recorder, loaded
+from ..ring.table import MIB, NULL_FLOAT, Column, Table
+from ..source import Recorder
 from ..steps.profiler import StepsProfile
+from ..torch import loaded
 
 __all__ = ["ProfileOps", "stream"]
 
@@ -27,7 +28,6 @@ TRACE = "trace.json"
 CHUNK_BYTES = 768 << 10
 #: A trace takes 260 bytes an event, with shapes 400; so much has to be free where it is written.
 ROOM_BYTES = 2048
-MIB = 1024.0 * 1024.0
 _one_at_a_time = allocate_lock()
 _num_profiles = 0
 

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-__all__ = ["COORDINATES", "KINDS", "NULL_FLOAT", "NULL_INT", "Column", "Table", "row_struct"]
+__all__ = ["COORDINATES", "KINDS", "MIB", "NULL_FLOAT", "NULL_INT", "Column", "Table", "row_struct"]
 
 #: kind -> (struct code, SQL type). Text is stored as an index into the ring's own string list.
 KINDS: dict[str, tuple[str, str]] = {
@@ -23,6 +23,8 @@ KINDS: dict[str, tuple[str, str]] = {
 }
 
 
+#: Bytes in the unit of every column of memory.
+MIB = 1024.0 * 1024.0
 #: NULL in a float column. Not NaN, which a loss may well be, and not an infinity: the lowest finite double.
 NULL_FLOAT = -1.7976931348623157e308
 #: NULL in a column of kind "int or null".

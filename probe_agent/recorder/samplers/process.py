@@ -15,7 +15,7 @@ from time import CLOCK_THREAD_CPUTIME_ID, clock_gettime_ns, monotonic, perf_coun
 from typing import Any
 
 from ..guest.main_thread import main_ident
-from ..ring.table import NULL_FLOAT, Column, Table
+from ..ring.table import MIB, NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
@@ -31,7 +31,6 @@ PSS_S = 60.0
 PSS_SHARE = 1e-3
 PSS_MAX_RSS = 4 * 1024.0
 
-MIB = 1024.0 * 1024.0
 _PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
 #: Beginning of the name that torch gives a thread -> group.
 _NAMED = {

@@ -10,8 +10,9 @@ from typing import Any
 
 from ..job.roles import DIMENSIONS, find
 from ..ring.table import NULL_INT, Column, Table
-from ..source import Awaited, Recorder, loaded
+from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
+from ..torch import loaded
 from ..torch.collective_groups import in_order
 from ..torch.flight_recorder import ranks_text
 
@@ -79,15 +80,15 @@ class Source(BaseSource):
         world = getattr(loaded("torch.distributed.distributed_c10d"), "_world", None)
         if world is None or world.default_pg is None:
             return
-        it = self.recorder
+        it = self.recorder.seen
         seen = (*world.pg_names.values(), len(it.stages), len(it.optimizers.alive()), len(it.modules.alive()))
         if seen != self._seen:
             self._seen, self._settled_at = seen, now + SETTLE_S
             self._write_groups(world)
         if now < self._settled_at:
             roles = find(it)
-            if roles and roles != it.roles:
-                it.roles = roles
+            if roles and roles != self.recorder.roles:
+                self.recorder.roles = roles
                 self._write_roles(roles)
 
     def _write_roles(self, roles: dict[str, int]) -> None:

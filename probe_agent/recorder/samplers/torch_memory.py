@@ -12,7 +12,7 @@ import sys
 from time import monotonic, perf_counter, time_ns
 from typing import Any
 
-from ..ring.table import NULL_FLOAT, Column, Table
+from ..ring.table import MIB, NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
@@ -21,7 +21,6 @@ __all__ = ["Memory", "Source", "largest_free", "statistics"]
 INTERVAL_S = 1.0
 BLOCKS_S = 60.0
 BLOCKS_SHARE = 1e-3
-MIB = 1024.0 * 1024.0
 
 
 class Memory(Table):

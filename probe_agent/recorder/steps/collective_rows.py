@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from ..ring.buffer import RowBuffer
 from ..ring.table import NULL_FLOAT, NULL_INT
-from ..source import loaded
-from ..torch import flight_recorder
+from ..torch import flight_recorder, loaded
 from ..torch.collective_groups import Group, Groups
 from .phase_spans import BACKWARD
 from .step import Step

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from time import time_ns
 from typing import Any
 
-from ..source import loaded
+from . import loaded
 
 __all__ = ["Group", "Groups", "in_order"]
 

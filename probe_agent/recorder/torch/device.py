@@ -11,11 +11,10 @@ from resource import RUSAGE_SELF, getrusage
 from types import ModuleType
 from typing import Any
 
-from ..ring.table import NULL_FLOAT
+from ..ring.table import MIB, NULL_FLOAT
 
-__all__ = ["MIB", "Device", "Later"]
+__all__ = ["Device", "Later"]
 
-MIB = 1024.0 * 1024.0
 _PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
 
 

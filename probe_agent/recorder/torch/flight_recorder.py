@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from time import time_ns
 from typing import Any
 
-from ..source import loaded
+from . import loaded
 
 __all__ = ["Dump", "describe", "dumps", "groups", "ranks_text", "shape_text", "why_empty"]
 

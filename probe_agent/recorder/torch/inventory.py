@@ -17,14 +17,14 @@ from typing import Any
 
 from ..guest.main_thread import main_ident
 from ..names import candidates, frames
-from ..source import Recorder
+from ..ring.table import MIB
+from .seen import Seen
 
-__all__ = ["LOADER", "MIB", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "roots", "unseen", "wrapped_in"]
+__all__ = ["LOADER", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "roots", "unseen", "wrapped_in"]
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
-MIB = 1024.0 * 1024.0
 #: The place of what nothing leads to.
 USED = {
     OPTIMIZER: "seen when it stepped; no frame leads to it",
@@ -32,20 +32,20 @@ USED = {
 }
 
 
-def find(kind: candidates.Kind, recorder: Recorder) -> list[tuple[Any, str]]:
+def find(kind: candidates.Kind, training_ident: int | None, seen: Seen) -> list[tuple[Any, str]]:
     """Each object of `kind` that was found, with its place: "local `loader` of main() at train.py:41"."""
-    found = list(candidates.walk(kind, roots(recorder, frames.user_frames), MAX_OBJECTS, MAX_DEPTH))
-    found += candidates.walk(kind, roots(recorder, frames.library_frames), MAX_OBJECTS, MAX_DEPTH)
+    found = list(candidates.walk(kind, roots(training_ident, frames.user_frames), MAX_OBJECTS, MAX_DEPTH))
+    found += candidates.walk(kind, roots(training_ident, frames.library_frames), MAX_OBJECTS, MAX_DEPTH)
     inner = {id(wrapped) for value, _, _ in found for wrapped in wrapped_in(value)}
-    found += [(value, USED[kind], "") for value in _in_use(kind, recorder) if id(value) not in inner]
+    found += [(value, USED[kind], "") for value in _in_use(kind, seen) if id(value) not in inner]
     once = list({id(value): (value, place, last) for value, place, last in reversed(found)}.values())[::-1]
     if kind is MODEL:
         once = candidates.outermost(once)
     return [(value, place) for value, place, _ in once]
 
 
-def _in_use(kind: candidates.Kind, recorder: Recorder) -> list[Any]:
-    noted = {MODEL: recorder.modules, OPTIMIZER: recorder.optimizers}.get(kind)
+def _in_use(kind: candidates.Kind, seen: Seen) -> list[Any]:
+    noted = {MODEL: seen.modules, OPTIMIZER: seen.optimizers}.get(kind)
     return [] if noted is None else [value for value in noted.alive() if kind.matches(type(value))]
 
 
@@ -66,11 +66,11 @@ def unseen(what: str) -> str:
 
 
 def roots(
-    recorder: Recorder, of_thread: Callable[[int, CodeType], list[FrameType]]
+    training_ident: int | None, of_thread: Callable[[int, CodeType], list[FrameType]]
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """What the frames of the training and the main thread hold; with the job's own also what their globals hold."""
     stack: list[FrameType] = []
-    for ident in dict.fromkeys((recorder.step.thread, main_ident())):
+    for ident in dict.fromkeys((training_ident, main_ident())):
         if ident is not None:
             stack += of_thread(ident, roots.__code__)
     found: list[tuple[str, Mapping[str, Any]]] = [

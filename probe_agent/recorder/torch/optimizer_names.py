@@ -7,11 +7,11 @@ which takes up to some ms once, every other call is one lookup.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
 from ..names import candidates, frames
-from ..source import Recorder
 from . import inventory
 
 __all__ = ["OptimizerNames"]
@@ -22,8 +22,8 @@ _NAME, _ITEM = re.compile(r"`(\w+)`"), re.compile(r"item (\S+) of ")
 class OptimizerNames:
     """Names by identity; an entry goes when its optimizer does."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, training_ident: Callable[[], int | None]) -> None:
+        self._training_ident = training_ident
         self._known: dict[int, tuple[str, Any]] = {}  # its name and a weak reference
 
     def of(self, optimizer: Any) -> str:
@@ -56,7 +56,7 @@ class OptimizerNames:
 
     def _variables(self, stepping: Any) -> dict[int, str]:
         """What holds each optimizer: `optimizer_d`, or `optimizers[1]`."""
-        roots = inventory.roots(self._recorder, frames.user_frames)
+        roots = inventory.roots(self._training_ident(), frames.user_frames)
         # A variable of the frames that has the one that steps now may have had another one before, in a loop.
         lasting = [(label, {name: one for name, one in held.items() if one is not stepping}) for label, held in roots]
         return {**_found_in(roots), **_found_in(lasting)}

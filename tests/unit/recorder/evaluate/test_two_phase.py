@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from probe_agent.recorder.evaluate import StepQueue
 from probe_agent.recorder.evaluate.two_phase import Ticket
+from probe_agent.recorder.steps.queue import StepQueue
 from probe_agent.recorder.steps.step import Step
 
 

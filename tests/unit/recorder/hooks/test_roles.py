@@ -33,68 +33,68 @@ def recorder(recording):
 def test_a_job_that_says_nothing_has_no_roles(recorder):
     dist.new_group([4, 5])
 
-    assert find(recorder) == {}
+    assert find(recorder.seen) == {}
 
 
 def test_a_mesh_says_it_in_the_names_of_its_dimensions(recorder):
     init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("pp", "dp", "tp"))
 
-    assert find(recorder) == {"dp": 0, "tp": 1, "pp": 1}
+    assert find(recorder.seen) == {"dp": 0, "tp": 1, "pp": 1}
 
 
 @pytest.mark.parametrize("names", [("replicate", "shard"), ("dp_replicate", "dp_shard"), ("ddp", "fsdp")])
 def test_shards_of_replicas_are_data_parallel_in_a_row(recorder, names):
     init_device_mesh("cpu", (2, 4), mesh_dim_names=names)
 
-    assert find(recorder) == {"dp": 5}
+    assert find(recorder.seen) == {"dp": 5}
 
 
 def test_a_dimension_of_one_rank_is_none(recorder):
     init_device_mesh("cpu", (2, 4, 1), mesh_dim_names=("dp", "cp", "tp"))
 
-    assert find(recorder) == {"dp": 1, "cp": 1}
+    assert find(recorder.seen) == {"dp": 1, "cp": 1}
 
 
 def test_a_group_says_it_in_its_description(recorder):
     dist.new_group([1, 5], group_desc="ep")
 
-    assert find(recorder) == {"ep": 1}
+    assert find(recorder.seen) == {"ep": 1}
 
 
 def test_a_mesh_of_all_ranks_is_found_by_what_is_sharded_on_it(recorder):
     mesh = init_device_mesh("cpu", (8,), mesh_dim_names=("tp",))
     model = parallelize_module(nn.Linear(8, 8), mesh, ColwiseParallel())
-    assert find(recorder) == {}
+    assert find(recorder.seen) == {}
 
     optimizer = torch.optim.SGD(model.parameters())
-    recorder.optimizers.note(optimizer)
+    recorder.seen.optimizers.note(optimizer)
 
-    assert find(recorder) == {"tp": 5}
+    assert find(recorder.seen) == {"tp": 5}
 
 
 def test_fsdp_is_data_parallel_although_its_mesh_has_no_name(recorder):
     model = fully_shard(nn.Linear(8, 8), mesh=init_device_mesh("cpu", (8,)))
     optimizer = torch.optim.SGD(model.parameters())
-    recorder.optimizers.note(optimizer)
-    recorder.modules.note(model)
+    recorder.seen.optimizers.note(optimizer)
+    recorder.seen.modules.note(model)
 
-    assert find(recorder) == {"dp": 5}
+    assert find(recorder.seen) == {"dp": 5}
 
 
 def test_ddp_is_data_parallel_in_its_group(recorder):
     model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2), process_group=dist.new_group([3, 4, 5]))
-    recorder.modules.note(model)
+    recorder.seen.modules.note(model)
 
-    assert find(recorder) == {"dp": 2}
+    assert find(recorder.seen) == {"dp": 2}
 
 
 def test_a_rank_of_several_stages_has_none(recorder):
-    recorder.stages[1] = (1, 4, 8)
-    assert find(recorder) == {"pp": 1, "stage": 1}
+    recorder.seen.stages[1] = (1, 4, 8)
+    assert find(recorder.seen) == {"pp": 1, "stage": 1}
 
-    recorder.stages[5] = (1, 4, 8)
+    recorder.seen.stages[5] = (1, 4, 8)
 
-    assert find(recorder) == {"pp": 1}
+    assert find(recorder.seen) == {"pp": 1}
 
 
 def test_megatron(recorder):
@@ -108,7 +108,7 @@ def test_megatron(recorder):
             "tp": state.get_tensor_model_parallel_rank(),
             "pp": state.get_pipeline_model_parallel_rank(),
         }
-        assert find(recorder) == {**expected, "stage": expected["pp"]}
+        assert find(recorder.seen) == {**expected, "stage": expected["pp"]}
     finally:
         state.destroy_model_parallel()
 
@@ -122,7 +122,7 @@ def test_deepspeed(recorder, monkeypatch):
     monkeypatch.setattr(groups, "mpu", grid)
 
     expected = {"dp": grid.data_parallel_id, "tp": grid.get_slice_parallel_rank(), "pp": grid.stage_id}
-    assert find(recorder) == {**expected, "stage": grid.stage_id}
+    assert find(recorder.seen) == {**expected, "stage": grid.stage_id}
 
 
 def test_there_is_one_row_of_roles_and_one_for_each_group(recording):
@@ -132,7 +132,7 @@ def test_there_is_one_row_of_roles_and_one_for_each_group(recording):
         init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp", "tp"))
         source._look_at = 0.0
         source.tick()
-        it.recorder.stages[2] = (2, 4, 4)
+        it.recorder.seen.stages[2] = (2, 4, 4)
         source._look_at = 0.0
         source.tick()
         *_, newest = it.rows("python.roles")

@@ -147,7 +147,7 @@ def test_an_optimizer_that_is_there_is_waited_for(recording):
         train(it, net, by_data, 20)
 
     assert it.steps == []
-    assert it.recorder.sightings.optimizers == ("SGD",)
+    assert it.recorder.seen.optimizer_classes == ("SGD",)
     del optimizer
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from probe_agent.errors import NoAnswer
-from probe_agent.recorder.evaluate import StepQueue
 from probe_agent.recorder.evaluate.two_phase import Ticket
+from probe_agent.recorder.steps.queue import StepQueue
 from probe_agent.recorder.steps.step import Step
 from probe_agent.wire import StepMark, TicketMove, TicketState, decode
 from probe_cli.cluster.two_phase import coordinator

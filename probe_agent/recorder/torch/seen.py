@@ -1,0 +1,51 @@
+"""Models, optimizers and pipeline stages seen at work, for questions that no frame of the job answers.
+
+The training thread notes an optimizer once a step, an outermost module once a call in sampled steps: a dictionary
+lookup each (0.1 µs). The recorder's thread notes the rest. References are weak: no object of the job is kept alive.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, Callable
+from weakref import ref
+
+__all__ = ["InUse", "Seen"]
+
+#: A job that makes a new object every step must not fill the memory.
+MAX_NOTED = 100
+
+
+class InUse:
+    """Objects of one kind, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self._noted: dict[int, Callable[[], Any]] = {}
+
+    def note(self, value: Any) -> None:
+        """Note that `value` is in use now."""
+        known = self._noted.get(id(value))
+        if known is None or known() is not value:
+            if len(self._noted) >= MAX_NOTED:
+                self._noted.clear()
+            self._noted[id(value)] = ref(value)
+
+    def alive(self) -> list[Any]:
+        """Return the noted objects that still exist."""
+        found = [known() for known in list(self._noted.values())]
+        return [value for value in found if value is not None]
+
+
+class Seen:
+    """Everything seen since the recorder started."""
+
+    def __init__(self) -> None:
+        self.since = monotonic()
+        #: Optimizers that stepped, and modules called as the outermost one.
+        self.optimizers, self.modules = InUse(), InUse()
+        #: Stages of torch's pipelines that ran, by index: rank in the pipeline, number of ranks, number of stages.
+        self.stages: dict[int, tuple[int, int, int]] = {}
+        #: While no step is found: how often each module was seen running as the outermost one: "Net on thread serve_0".
+        self.running: dict[str, int] = {}
+        #: While no step is found: classes of the optimizers that the job's frames lead to.
+        self.optimizer_classes: tuple[str, ...] = ()
