@@ -1,4 +1,4 @@
-"""What Probe costs, measured on real programs: `python -m benchmarks.overhead` and its siblings.
+"""Benchmarks of what Probe costs, on real programs: `python -m benchmarks.overhead` and its siblings.
 
-Runs beside the measured processes. README.md says which command answers which question.
+They run beside the measured processes. README.md lists what each command measures.
 """

@@ -1,6 +1,6 @@
-"""Probe as its users have it, the `probe` command, and the same without a new process where only the effect counts.
+"""The `probe` command as users run it, and the same calls without a new process if only the effect counts.
 
-Runs in the benchmark's process. Attaching for the sake of a block is done while that block has not begun.
+Runs in the benchmark's process. An attach for the sake of a block happens before that block begins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PROBE = str(Path(sys.executable).parent / "probe")
 
 
 def command(*arguments: str) -> str:
-    """What `probe ARGUMENTS` prints. Raises CalledProcessError when it fails."""
+    """Return what `probe ARGUMENTS` prints. Raises CalledProcessError when it fails."""
     done = subprocess.run(
         [PROBE, *arguments], capture_output=True, text=True, env=plain_environment(), check=False, timeout=60
     )
@@ -35,7 +35,7 @@ def command(*arguments: str) -> str:
 
 
 def timed_command(*arguments: str) -> float:
-    """Seconds from the start of the `probe` process to its end."""
+    """Return the seconds from the start of the `probe` process to its end."""
     began = perf_counter()
     command(*arguments)
     return perf_counter() - began
@@ -44,7 +44,7 @@ def timed_command(*arguments: str) -> float:
 def attach(
     program: Program, settle_steps: int, settings: Mapping[str, object] | None = None, *, settle_s: float = 0.0
 ) -> None:
-    """Put the recorder into all ranks of a program while it trains, set what is to be set, and let it settle."""
+    """Put the recorder into all ranks of a program while it trains, apply the settings, and let it settle."""
     changes = {name: str(value) for name, value in (settings or {}).items()}
     for pid in program.pids:
         program.while_running(partial(inject.attach, pid))
@@ -55,7 +55,7 @@ def attach(
 
 
 def detach(program: Program, settle_steps: int) -> None:
-    """Take it out again while it trains."""
+    """Detach it again while the program trains."""
     for pid in program.pids:
         program.while_running(partial(_control, pid, op="detach"))
         left = list(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{pid}-*"))
@@ -64,7 +64,7 @@ def detach(program: Program, settle_steps: int) -> None:
 
 
 def _control(pid: int, **request: object) -> None:
-    """One request to the recorder in a process. Raises RuntimeError when it is refused."""
+    """Send one request to the recorder of a process. Raises RuntimeError when it is refused."""
     folder = inject.attach(pid).folder  # it is there already
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(30)

@@ -1,8 +1,8 @@
-"""What an attach takes, and what the training notices of it: `python -m benchmarks.attach`.
+"""Duration of an attach, and its effect on the job: `python -m benchmarks.attach`.
 
-Attaches to a training (and to a plain loop, which sees shorter gaps) while it runs. The longest gap around an
-attach stands beside the longest one in a stretch of the same length just before it, in the same block: what this
-machine does to a process anyway. Then the same from a user's seat: `probe PID query` on a process without the agent.
+Attaches to a training process (and to a plain loop, which detects shorter gaps) while it runs. The longest gap around
+an attach is printed beside the longest one in a period of the same length just before it, in the same block: the
+effect of the machine itself. Then the same for a user: `probe PID query` on a process without the agent.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Attach:
 
 
 def attach_once(program: Program, order: dict[str, float]) -> Attach:
-    """Attach in the middle of a block, detach, and look up the gaps in what the program noted."""
+    """Attach in the middle of a block, detach, and look up the gaps that the program recorded."""
     wait_until_quiet()
     program.begin(**order, pieces=1)
     sleep(0.9)
@@ -74,7 +74,7 @@ def attach_once(program: Program, order: dict[str, float]) -> Attach:
 
 
 def first_answer_s(program: Program) -> float:
-    """Wall time of the whole `probe PID query` process when it has to attach first."""
+    """Return the wall time of the whole `probe PID query` process if it has to attach first."""
     wait_until_quiet()
     took = program.while_running(lambda: timed_command(str(program.pid), "query", "SELECT 1"))
     program.while_running(lambda: command(str(program.pid), "detach"))
@@ -82,7 +82,7 @@ def first_answer_s(program: Program) -> float:
 
 
 def series(name: str, act: Callable[[Program], T], num: int, until: float) -> tuple[list[T], list[str]]:
-    """What `act` gives on `num` tries at most, and what it was refused with; after a refusal in a fresh process."""
+    """Return the results of up to `num` calls of `act`, and the refusals; after a refusal use a fresh process."""
     given: list[T] = []
     refused: list[str] = []
     while len(given) + len(refused) < num and (monotonic() < until or not given):

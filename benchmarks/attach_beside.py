@@ -1,7 +1,7 @@
 """Probe beside the other tools that attach, on the same programs in the same shuffled rounds.
 
-Part of `python -m benchmarks.attach`. Every attach has a fresh process, since most of the tools cannot be taken out
-again. How long the main thread stands still is seen from outside, in the kernel's view of its state.
+Part of `python -m benchmarks.attach`. Every attach has a fresh process, because most of the tools cannot be removed
+again. How long the main thread stands still is observed from outside, by the kernel's view of its state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _mortal(program: Program) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Seen:
-    """One attach that worked; no gaps are seen of a program that does nothing."""
+    """One attach that worked; a program that does nothing has no gaps."""
 
     answer_s: float
     stopped_s: float
@@ -60,7 +60,7 @@ class Seen:
 
 
 class _Stops:
-    """How long a main thread has been stopped by a tracer, in all."""
+    """Total time for which a tracer has stopped a main thread."""
 
     def __init__(self, pid: int) -> None:
         self._path = f"/proc/{pid}/task/{pid}/stat"
@@ -92,7 +92,7 @@ class _Stops:
 
 
 def attach_once(attacher: Attacher, folder: Path, program_name: str, works: bool) -> Seen:
-    """Attach to a fresh process. Raises RuntimeError when there is no answer, or the process does not survive it."""
+    """Attach to a fresh process. Raises RuntimeError without an answer, or if the process does not survive."""
     environment = {"PYTHONPATH": sysconfig.get_path("purelib")}  # torch, for an interpreter without it
     with (
         tempfile.TemporaryDirectory() as free,
@@ -125,7 +125,7 @@ def attach_once(attacher: Attacher, folder: Path, program_name: str, works: bool
 
 
 def compare(num_rounds: int) -> str:
-    """The table: a row a tool and program, failures counted and named."""
+    """Return the table: a row per tool and program, with failures counted and named."""
     folders: dict[str, Path] = {}
     seen: dict[tuple[str, str], list[Seen]] = {}
     failed: dict[tuple[str, str], list[str]] = {}

@@ -1,7 +1,7 @@
-"""Probe and the other tools that get into a running Python process, behind one shape: attach, and have an answer.
+"""Probe and the other tools that attach to a running Python process, behind one interface: attach and get an answer.
 
-Each of the others comes from PyPI into a virtual environment of its own, made in the temporary folder when it is
-missing; what it runs in is made of that environment's Python. gdb, which two of them call, is the system's.
+Each of the others is installed from PyPI into its own virtual environment, in the temporary folder if missing; the
+programs run on that environment's Python. gdb, which two of them call, is the system's.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ PATIENCE_S = 30.0
 
 
 class NotInstalled(Exception):
-    """The tool cannot be had here."""
+    """The tool cannot be installed here."""
 
 
 @dataclass(frozen=True)
 class Attacher:
-    """A tool. `attach(bin, pid, file)` returns when it has an answer out of the process; `file` is free for its use."""
+    """A tool. `attach(bin, pid, file)` returns when the process has answered; `file` is free for its use."""
 
     name: str
     attach: Callable[[Path, int, Path], None]
     package: str = ""
 
     def install(self) -> Path:
-        """The folder of its programs, `python` among them."""
+        """Return the folder of its programs, including `python`."""
         if not self.package:
             return Path(sys.executable).parent
         name = self.package.replace("==", "-")

@@ -1,8 +1,8 @@
-"""What noting a collective costs the thread that calls it: `python -m benchmarks.collectives`.
+"""Cost of recording a collective for the thread that calls it: `python -m benchmarks.collectives`.
 
-One process is a gloo group of one rank, so that an all_reduce is as short as one can be. Blocks of calls with and
-without the recorder's hook in shuffled rounds, in CPU time of the calling thread; and how long a look at Flight
-Recorder holds the GIL, which our own thread takes where C++ calls collectives.
+One process is a gloo group of one rank, so that an all_reduce is as short as possible. Blocks of calls with and
+without the recorder's hook run in shuffled rounds, in CPU time of the calling thread. Also measured: how long reading
+Flight Recorder holds the GIL, which our own thread does if C++ calls collectives.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def by_operator(tensors: list[torch.Tensor]) -> None:
 
 
 def block(call: Call, tensors: list[torch.Tensor], num_calls: int) -> float:
-    """Seconds of this thread's CPU time a call."""
+    """Return the seconds of this thread's CPU time per call."""
     began = thread_time()
     for _ in range(num_calls):
         call(tensors)
@@ -52,7 +52,7 @@ def block(call: Call, tensors: list[torch.Tensor], num_calls: int) -> float:
 
 
 def compare(call: Call, tensors: list[torch.Tensor], num_rounds: int, num_calls: int) -> list[object]:
-    """Bare, and with the hook: seconds a call, and the difference round by round."""
+    """Return the seconds per call, bare and with the hook, and the difference round by round."""
     seen: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(num_rounds):
         for recorded in random.sample((False, True), 2):
@@ -69,7 +69,7 @@ def compare(call: Call, tensors: list[torch.Tensor], num_rounds: int, num_calls:
 
 
 def looks(num: int) -> list[float]:
-    """Seconds that a dump of all entries takes, and how many there are."""
+    """Return the seconds that a dump of all entries takes, and their number."""
     taken = []
     for _ in range(num):
         began = perf_counter()

@@ -1,7 +1,7 @@
-"""Time the delay analysis of a large job: `python -m benchmarks.delays`.
+"""Duration of the delay analysis for a large job: `python -m benchmarks.delays`.
 
-Ranks that never were, in groups of TP and DP: their rows are made here, with noise and one rank that is late in each
-TP layer. Timed is what `probe compare` does with the rows once it has them.
+The ranks are synthetic, in groups of TP and DP: their rows have noise and one rank that is late in each TP layer. The
+measured time is what `probe compare` spends on the rows once it has them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRANSFER_S = 0.0002
 
 
 def job(num_ranks: int, tp: int, num_layers: int, num_steps: int, slow: int, late_s: float) -> list[RankRows]:
-    """In each step `num_layers` collectives in groups of `tp`, and one among those of the same place in them."""
+    """Make `num_layers` collectives per step in groups of `tp`, and one among the ranks of the same place in them."""
     chance = np.random.default_rng(1)
     per_step = num_layers + 1
     own = 0.004 * (1 + 0.05 * chance.gamma(2.0, 0.7, (num_ranks, num_steps, per_step)))

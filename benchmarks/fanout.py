@@ -1,9 +1,9 @@
-"""How long one SQL statement over many hosts takes, and what it moves: `python -m benchmarks.fanout`.
+"""Duration and traffic of one SQL statement over many hosts: `python -m benchmarks.fanout`.
 
-The hosts are not there (simulated.py): rings of 8 ranks each, and real host servers on addresses of loopback, 16 to a
-process, which share the machine with the command that asks them. A real host has cores of its own, so the figures are
-those of the worst neighbour. Timed is `probe … query`, a process each time; what was moved is what EXPLAIN says. With
-`--delay` the way to the first host holds back every byte for so long, each way (relay.py).
+The hosts are simulated (simulated.py): rings of 8 ranks each, and real host servers on loopback addresses, 16 to a
+process, which share the machine with the command. A real host has its own cores, so the figures are a worst case.
+Each measured `probe … query` is a new process; the traffic is what EXPLAIN reports. `--delay` delays every byte to and
+from the first host, each way (relay.py).
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _fill(base: Path, num_hosts: int, num_rows: int) -> None:
 
 @contextmanager
 def _serving(base: Path, num_hosts: int) -> Iterator[tuple[list[str], Callable[[], float]]]:
-    """Host servers for all of them; gives their addresses, and what tells the CPU seconds that all have used so far."""
+    """Run host servers for all of them; yield their addresses, and a function that returns the CPU seconds used by
+    all."""
     port = free_port()
     addresses = [f"127.0.{1 + host // 250}.{1 + host % 250}:{port}" for host in range(num_hosts)]
     with ExitStack() as running:
@@ -104,7 +105,7 @@ def _cpu_s(pid: int) -> float:
 
 @contextmanager
 def _one_behind_a_slow_link(addresses: list[str], delay_s: float) -> Iterator[list[str]]:
-    """The same hosts; the way to the first takes its time."""
+    """Yield the same hosts with a slow link to the first."""
     if not delay_s:
         yield addresses
         return
@@ -118,7 +119,7 @@ def _one_behind_a_slow_link(addresses: list[str], delay_s: float) -> Iterator[li
 
 
 def _asked(addresses: list[str], sql: str) -> tuple[float, float, str]:
-    """Seconds on the clock, CPU seconds of the command, and what it printed."""
+    """Return the seconds on the clock, the CPU seconds of the command, and its output."""
     named = [word for address in addresses for word in ("-t", address)]
     before = os.times()
     done = subprocess.run(

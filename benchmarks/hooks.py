@@ -1,9 +1,9 @@
-"""What each hook costs the thread it runs on, and a step by its number of modules: `python -m benchmarks.hooks`.
+"""Cost of each hook for the thread it runs on, and of a step by its number of modules: `python -m benchmarks.hooks`.
 
-In this process, without server or thread of ours: blocks of calls with the recorder's hooks and without them, in
+Runs in this process, without a server or thread of ours: blocks of calls with the recorder's hooks and without them, in
 shuffled order, in CPU time of the thread. Rows are packed into rings, as in a job. The modules do nothing, so the
-hooks are most of what is there, and all they need is in the caches; among the operations of a real model a call costs
-more (`benchmarks.overhead`).
+hooks dominate and find everything in the caches; among the operations of a real model a call costs more
+(`benchmarks.overhead`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS = {UNSAMPLED: (0, 0), SAMPLED: (1, 0), DEEP: (1, 1)}
 
 
 class Recording(Recorder):
-    """A recorder whose tables have their rings in a folder, as in a job once the first rows have come."""
+    """A recorder whose tables have their rings in a folder, as in a job after its first rows."""
 
     def __init__(self, folder: str, every: int, deep_every: int) -> None:
         values = {"PROBE_TRACE_EVERY": str(every), "PROBE_TRACE_DEEP_EVERY": str(deep_every), "PROBE_TRACE_BUDGET": "0"}
@@ -60,13 +60,13 @@ class Recording(Recorder):
         return made
 
     def end_step(self) -> None:
-        """What the optimizer's hook does."""
+        """Do what the optimizer's hook does."""
         self.ends.end_by_hand(perf_counter_ns())
 
 
 @contextmanager
 def recording(how: str) -> Iterator[Recording]:
-    """The hooks are on."""
+    """Install the hooks."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         recorder = Recording(folder, *SETTINGS[how])
         for source in recorder.sources.values():
@@ -85,7 +85,7 @@ Made = Callable[["Recording | None"], Callable[[], object]]
 
 
 class Case(NamedTuple):
-    """A call whose hooks are timed; `num` of what the hooks see is in one call."""
+    """A call whose hooks are timed; one call runs the hooks `num` times."""
 
     name: str
     made: Made
@@ -94,7 +94,7 @@ class Case(NamedTuple):
 
 
 class Chain(nn.Module):
-    """So many modules, one after another."""
+    """A number of modules, one after another."""
 
     def __init__(self, links: list[nn.Module]) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Endless(IterableDataset[torch.Tensor]):
 
 
 def steps_of(num_modules: int) -> Made:
-    """A step that calls so many modules in one."""
+    """Make a step that calls that many modules in one."""
 
     def made(recorder: Recording | None) -> Callable[[], object]:
         chain, x = Chain([nn.Identity() for _ in range(num_modules)]), torch.ones(1)
@@ -143,7 +143,7 @@ def steps_of(num_modules: int) -> Made:
 
 
 def deep_step(recorder: Recording | None) -> Callable[[], object]:
-    """Forward and backward of a hundred modules in one."""
+    """Make a forward and backward of a hundred modules in one."""
     chain, x = Chain([Scale() for _ in range(100)]), torch.ones((), requires_grad=True)
 
     def step() -> None:
@@ -202,7 +202,7 @@ def a_block(calls_module: bool) -> Made:
 
 
 def called(which: int) -> Made:
-    """A call of the module whose calls are steps, or of another one of its class."""
+    """Make a call of the module whose calls are steps, or of another one of its class."""
 
     def made(recorder: Recording | None) -> Callable[[], object]:
         links, x = [Link(), Link()], torch.ones(1)
@@ -214,7 +214,7 @@ def called(which: int) -> Made:
 
 
 def beside(recorder: Recording | None) -> Callable[[], object]:
-    """A call that is a step, on another thread than the one whose steps may be sampled."""
+    """Make a call that is a step, on a thread other than the one whose steps may be sampled."""
     call = called(0)(recorder)
     other = threading.Thread(target=call)
     other.start()
@@ -269,7 +269,7 @@ CASES = (
 
 
 def block_ns(call: Callable[[], object], num_calls: int) -> float:
-    """Nanoseconds of this thread's CPU time a call."""
+    """Return the nanoseconds of this thread's CPU time per call."""
     call()
     call()
     began = thread_time()
@@ -279,7 +279,7 @@ def block_ns(call: Callable[[], object], num_calls: int) -> float:
 
 
 def compare(made: Made, hows: Sequence[str], num_rounds: int, num_calls: int) -> dict[str, list[float]]:
-    """Nanoseconds a call in each way, round by round."""
+    """Return the nanoseconds per call in each way, round by round."""
     seen: dict[str, list[float]] = {how: [] for how in hows}
     for _ in range(num_rounds):
         for how in random.sample(hows, len(hows)):
@@ -289,13 +289,13 @@ def compare(made: Made, hows: Sequence[str], num_rounds: int, num_calls: int) ->
 
 
 def show(values: Sequence[float], digits: int = 0) -> str:
-    """The median and the quartiles."""
+    """Format the median and the quartiles."""
     low, middle, high = quantiles(values, n=4)
     return f"{middle:,.{digits}f} ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
 def more(seen: dict[str, list[float]], how: str, num: int = 1) -> list[float]:
-    """What it takes longer than without the recorder, round by round."""
+    """Format the difference from the time without the recorder, round by round."""
     return [(one - bare) / num for one, bare in zip(seen[how], seen[NONE], strict=True)]
 
 
@@ -315,7 +315,7 @@ def by_size(num_rounds: int) -> str:
         a_module = show(more(seen, SAMPLED, (size + 1) * 1_000), 2)
         unsampled, sampled = (show([ns / 1e3 for ns in more(seen, how)], 1) for how in (UNSAMPLED, SAMPLED))
         rows.append([f"{size:,}", show([ns / 1e3 for ns in seen[NONE]], 1), unsampled, sampled, a_module])
-    headings = ["modules", "a step without the recorder, µs", "more, not sampled", "more, sampled", "of it a module"]
+    headings = ["modules", "a step without the recorder, µs", "more, not sampled", "more, sampled", "of that, per module"]
     return table(headings, rows)
 
 

@@ -1,4 +1,4 @@
-"""Asks a host server over HTTP as any client would: one kept connection, JSON both ways, standard library only.
+"""A plain HTTP client of a host server: one kept connection, JSON both ways, standard library only.
 
 Runs in the benchmark's process.
 """
@@ -37,7 +37,7 @@ class UnixConnection(Connection):
 
 
 def post(connection: Connection, path: str, body: object) -> Any:  # JSON from outside
-    """What `path` answers to `body`. Raises RuntimeError when that is an error."""
+    """Return the answer of `path` to `body`. Raises RuntimeError if it is an error."""
     connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     response = connection.getresponse()
     data = response.read()
@@ -47,13 +47,13 @@ def post(connection: Connection, path: str, body: object) -> Any:  # JSON from o
 
 
 def ask(connection: Connection, pid: int, sql: str) -> list[list[Any]]:
-    """The rows that `POST /v1/query` of Probe's host server answers."""
+    """Return the rows that `POST /v1/query` of Probe's host server answers."""
     rows: list[list[Any]] = post(connection, f"/v1/query?pid={pid}", {"sql": sql})["rows"]
     return rows
 
 
 def times(connection: Connection, act: Callable[[], object], num: int) -> list[float]:
-    """Seconds of each of `num` questions on a fresh connection, after one that is not counted."""
+    """Return the seconds of each of `num` requests on a fresh connection, after one that is not counted."""
     connection.close()  # the server has hung up by itself if the last question is long ago
     act()
     seen = []
@@ -66,7 +66,7 @@ def times(connection: Connection, act: Callable[[], object], num: int) -> list[f
 
 @contextmanager
 def host_server() -> Iterator[dict[str, Connection]]:
-    """`probe serve` on a socket and a port of its own, and a connection to each."""
+    """Run `probe serve` on its own socket and port, with a connection to each."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "host.sock")
@@ -83,7 +83,7 @@ def host_server() -> Iterator[dict[str, Connection]]:
 
 
 def free_port() -> int:
-    """A TCP port on loopback that nobody listens on."""
+    """Return a free TCP port on loopback."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -91,7 +91,7 @@ def free_port() -> int:
 
 
 def wait_until_connected(connection: Connection) -> None:
-    """Connect as soon as somebody listens. Raises OSError after 20 s."""
+    """Connect once the server listens. Raises OSError after 20 s."""
     deadline = monotonic() + 20
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Where and on what a figure was taken: the lines that go above every table.
+"""Origin of a figure: the lines about machine, versions and commit above every table.
 
-Runs once a report, before or after the measured program, never beside it.
+Runs once per report, before or after the measured program, never beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def provenance(arguments: Sequence[str] = ()) -> str:
-    """Machine, versions, commit, command, and how busy the machine was with other things."""
+    """Return machine, versions, commit, command, and how busy the machine was otherwise."""
     name = sys.modules["__main__"].__spec__.name.removesuffix(".__main__")
     command = shlex.join(["python", "-m", name, *(arguments or sys.argv[1:])])
     busy = ", ".join(f"{load:.2f}" for load in os.getloadavg())

@@ -1,8 +1,8 @@
-"""What the recorder adds to the target's memory: `python -m benchmarks.memory`.
+"""Memory that the recorder adds to the target: `python -m benchmarks.memory`.
 
-Each process trains, gets the recorder, trains on, loses it, trains on. As many processes do the same without the
-recorder: a training's memory moves by itself, and only the difference is ours. Ring files lie in shared memory, so
-they are counted apart: what the target has mapped of them, and the files themselves.
+Each process trains, gets the recorder, trains on, is detached from, and trains on. As many processes do the same
+without the recorder: the memory of a job changes by itself, and only the difference is ours. Ring files lie in
+shared memory, so they are counted separately: the part that the target has mapped, and the files themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Memory = dict[str, float]
 
 
 def memory(pid: int) -> Memory:
-    """MiB of each kind."""
+    """Return the MiB of each kind."""
     found = {}
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         kind, _, rest = line.partition(":")
@@ -40,13 +40,13 @@ def memory(pid: int) -> Memory:
 
 
 def ring_files_mib(pid: int) -> float:
-    """Shared memory that the target's ring files occupy."""
+    """Return the shared memory that the target's ring files occupy."""
     folders = Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{pid}-*")
     return sum(file.stat().st_blocks * 512 for folder in folders for file in folder.glob("*.ring")) / MIB
 
 
 def changes(model: str, num_steps: int, recorded: bool) -> tuple[Memory, Memory]:
-    """How much more memory a process has with the recorder in it, and after it left."""
+    """Return how much more memory a process has with the recorder in it, and after the detach."""
     with Program("blocks", "--model", model) as training:
         training.block(steps=2 * num_steps)
         before = memory(training.pid)
@@ -98,7 +98,7 @@ def _rows(model: str, num_steps: int, num_processes: int) -> list[list[object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=5, help="processes of each kind")
-    parser.add_argument("--model", choices=tuple(STEPS), action="append", help="which trainings; all by default")
+    parser.add_argument("--model", choices=tuple(STEPS), action="append", help="models to train; all by default")
     args = parser.parse_args()
     rows = [row for model in args.model or STEPS for row in _rows(model, STEPS[model], args.processes)]
     headings = [

@@ -1,8 +1,8 @@
-"""What the recorder costs a training: `python -m benchmarks.overhead --model mlp`.
+"""Cost of the recorder for a job: `python -m benchmarks.overhead --model mlp`.
 
 One training process runs blocks of steps in shuffled rounds: bare, attached with sampling off, attached with the
 defaults, attached with every step sampled. Each round gives one ratio to its own bare block. A block begins a few
-seconds after its attach: by then the governor has looked at what sampling costs, as it has in a run of hours. A block
+seconds after its attach: by then the governor has evaluated the cost of sampling, as in a run of hours. A block
 during which other processes of the machine were busy is run again.
 """
 
@@ -37,7 +37,7 @@ SETTLE_S = 3.0
 def measure(
     options: Sequence[str], num_steps: int, num_rounds: int, settle_steps: int, minutes: float
 ) -> dict[str, list[tuple[Block, float]]]:
-    """The blocks of each arm, in the order of the rounds; no round begins after so many minutes."""
+    """Return the blocks of each arm, in the order of the rounds; no round begins after that many minutes."""
     shuffle = random.Random(0).sample
     until = monotonic() + minutes * 60
     blocks: dict[str, list[tuple[Block, float]]] = {arm: [] for arm in ARMS}
@@ -59,7 +59,7 @@ def measure(
 
 
 def report(cell: str, measured: dict[str, list[tuple[Block, float]]]) -> str:
-    """The table of one cell."""
+    """Return the table of one cell."""
     bare = [block for block, _ in measured[BARE]]
     rows = []
     for arm, pairs in measured.items():

@@ -1,4 +1,4 @@
-"""Drives a measured program: start it, have it run blocks, end it.
+"""A measured program as a process: start it, have it run blocks, end it.
 
 Runs in the benchmark's process; it sleeps in a pipe while a block runs, so it takes no CPU from it.
 """
@@ -23,7 +23,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @dataclass(frozen=True)
 class Block:
-    """What a program says of a block: `pieces` (steps, or gaps of spin.py) only when asked for."""
+    """The report of a program on a block: `pieces` (steps, or gaps of spin.py) only on request."""
 
     num_pieces: int
     wall_s: float
@@ -39,13 +39,13 @@ class Block:
         return self.wall_s / self.num_pieces
 
     def longest_within_s(self, begin_ns: int, end_ns: int) -> float:
-        """The longest of the pieces that touch this stretch of time; 0 when none does."""
+        """Return the longest of the pieces that touch this period; 0 if none does."""
         lengths = [end - begin for begin, end in self.pieces_ns if end > begin_ns and begin < end_ns]
         return max(lengths, default=0) * 1e-9
 
 
 class Program:
-    """One running program of `programs/`. Its `about` is what it said when it was ready."""
+    """One running program of `programs/`. `about` is its report when it was ready."""
 
     def __init__(
         self,
@@ -69,16 +69,16 @@ class Program:
 
     @property
     def pids(self) -> list[int]:
-        """Of all its ranks."""
+        """Return the PIDs of all its ranks."""
         return list(self.about.get("pids", [self.pid]))
 
     def cpu_s(self) -> float:
-        """CPU seconds of all its ranks so far."""
+        """Return the CPU seconds of all its ranks so far."""
         fields = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in self.pids)
         return sum(int(each[11]) + int(each[12]) for each in fields) / os.sysconf("SC_CLK_TCK")
 
     def begin(self, **order: float) -> None:
-        """Have it run a block; `end` waits for what came of it."""
+        """Have it run a block; `end` waits for the result."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
@@ -95,7 +95,7 @@ class Program:
         return self.end()
 
     def while_running(self, act: Callable[[], T]) -> T:
-        """What `act` gives while the program works, however long that takes."""
+        """Return the result of `act` while the program works, however long that takes."""
         self.begin(until_told=1)
         try:
             return act()
@@ -105,7 +105,7 @@ class Program:
             self.end()
 
     def close(self) -> None:
-        """End it: its input ends."""
+        """End it by ending its input."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(timeout=60)
@@ -132,6 +132,6 @@ class Program:
 
 
 def plain_environment() -> dict[str, str]:
-    """Ours, without what would start Probe or another tool in a program, and with one thread for every library."""
+    """Return our environment without variables that start Probe or another tool, and one thread for every library."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE", "PROBING"))}
     return {**kept, "OMP_NUM_THREADS": "1"}

@@ -1,8 +1,8 @@
-"""How long a question takes over a million rows: `python -m benchmarks.query`.
+"""Duration of a query over a million rows: `python -m benchmarks.query`.
 
-The rows are real: a training of 37 modules records every step until its ring of python.torch_trace holds 1,000,000
-rows. Asked over HTTP on one kept connection (unix socket and TCP loopback), and by `probe PID query`, a process each
-time; while the training rests, and while it runs on the other core.
+The rows are real: a training process of 37 modules records every step until its ring of python.torch_trace holds
+1,000,000 rows. Queries go over HTTP on one kept connection (unix socket and TCP loopback), and through `probe PID
+query`, a process each time; while the job rests, and while it runs on the other core.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RING_ROWS = 1_000_000
 
 
 def fill(training: Program, num_rows: Callable[[], int]) -> int:
-    """Train until a query sees a million rows, or no more than it saw 4,000 steps before; gives how many."""
+    """Train until a query returns a million rows, or no more than 4,000 steps before; return the number of rows."""
     before, now = -1, 0
     while before < now < RING_ROWS:
         training.block(steps=4_000)
@@ -34,12 +34,12 @@ def fill(training: Program, num_rows: Callable[[], int]) -> int:
 
 
 def while_training(training: Program, act: Callable[[], list[float]], num_steps: int) -> list[float]:
-    """What `act` measures while the training runs; it must not outlast the steps."""
+    """Return the result of `act` while the job runs; it must not outlast the steps."""
     training.begin(steps=num_steps)
     seen = act()
     block = training.end()
     if sum(seen) > block.wall_s:
-        raise RuntimeError(f"{sum(seen):.1f} s of questions outlasted {block.wall_s:.1f} s of training")
+        raise RuntimeError(f"{sum(seen):.1f} s of queries outlasted {block.wall_s:.1f} s of training")
     return seen
 
 
@@ -76,8 +76,8 @@ def main() -> None:
         ]
         detach(training, 100)
     headings = [
-        "statement", "unix socket, training rests", "training runs", "TCP, training rests", "training runs",
-        "`probe PID query`, training rests",
+        "statement", "unix socket, job rests", "job runs", "TCP, job rests", "job runs",
+        "`probe PID query`, job rests",
     ]  # fmt: skip
     print(
         f"{num_rows:,} rows of python.torch_trace. Milliseconds, medians with their 95 % interval, of "

@@ -1,7 +1,7 @@
-"""Whether the machine has anything else to do: a shared one answers differently when somebody compiles.
+"""Detection of other work on the machine: on a shared one, timings change when somebody compiles.
 
-Runs in the benchmark's process, between blocks. Waiting and repeating go by what other processes did, never by the
-figure that came out.
+Runs in the benchmark's process, between blocks. Waiting and repeating depend on the CPU time of other processes,
+never on the measured result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def busy_s() -> float:
-    """CPU seconds that all cores have worked since the machine started, time stolen by its host included."""
+    """Return the CPU seconds that all cores have worked since boot, including time stolen by its host."""
     user, nice, system, _idle, _iowait, irq, softirq, steal = map(
         int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
     )
@@ -31,7 +31,7 @@ def busy_s() -> float:
 
 
 def wait_until_quiet() -> None:
-    """Return when the machine has been quiet for a moment, or after half a second all the same."""
+    """Return when the machine has been quiet for a moment, or after half a second in any case."""
     deadline = monotonic() + PATIENCE_S
     while monotonic() < deadline:
         began, before = monotonic(), busy_s()
@@ -41,7 +41,7 @@ def wait_until_quiet() -> None:
 
 
 def quiet_block(program: Program, **order: float) -> tuple[Block, float]:
-    """A block and how many cores other processes kept busy meanwhile; repeated while that is too many."""
+    """Return a block and the cores that other processes kept busy meanwhile; repeat while there were too many."""
     tried: list[tuple[Block, float]] = []
     while len(tried) < REPEATS and (not tried or tried[-1][1] > QUIET_CORES):
         wait_until_quiet()

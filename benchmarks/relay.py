@@ -1,9 +1,9 @@
-"""A slow link, made by hand where the kernel has none: passes bytes on to a host server, each so much later.
+"""A slow link in user space: a relay that forwards bytes to a host server with a delay.
 
     python -m benchmarks.relay ADDRESS:PORT THERE BACK       seconds on the way to it, and on the way back
 
-Says the address it listens on, and passes on until its stdin ends. Bytes keep their order and their gaps; so does the
-end of a connection. That a connection is accepted takes no time, unlike on a link that is slow itself.
+Prints the address it listens on, and relays until its stdin ends. Bytes keep their order and their gaps; so does the
+end of a connection. Accepting a connection takes no time, unlike on a real slow link.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CHUNK_BYTES = 1 << 16
 
 
 async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
-    """What comes from `reader`, to its end, to `writer`."""
+    """Forward everything from `reader`, including its end, to `writer`."""
     loop = asyncio.get_running_loop()
     under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
@@ -44,7 +44,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, de
 
 
 async def relay(host: str, port: int, there_s: float, back_s: float) -> None:
-    """Listen, say where, and pass on."""
+    """Listen, print the address, and relay."""
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):  # either end may hang up at any time

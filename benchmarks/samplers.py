@@ -1,7 +1,7 @@
-"""What our thread costs each time it samples or takes an inventory: `python -m benchmarks.samplers`.
+"""Cost of our thread each time it samples or takes an inventory: `python -m benchmarks.samplers`.
 
-Alone, in a process that has torch loaded, OpenMP threads running and descriptors open. Times are those on the clock of
-our thread; what of it is system calls is done without the GIL.
+Runs alone, in a process that has torch loaded, OpenMP threads running and descriptors open. Times are wall-clock
+times of our thread; the system calls in them run without the GIL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 
 def costs(num_calls: int, num_threads: int, num_files: int) -> list[object]:
-    """One row: microseconds a sample of process.samples takes with so many threads and files."""
+    """Return one row: the microseconds that a sample of process.samples takes with that many threads and files."""
     going = threading.Event()
     threads = [threading.Thread(target=going.wait, daemon=True) for _ in range(num_threads)]
     for thread in threads:
@@ -56,7 +56,7 @@ def costs(num_calls: int, num_threads: int, num_files: int) -> list[object]:
 
 
 def pss_ms(num_mib: int) -> float:
-    """Milliseconds that the kernel takes to add up the shares of every page, with so much memory in use."""
+    """Return the milliseconds that the kernel takes to add up the shares of all pages, with that much memory in use."""
     held = bytearray(num_mib << 20)
     held[::4096] = b"x" * len(held[::4096])
     began = perf_counter_ns()
@@ -65,7 +65,7 @@ def pss_ms(num_mib: int) -> float:
 
 
 def inventory(num_layers: int) -> list[object]:
-    """Milliseconds that `torch.modules` and `torch.optimizers` take, and those of asking Python's collector."""
+    """Return the milliseconds of `torch.modules` and `torch.optimizers`, and those of asking Python's collector."""
     model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(num_layers)])
     optimizer = torch.optim.Adam(model.parameters())
     model(torch.ones(1, 4)).sum().backward()

@@ -1,7 +1,7 @@
-"""Probe beside `probing` 0.2.4 from PyPI, on the same training: `python -m benchmarks.side_by_side`.
+"""Probe beside `probing` 0.2.4 from PyPI, on the same job: `python -m benchmarks.side_by_side`.
 
-First what each costs a training: fresh processes, interleaved in shuffled rounds. Then what a question costs whom:
-both record every module of every step until they hold a million rows, and are asked while the training runs.
+First the cost of each for the job: fresh processes, interleaved in shuffled rounds. Then the cost of a query and who
+pays it: both record every module of every step until they hold a million rows, and are queried while the job runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SQL = {name: STATEMENTS[name] for name in ("GROUP BY module, all rows", "slowest
 
 
 def train(model: str, arm: Arm, python: str) -> tuple[Block, float, float]:
-    """A block of a fresh process with the tool in it, MiB of its memory then, seconds until it was ready."""
+    """Return a block of a fresh process with the tool in it, MiB of its memory then, seconds until it was ready."""
     num_settle, num_steps = STEPS[model]
     began = perf_counter()
     with Program("blocks", "--model", model, python=python, environment=arm.environment()) as training:
@@ -50,7 +50,7 @@ def train(model: str, arm: Arm, python: str) -> tuple[Block, float, float]:
 
 
 def compare_training(model: str, python: str, num_rounds: int, minutes: float) -> str:
-    """The table of what each tool costs a training."""
+    """Return the table of what each tool costs the job."""
     shuffle = random.Random(0).sample
     seen: dict[str, list[tuple[Block, float, float]]] = {arm.name: [] for arm in ARMS}
     until = monotonic() + minutes * 60
@@ -89,7 +89,7 @@ def compare_training(model: str, python: str, num_rounds: int, minutes: float) -
 
 
 def asked_while_training(asked: Asked, ask: Callable[[], object], seconds: float) -> Block:
-    """A block during which one client asks again as soon as it has its answer."""
+    """Run a block during which one client repeats its request as soon as it has an answer."""
     ended = threading.Event()
 
     def client() -> None:
@@ -105,7 +105,7 @@ def asked_while_training(asked: Asked, ask: Callable[[], object], seconds: float
 
 
 def compare_questions(arm: Arm, python: str, num_questions: int) -> list[list[object]]:
-    """The rows of one tool: answers over HTTP and by command, and the training's speed meanwhile."""
+    """Return the rows of one tool: answers over HTTP and by command, and the job's speed meanwhile."""
     rows: list[list[object]] = []
     with Asked.start(arm, python, RING_ROWS) as asked:
 
@@ -137,10 +137,10 @@ def compare_questions(arm: Arm, python: str, num_questions: int) -> list[list[ob
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", choices=tuple(STEPS), action="append", help="which trainings; all by default")
+    parser.add_argument("--model", choices=tuple(STEPS), action="append", help="models to train; all by default")
     parser.add_argument("--rounds", type=int, default=10, help="processes an arm and model; 0 leaves that part out")
     parser.add_argument("--questions", type=int, default=15, help="questions a cell; 0 leaves that part out")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no round of a training after so long")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no round of a model after this time")
     args = parser.parse_args()
     python = install_probing()
     refusal = refusal_of_probing(python)

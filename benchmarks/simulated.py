@@ -1,9 +1,9 @@
-"""Hosts that are not there: the rings of targets that never ran, and real host servers that answer for them.
+"""Simulated hosts: the rings of targets that never ran, and real host servers that answer for them.
 
     python -m benchmarks.simulated BASE ADDRESS…     serves BASE/0, BASE/1, … at the addresses, one after the other
 
-Says `ready` once all of them listen, and ends when its stdin does. The targets' folders are held here, so that they
-count as living ones in another PID namespace: several that have ended are not asked as one.
+Prints `ready` once all of them listen, and ends when its stdin does. It keeps the targets' folders open, so that they
+count as living ones in another PID namespace: several ended targets are not queried together.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Rows = Sequence[tuple[object, ...]]
 def add_target(
     base: Path, host: str, pid: int, rank: int, world_size: int, tables: Sequence[tuple[type[Table], Rows]]
 ) -> None:
-    """The folder of a target on a host that keeps its targets in `base`, with these rows in its rings."""
+    """Make the folder of a target on a host that keeps its targets in `base`, with these rows in its rings."""
     users = base / f"probe-{os.getuid()}"
     users.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = users / folder.folder_name(pid, 1)

@@ -1,11 +1,11 @@
 """A training job and its owner while 50 readers attack the host server: `python -m benchmarks.soak`.
 
-Rounds of two blocks in shuffled order: one training works while the readers send the worst statements there are, over
-TCP with the token for reading, and its twin works while nobody asks. Both have the recorder in them, and the throughput
-is compared within a round. The owner asks over the unix socket four times a second in both. The readers' own processor
+Rounds of two blocks in shuffled order: one job works while the readers send the worst statements there are, over
+TCP with the read token, and its twin works without requests. Both have the recorder in them, and the throughput
+is compared within a round. The owner queries over the unix socket four times a second in both. The readers' own CPU
 time is not the host's in real life, so their process runs at the lowest priority.
 
-Prints the owner's answer times, the memory of the server and of its workers, and the throughput against the twin's.
+Prints the owner's latency, the memory of the server and of its workers, and the throughput relative to the twin.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ MOST_ANSWER_S, LEAST_THROUGHPUT = 1.0, 0.98
 
 
 def read_for_ever(port: int, token: str) -> None:
-    """50 readers in this process; it ends when it is killed."""
+    """Run 50 readers in this process until it is killed."""
     with suppress(OSError):
         os.nice(19)
         Path("/proc/self/autogroup").write_text("19")
@@ -108,7 +108,7 @@ def _readers(port: int, token: str, seen: Counter[str]) -> Iterator[None]:
 
 @contextmanager
 def _server() -> Iterator[tuple[subprocess.Popen[bytes], str, int, str]]:
-    """`probe serve` with a token of its own: its process, unix socket, port, and the token for reading."""
+    """Run `probe serve` with a token of its own: its process, unix socket, port, and read token."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "host.sock")
@@ -124,7 +124,7 @@ def _server() -> Iterator[tuple[subprocess.Popen[bytes], str, int, str]]:
 
 
 class _Watch:
-    """The owner's questions and a look at the memory, for as long as this is open."""
+    """The owner's requests and a look at the memory, for as long as this is open."""
 
     def __init__(self, server: int, path: str, pid: int) -> None:
         self.answers_s: list[float] = []
@@ -182,7 +182,7 @@ def _resident_mib(pid: int) -> float:
 
 
 def soak(minutes: float) -> bool:
-    """Run it and print what came of it; whether all that is aimed at was reached."""
+    """Run it and print the result; return whether all aims were met."""
     seen: Counter[str] = Counter()
     rates: dict[str, list[float]] = {"attacked": [], "twin": []}
     draw = random.Random(0)

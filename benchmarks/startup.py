@@ -1,8 +1,8 @@
-"""What the `.pth` file costs every Python that starts while PROBE is unset: `python -m benchmarks.startup`.
+"""Cost of the `.pth` file for every Python that starts while PROBE is unset: `python -m benchmarks.startup`.
 
 Two environments that differ in that one file start `python -c pass` in turn, in pairs of shuffled order; the figure is
-the difference within a pair. And the same work without a process around it, which noise cannot hide: one process
-has `site` read the file again and again. In a virtual environment `site` reads it twice a start.
+the difference within a pair. Also the same work without a process around it, which noise cannot hide: one process
+has `site` read the file repeatedly. In a virtual environment `site` reads it twice per start.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ for _ in range(num):
 
 
 def environment(folder: Path, with_file: bool) -> Path:
-    """A fresh virtual environment without any package; its Python."""
+    """Make a fresh virtual environment without any package; return its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     if with_file:
         shutil.copy(PTH, site_packages(folder))
@@ -50,7 +50,7 @@ def site_packages(folder: Path) -> Path:
 
 
 def start(python: Path) -> tuple[float, float]:
-    """Seconds on the clock and of CPU from the start of `python -c pass` to its end."""
+    """Return the wall-clock and CPU seconds from the start of `python -c pass` to its end."""
     began = perf_counter()
     pid = os.posix_spawn(python, [python, "-c", "pass"], plain_environment())
     _, status, usage = os.wait4(pid, 0)
@@ -60,7 +60,7 @@ def start(python: Path) -> tuple[float, float]:
 
 
 def pairs(without: Path, with_file: Path, num: int) -> list[tuple[tuple[float, float], tuple[float, float]]]:
-    """What a start took without and with the file, pair by pair."""
+    """Return the durations of a start without and with the file, pair by pair."""
     draw = random.Random(0)
     for python in (without, with_file) * 5:
         start(python)
@@ -76,14 +76,14 @@ def pairs(without: Path, with_file: Path, num: int) -> list[tuple[tuple[float, f
 
 
 def read_once(python: Path, num: int) -> list[float]:
-    """Seconds that `site` takes to read the file and run its line, in one process."""
+    """Return the seconds that `site` takes to read the file and run its line, in one process."""
     command = [python, "-c", READ_IT, site_packages(python.parents[1]), str(num)]
     done = subprocess.run(command, env=plain_environment(), capture_output=True, text=True, check=True)
     return [float(line) for line in done.stdout.split()]
 
 
 def rows(seen: Sequence[tuple[tuple[float, float], tuple[float, float]]], read: Sequence[float]) -> list[list[object]]:
-    """The lines of the table, in milliseconds."""
+    """Return the lines of the table, in milliseconds."""
     lines: list[list[object]] = []
     for at, name in enumerate(("time", "CPU time")):
         without, with_file = ([pair[arm][at] for pair in seen] for arm in (0, 1))

@@ -1,4 +1,4 @@
-"""The SQL that is timed: a sum over all rows, and the three statements that users type."""
+"""SQL statements that are timed: a sum over all rows, and the three statements that users type."""
 
 from __future__ import annotations
 

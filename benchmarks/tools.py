@@ -1,6 +1,6 @@
-"""Probe and `probing` 0.2.4 behind one shape, so that side_by_side.py treats them alike.
+"""Probe and `probing` 0.2.4 behind one interface for side_by_side.py.
 
-`probing` runs its server and its SQL engine inside the training process, so it is asked there. It comes from PyPI
+`probing` runs its server and its SQL engine inside the training process, so it is queried there. It comes from PyPI
 into a virtual environment of its own, and that environment's Python runs every measured program: Probe needs
 nothing in it.
 """
@@ -39,11 +39,11 @@ class Arm:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Probe's; where every step is wanted, whatever that costs."""
+        """Return the settings of Probe; if every step is wanted, at any cost."""
         return {"trace.every": self.every, **({"trace.budget": 0} if self.every == 1 else {})}
 
     def environment(self, port: int = 0, ring_rows: int = 0) -> dict[str, str]:
-        """What the program is started with."""
+        """Return the environment of the program."""
         found = {}
         if self.activated:
             found["PROBING"] = "1"
@@ -68,7 +68,7 @@ ARMS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A training with a tool in it, and how to ask that tool: over HTTP, and by its command (seconds of a process)."""
+    """A job with a tool in it, and how to query that tool: over HTTP, and by its command (seconds of a process)."""
 
     training: Program
     connection: HTTPConnection
@@ -79,7 +79,7 @@ class Asked:
     @staticmethod
     @contextmanager
     def start(arm: Arm, python: str, ring_rows: int) -> Iterator[Asked]:
-        """The mlp with the tool in it, until the end of the `with`."""
+        """Run the mlp with the tool in it until the end of the `with`."""
         port = free_port()
         with ExitStack() as stack:
             training = stack.enter_context(
@@ -121,7 +121,8 @@ def _asked_probing(training: Program, connection: HTTPConnection, python: str) -
 
 
 def install_probing() -> str:
-    """The Python of a virtual environment with `probing` and our torch, made in the temporary folder when missing."""
+    """Return the Python of a virtual environment with `probing` and our torch, made in the temporary folder if
+    missing."""
     folder = Path(tempfile.gettempdir()) / f"benchmarks-probing-{PROBING}-{os.getuid()}"
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
@@ -136,7 +137,7 @@ def install_probing() -> str:
 
 
 def refusal_of_probing(python: str) -> str:
-    """What `probing -t PID inject` says about a running training; empty when it attaches."""
+    """Return what `probing -t PID inject` prints about a running job; empty if it attaches."""
     with Program("blocks", python=python) as training:
         training.begin(steps=3_000)
         sleep(0.5)

@@ -1,4 +1,4 @@
-"""A real torch training that runs blocks of steps on command.
+"""A real torch training program that runs blocks of steps on command.
 
 python blocks.py --model mlp    37 modules, 0.8 ms a step: the overhead of a hook is at its worst
 python blocks.py --model gpt    10.7 million parameters, learns the standard library's sources by character
@@ -30,7 +30,7 @@ Training = tuple[torch.nn.Module, torch.optim.Optimizer, Callable[[], torch.Tens
 
 
 def mlp(batch_size: int, around: Around) -> Training:
-    """Twelve blocks of Linear and ReLU: with the Sequentials around them 37 modules."""
+    """Make twelve blocks of Linear and ReLU: 37 modules with the Sequentials around them."""
     blocks = [torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU()) for _ in range(12)]
     model = around(torch.nn.Sequential(*blocks))
     inputs, targets = torch.randn(batch_size, 64), torch.randn(batch_size, 64)
@@ -39,7 +39,7 @@ def mlp(batch_size: int, around: Around) -> Training:
 
 
 def gpt(batch_size: int, around: Around) -> Training:
-    """The GPT of the demo, at the size that is customary for text by characters."""
+    """Make the GPT of the demo, at the usual size for text by characters."""
     from torch.utils.data import DataLoader
     from train_gpt import GPT, CharDataset, read_text  # type: ignore[import-not-found]  # in docs/demo
 
@@ -76,7 +76,7 @@ def main() -> None:
         return model
 
     def make() -> tuple[torch.nn.Module, Callable[[], None]]:
-        """The model, and what takes a step with it."""
+        """Return the model, and the function that takes a step with it."""
         model, optimizer, loss_of_next_batch = mlp(32, around) if args.model == "mlp" else gpt(2, around)
 
         def take_step() -> None:

@@ -1,4 +1,4 @@
-"""How a measured program is told what to do: a JSON line on stdin, and one on stdout in answer.
+"""Protocol between a benchmark and its program: a JSON line on stdin, and one on stdout in answer.
 
 Runs in the measured program, between its blocks. Standard library only: the program may run on any Python.
 """
@@ -20,17 +20,17 @@ Piece = tuple[int, int]
 
 
 def now() -> int:
-    """CLOCK_MONOTONIC in nanoseconds."""
+    """Return CLOCK_MONOTONIC in nanoseconds."""
     return perf_counter_ns()
 
 
 def told() -> bool:
-    """Whether the next order is there."""
+    """Return whether the next command has arrived."""
     return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def serve_blocks(about: dict[str, object], run: Callable[[dict[str, float]], list[Piece]]) -> None:
-    """Say that we are ready, then run one block for each line on stdin until it ends."""
+    """Report that the program is ready, then run one block for each line on stdin until it ends."""
     instructions = counter()
     _say({"ready": True, **about})
     for line in sys.stdin:

@@ -1,6 +1,6 @@
-"""How many instructions this thread has executed in user mode: a figure that no other process changes.
+"""Instructions that this thread has executed in user mode: a figure that no other process changes.
 
-Linux only, and only where `perf_event_paranoid` and the machine's processor allow it.
+Linux only, and only if `perf_event_paranoid` and the machine's processor allow it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SIZE, _HARDWARE, _INSTRUCTIONS, _FLAGS = 128, 0, 1, 1 << 5 | 1 << 6
 
 
 def counter() -> int | None:
-    """A descriptor from which 8 bytes can be read: the number so far. None where there is no such counter."""
+    """Return a descriptor from which the 8 bytes of the count can be read; None without such a counter."""
     number = _PERF_EVENT_OPEN.get(platform.machine())
     if number is None:
         return None
@@ -30,5 +30,5 @@ def counter() -> int | None:
 
 
 def read(descriptor: int | None) -> int:
-    """The number so far; 0 where there is no counter."""
+    """Return the count so far; 0 without a counter."""
     return int.from_bytes(os.read(descriptor, 8), "little") if descriptor is not None else 0

@@ -1,4 +1,4 @@
-"""The other ranks of a measured training: each takes every step that rank 0 takes, and no other.
+"""The other ranks of a measured job: each takes every step that rank 0 takes, and no other.
 
 Runs in the measured programs, between blocks; gloo, with a file as the store.
 """
@@ -21,7 +21,7 @@ ONE_BY_ONE, THE_END = -1, -2
 
 
 class Ranks:
-    """Rank 0's hold on the others. Its `pids` are theirs and its own."""
+    """Rank 0's handle on the others. `pids` are theirs and its own."""
 
     def __init__(self, num: int) -> None:
         """Start the others, with the arguments of this process, and wait for them."""
@@ -34,11 +34,11 @@ class Ranks:
         _join(0, num, store)
 
     def tell(self, number: int) -> None:
-        """So many steps come, or one of the numbers above."""
+        """Announce that many steps, or one of the numbers above."""
         dist.broadcast(torch.tensor([number]), 0)
 
     def end(self) -> None:
-        """There are no more blocks."""
+        """Announce that there are no more blocks."""
         self.tell(THE_END)
         dist.destroy_process_group()
         for process in self._others:
@@ -46,7 +46,7 @@ class Ranks:
 
 
 def follow(rank: int, num: int, store: str, make_step: Callable[[], Callable[[], object]]) -> None:
-    """What the other ranks do: what they are told."""
+    """Run the other ranks: do what they are told."""
     _join(rank, num, store)
     take_step = make_step()
 

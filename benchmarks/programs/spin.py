@@ -1,4 +1,4 @@
-"""A plain Python loop that notes when it did not run: the finest view of what an attach does to a thread.
+"""A plain Python loop that records when it did not run: the finest view of the effect of an attach on a thread.
 
 {"seconds": 2}    spin for two seconds; its pieces are the gaps of 0.1 ms and more
 """

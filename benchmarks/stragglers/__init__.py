@@ -1,7 +1,8 @@
-"""Is whoever holds a job up named, where and with its cost, and nobody else? `python -m benchmarks.stragglers`.
+"""Accuracy of `probe compare`: does it name the slow rank, phase and cost, and no other: `python -m
+benchmarks.stragglers`.
 
-cases.py      kinds of jobs, what can be slow in them, what is right
-job.py        a running job: makes ranks slow, measures what that costs
+cases.py      kinds of jobs, what can be slow in them, and the right answers
+job.py        a running job: slows ranks down, measures the cost
 recording.py  its rows as files, and targets made of such files
-scoring.py    what `probe compare` said against the truth
+scoring.py    what `probe compare` answered against the truth
 """

@@ -1,4 +1,4 @@
-"""Run jobs, make ranks slow in them, and ask `probe compare`; or ask it about what was recorded of such jobs."""
+"""Run jobs, slow ranks down and run `probe compare`, or run it on the recorded rows of such jobs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _cases(kind: str, chance: random.Random, args: argparse.Namespace) -> list[C
 
 
 def _run(kind: str, cases: list[Case], args: argparse.Namespace, score: Score) -> None:
-    """One job, in which these are so one after the other."""
+    """Run one job with these cases one after the other."""
     with ExitStack() as stack:
         job = Job(
             Path(stack.enter_context(tempfile.TemporaryDirectory())), kind, args.hosts, args.beside or "", args.nice

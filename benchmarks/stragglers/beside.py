@@ -1,7 +1,7 @@
 """NVRx's straggler scores and TraceML's verdict beside ours: `python -m benchmarks.stragglers.beside`.
 
 One DDP job for each fault (programs/straggling/watched.py), started by `traceml run`, with TraceML's step boundaries in
-its loop and its sections timed for NVRx; Probe records it from the start and is asked when the steps are over. Both
+its loop and its sections timed for NVRx; Probe records it from the start and is queried after the steps. Both
 tools come from PyPI into a folder of their own.
 """
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _installed() -> Path:
-    """The folder with both, made in the temporary folder when missing."""
+    """Return the folder with both, made in the temporary folder if missing."""
     folder = Path(tempfile.gettempdir()) / f"benchmarks-stragglers-{os.getuid()}"
     if not (folder / "complete").exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *PACKAGES]

@@ -1,4 +1,4 @@
-"""The kinds of jobs, what can be slow in each, and what is the right answer.
+"""Kinds of jobs, the faults possible in each, and the right answers.
 
 `programs/straggling/` has the jobs themselves.
 """
@@ -59,7 +59,7 @@ SHARES = (0.07, 0.2, 0.45)
 
 @dataclass(frozen=True)
 class Case:
-    """Who is slow, where, and how much of the job's time that is to cost, as far as it can be planned."""
+    """The slow ranks, the place, and the planned share of the job's time, as far as it can be planned."""
 
     what: str
     ranks: tuple[int, ...] = ()
@@ -84,13 +84,13 @@ class Case:
         return self.what in HEALTHY
 
     def name(self, kind: str) -> str:
-        """The name of its folder, without the number."""
+        """Return the name of its folder, without the number."""
         ranks = "".join(map(str, self.ranks)) or "x"
         return f"{kind}-{self.what}-{ranks}"
 
 
 def matrix(kind: str, chance: random.Random, shares: Sequence[float] = SHARES, healthy: int = 3) -> list[Case]:
-    """Every fault of a kind of job with each share, the rank drawn by chance, and healthy jobs between."""
+    """Return every fault of a kind of job with each share, the rank drawn at random, and healthy jobs in between."""
     cases = [Case("nobody") for _ in range(healthy)]
     for what in KINDS[kind]:
         for share in shares:

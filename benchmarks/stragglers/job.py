@@ -1,4 +1,4 @@
-"""A running job, in which ranks are made slow on command, and what that cost by the job's own clock."""
+"""A running job in which ranks are slowed down on command, and the cost by the job's own clock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOG = "while True: pass"
 
 @dataclass(frozen=True)
 class Truth:
-    """What was planted in a case, and what it cost; times in seconds, windows in seconds since 1970."""
+    """What was planted in a case, and its cost; times in seconds, windows in seconds since 1970."""
 
     kind: str
     what: str
@@ -87,7 +87,7 @@ class Job:
         sleep(WARM_UP_S)
 
     def _have_priority(self) -> bool:
-        """Give it to those that have been started: each rank is a session of its own."""
+        """Raise the priority of the started processes: each rank is a session of its own."""
         starter = self._process.pid
         for pid in (starter, *map(int, Path(f"/proc/{starter}/task/{starter}/children").read_text().split())):
             _set_priority(pid, self.nice)
@@ -97,12 +97,14 @@ class Job:
         return min(int(np.searchsorted(clock[:, 0] == 0, True)) for clock in self._clocks)
 
     def lengths(self, begin: int, end: int) -> np.ndarray:
-        """Of these steps, by the clock of rank 0 (in a pipeline, too, all take equally long on average)."""
+        """Return the lengths of these steps by the clock of rank 0 (in a pipeline, too, all are equally long on
+        average)."""
         ended = np.mean([clock[begin - 1 : end, 0] for clock in self._clocks], axis=0)
         return np.diff(ended)
 
     def run(self, case: Case, num_steps: int, asked: Callable[[], object] = lambda: None) -> tuple[Truth, object]:
-        """Make it so for so many steps, ask, then measure what it costs in turns of healthy and faulty blocks."""
+        """Apply a case for that many steps, run compare, then measure its cost by alternating healthy and faulty
+        blocks."""
         done = self.steps_done()
         usual = float(np.median(self.lengths(done - 40, done)))
         seconds = case.seconds or usual * case.share / (1 - case.share) * case.every
@@ -150,7 +152,7 @@ class Job:
         return truth, answer
 
     def rest(self) -> None:
-        """Have all ranks stop at one step, and live on."""
+        """Have all ranks stop at one step, and stay alive."""
         until = self.steps_done() + 40
         self._plan(what="nobody", until=until)
         self._until(lambda: self.steps_done() >= until, CASE_S)
@@ -176,8 +178,8 @@ class Job:
         (self.folder / "plan.new").rename(self.folder / "plan")
 
     def _blocks(self, begin: int, pairs: int, case: Case) -> tuple[np.ndarray, np.ndarray]:
-        """How long a step takes in each healthy block, and in the faulty one that follows: the median where each step
-        is slow, which the machine's other work moves less, else the mean."""
+        """Return the length of a step in each healthy block, and in the faulty one that follows: the median if each
+        step is slow, because the machine's other work moves it less, otherwise the mean."""
         if not pairs:
             return np.zeros(0), np.zeros(0)
         lengths = self.lengths(begin, begin + 2 * pairs * case.block).reshape(2 * pairs, case.block)
@@ -193,7 +195,7 @@ class Job:
 
 
 class _Outside:
-    """What happens to a rank from outside: stops and a hog on its core, in the steps in which it is planned."""
+    """Faults applied to a rank from outside: stops, and a hog on its core, in the steps in which they are planned."""
 
     def __init__(self, job: Job, case: Case, seconds: float) -> None:
         self.job, self.case, self.seconds = job, case, seconds
@@ -245,7 +247,7 @@ class _Outside:
 
 
 def _set_priority(pid: int, nice: int) -> None:
-    """Also among sessions, of which each rank is one."""
+    """Set the priority, also among sessions, of which each rank is one."""
     with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
         for task in os.listdir(f"/proc/{pid}/task"):
             os.setpriority(os.PRIO_PROCESS, int(task), nice)
@@ -259,7 +261,7 @@ def _pin(pid: int, cores: set[int]) -> None:
 
 
 def _interval(values: np.ndarray) -> tuple[float, float]:
-    """95 % of the means of samples drawn from these."""
+    """Return the middle 95 % of the means of samples drawn from these."""
     chance = np.random.default_rng(1)
     means = chance.choice(values, (2_000, len(values))).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])

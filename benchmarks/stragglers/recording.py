@@ -41,7 +41,7 @@ KIND_OF = {sql: kind for kind, (_, sql) in KINDS.items()}
 
 
 def record(job: Job, truths: Sequence[tuple[str, Truth]], folder: Path) -> list[Path]:
-    """Write the rows of these windows of a job that rests; names get a number."""
+    """Write the rows of these windows of a resting job; names get a number."""
     sleep(LATE_S)
     made = []
     with TemporaryDirectory() as whole:
@@ -75,7 +75,7 @@ def _query(pids: Sequence[int], sql: str, path: Path) -> None:
 
 
 def recorded(folder: Path) -> list[Path]:
-    """The folders of all cases."""
+    """Return the folders of all cases."""
     return sorted(path.parent for path in folder.glob("*/truth.json"))
 
 
@@ -86,7 +86,7 @@ def truth_of(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def restored(folder: Path) -> Iterator[list[str]]:
-    """Endpoints: folders of targets with the rows of a case, one for each rank."""
+    """Yield endpoints: folders of targets with the rows of a case, one for each rank."""
     with TemporaryDirectory(dir="/dev/shm") as base:
         tables = {path.stem: duckdb.read_parquet(str(path)) for path in folder.glob("*.*.parquet")}
         recorded_tables = {name: rows for name, rows in tables.items() if name in TABLES}

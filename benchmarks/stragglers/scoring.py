@@ -1,4 +1,4 @@
-"""What `probe compare` said against what was planted."""
+"""Scores: what `probe compare` answered against what was planted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SIZES = ("10 % and more", "5 to 10 %", "less than 5 %", "uneven", "nobody")
 
 @dataclass(frozen=True)
 class Answer:
-    """The verdict as `--format json` has it."""
+    """The verdict in the form of `--format json`."""
 
     verdict: dict[str, Any]
 
@@ -36,12 +36,12 @@ class Answer:
 
     @property
     def share(self) -> float | None:
-        """Of the job's time, as it was estimated; None where the verdict has no interval for it."""
+        """Return the estimated share of the job's time; None if the verdict has no interval for it."""
         return None if self.verdict.get("share_low") is None else self.verdict["share"]
 
 
 def ask(endpoints: Sequence[str], num_steps: int) -> Answer:
-    """`probe compare` about these, run in this process: its start would take most of the time."""
+    """Run `probe compare` about these in this process: starting it would take most of the time."""
     command = [word for endpoint in endpoints for word in ("-t", endpoint)]
     command += ["compare", "--steps", str(num_steps), "--format", "json", "--timeout", "60"]
     out, err = StringIO(), StringIO()
@@ -93,8 +93,8 @@ class Score:
 
     def report(self) -> str:
         columns = ("asked", "rank", "phase", "innocent", "headline", "silent", "told", "close", "within")
-        names = ["cost", "asked", "rank right", "and phase", "innocent rank named"]
-        names += ["as the headline", "not enough data", "cost told", "within 20 %", "or in the measured interval"]
+        names = ["cost", "cases", "rank right", "and phase", "innocent rank named"]
+        names += ["as the headline", "not enough data", "cost given", "within 20 %", "or in the measured interval"]
         rows: list[list[object]] = [
             [size, *(self.counts[size][each] for each in columns)] for size in SIZES if size in self.counts
         ]

@@ -1,9 +1,9 @@
-"""One rank of a gloo job in which ranks can be made slow while it runs, started by torchrun.
+"""One rank of a gloo job in which ranks can be slowed down while it runs, started by torchrun.
 
     job.py FOLDER KIND [NUM_HOSTS]
 
-Ends at the step that the plan says, when there is a file `stop` in FOLDER. With NUM_HOSTS its ranks say that they are
-on so many hosts: each has a name of its own for the host.
+Ends at the step that the plan names, if there is a file `stop` in FOLDER. With NUM_HOSTS its ranks report that many
+hosts, each by a name of its own.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def batches(planted: Planted):
 
 
 class Slow(torch.autograd.Function):
-    """Passes its input on, and takes its time with the gradient."""
+    """Pass the input on, and delay the gradient."""
 
     @staticmethod
     def forward(ctx, planted, value):

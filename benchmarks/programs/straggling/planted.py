@@ -58,11 +58,11 @@ class Planted:
 
     @property
     def begin(self) -> int:
-        """The step from which on something is planned."""
+        """Return the step from which on something is planned."""
         return self._plan.get("from", 0)
 
     def pause(self, place: str, usual: float = 0.0) -> None:
-        """Take what every rank takes here, and what is planted."""
+        """Take the time that every rank takes here, and the planted delay."""
         self._calls[place] += 1
         if usual:
             time.sleep(usual)
@@ -73,7 +73,7 @@ class Planted:
             self._seconds += time.perf_counter() - began
 
     def step_ends(self) -> None:
-        """Note the step, and look what is planted in the next; waits for the file `stop` where the plan ends."""
+        """Record the step and read the plan for the next; wait for the file `stop` where the plan ends."""
         RECORD.pack_into(self._clock, self.number * RECORD.size, time.time(), self._seconds)
         self.number += 1
         self._seconds = 0.0

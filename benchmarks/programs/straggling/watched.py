@@ -1,7 +1,7 @@
 """The DDP job with TraceML's step boundaries and timed sections for NVRx's scores.
 
-NVRx's Detector needs CUDA (its CUPTI module, and a report synchronises the device); its sections are times on the
-clock, so they are taken here and given to its ReportGenerator.
+NVRx's Detector needs CUDA (its CUPTI module, and a report synchronises the device); its sections are wall-clock times,
+so they are taken here and given to its ReportGenerator.
 """
 
 from __future__ import annotations
