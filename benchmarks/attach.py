@@ -118,11 +118,18 @@ def _row(name: str, attaches: list[Attach], first: list[float], num_refused: int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--attaches", type=int, default=30, help="attaches a program")
-    parser.add_argument("--first-answers", type=int, default=10, help="`probe PID query` without agent, a program")
-    parser.add_argument("--program", choices=tuple(BLOCKS), action="append", help="which programs; all by default")
-    parser.add_argument("--minutes", type=float, default=60.0, help="no more attaches to a program after so long")
-    parser.add_argument("--beside", type=int, default=5, help="attaches a program with every other tool; 0 for none")
+    parser.add_argument("--attaches", type=int, default=30, help="attaches per program")
+    parser.add_argument(
+        "--first-answers",
+        type=int,
+        default=10,
+        help="`probe PID query` commands to a process without an agent, per program",
+    )
+    parser.add_argument(
+        "--program", choices=tuple(BLOCKS), action="append", help="programs to attach to; all by default"
+    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no attach to a program after this time")
+    parser.add_argument("--beside", type=int, default=5, help="attaches per program with every other tool; 0 for none")
     args = parser.parse_args()
     rows = []
     for name in args.program or BLOCKS if args.attaches else ():

@@ -81,7 +81,7 @@ def looks(num: int) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="pairs of blocks")
-    parser.add_argument("--calls", type=int, default=1_000, help="collectives in a block")
+    parser.add_argument("--calls", type=int, default=1_000, help="collectives per block")
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)

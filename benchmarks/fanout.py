@@ -140,7 +140,7 @@ def _asked(addresses: list[str], sql: str) -> tuple[float, float, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, nargs="+", default=[1, 16, 64, 256])
-    parser.add_argument("--rows", type=int, default=1_000, help="steps a rank")
+    parser.add_argument("--rows", type=int, default=1_000, help="steps per rank")
     parser.add_argument("--questions", type=int, default=5, help="of each statement")
     parser.add_argument("--delay", type=float, default=0.0, help="seconds each way, to the first host")
     args = parser.parse_args()

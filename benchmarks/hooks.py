@@ -315,14 +315,14 @@ def by_size(num_rounds: int) -> str:
         a_module = show(more(seen, SAMPLED, (size + 1) * 1_000), 2)
         unsampled, sampled = (show([ns / 1e3 for ns in more(seen, how)], 1) for how in (UNSAMPLED, SAMPLED))
         rows.append([f"{size:,}", show([ns / 1e3 for ns in seen[NONE]], 1), unsampled, sampled, a_module])
-    headings = ["modules", "a step without the recorder, µs", "more, not sampled", "more, sampled", "of that, per module"]
+    headings = ["modules", "a step without the recorder, µs", "more, not sampled", "more, sampled", "per module"]
     return table(headings, rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="blocks of each kind")
-    parser.add_argument("--calls", type=int, default=4_000, help="calls in a block")
+    parser.add_argument("--calls", type=int, default=4_000, help="calls per block")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(f"Medians and quartiles of {args.rounds} rounds, CPU time of the thread.\n")

@@ -54,7 +54,7 @@ def ask(connection: Connection, pid: int, sql: str) -> list[list[Any]]:
 
 def times(connection: Connection, act: Callable[[], object], num: int) -> list[float]:
     """Return the seconds of each of `num` requests on a fresh connection, after one that is not counted."""
-    connection.close()  # the server has hung up by itself if the last question is long ago
+    connection.close()  # the server has closed it if the last request is long ago
     act()
     seen = []
     for _ in range(num):

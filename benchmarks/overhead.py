@@ -88,9 +88,9 @@ def main() -> None:
     parser.add_argument("--model", choices=tuple(SIZES), default="mlp")
     parser.add_argument("--compiled", action="store_true", help="torch.compile of the model")
     parser.add_argument("--ranks", type=int, default=1, help="more than one: DistributedDataParallel over gloo")
-    parser.add_argument("--steps", type=int, help="steps a block")
-    parser.add_argument("--rounds", type=int, help="blocks an arm; ten at least for a figure to publish")
-    parser.add_argument("--minutes", type=float, default=60.0, help="begin no round after so long")
+    parser.add_argument("--steps", type=int, help="steps per block")
+    parser.add_argument("--rounds", type=int, help="blocks per arm; at least ten for a published figure")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no round after this time")
     args = parser.parse_args()
     num_steps, num_rounds, settle_steps = SIZES[args.model]
     options = ["--model", args.model, *["--compiled"] * args.compiled, "--ranks", str(args.ranks)]

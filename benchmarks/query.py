@@ -58,8 +58,8 @@ def _row(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--questions", type=int, default=50, help="HTTP questions a statement")
-    parser.add_argument("--commands", type=int, default=15, help="`probe PID query` a statement")
+    parser.add_argument("--questions", type=int, default=50, help="HTTP requests per statement")
+    parser.add_argument("--commands", type=int, default=15, help="`probe PID query` commands per statement")
     args = parser.parse_args()
     environment = {"PROBE_TRACE_ROWS": str(RING_ROWS)}
     with Program("blocks", "--model", "mlp", environment=environment) as training, host_server() as connections:

@@ -138,8 +138,8 @@ def compare_questions(arm: Arm, python: str, num_questions: int) -> list[list[ob
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=tuple(STEPS), action="append", help="models to train; all by default")
-    parser.add_argument("--rounds", type=int, default=10, help="processes an arm and model; 0 leaves that part out")
-    parser.add_argument("--questions", type=int, default=15, help="questions a cell; 0 leaves that part out")
+    parser.add_argument("--rounds", type=int, default=10, help="processes per arm and model; 0 skips this part")
+    parser.add_argument("--questions", type=int, default=15, help="queries per cell; 0 skips this part")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no round of a model after this time")
     args = parser.parse_args()
     python = install_probing()

@@ -237,7 +237,7 @@ def _report(rates: dict[str, list[float]], watch: _Watch, seen: Counter[str], li
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--read", nargs=2, metavar=("PORT", "TOKEN"), help="be the readers; for its own use")
+    parser.add_argument("--read", nargs=2, metavar=("PORT", "TOKEN"), help="run the readers (internal)")
     args = parser.parse_args()
     if args.read:
         read_for_ever(int(args.read[0]), args.read[1])

@@ -104,7 +104,7 @@ def rows(seen: Sequence[tuple[tuple[float, float], tuple[float, float]]], read: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=1_000)
-    parser.add_argument("--reads", type=int, default=1_000, help="times that one process reads the file")
+    parser.add_argument("--reads", type=int, default=1_000, help="reads of the file by one process")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
         without = environment(Path(folder) / "without", False)

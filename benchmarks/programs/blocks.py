@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--rank", type=int, default=0, help="of this process; rank 0 starts the others")
-    parser.add_argument("--store", help="the file by which the others find rank 0")
+    parser.add_argument("--store", help="the file through which the other ranks find rank 0")
     args = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(7)

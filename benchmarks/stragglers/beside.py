@@ -43,8 +43,8 @@ MORE_STEPS = 40
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=list(FAULTS))
-    parser.add_argument("--rank", type=int, default=2, help="who is slow")
-    parser.add_argument("--seconds", type=float, default=0.015, help="what it takes longer in a step, on average")
+    parser.add_argument("--rank", type=int, default=2, help="the slow ranks")
+    parser.add_argument("--seconds", type=float, default=0.015, help="extra time per step, on average")
     parser.add_argument("--steps", type=int, default=150)
     args = parser.parse_args()
     tools = _installed()

@@ -29,9 +29,9 @@ PHASES: dict[str, tuple[str, ...]] = {
     "hog": (),
     "host": (),
 }
-#: Nobody is to be named for these.
+#: No rank may be named for these.
 HEALTHY = ("nobody", "uneven")
-#: Slow in every so many steps; all others in every step.
+#: Slow in every n-th step; all others in every step.
 EVERY = {"loader": 5, "checkpoint": 10, "stop": 10}
 #: Steps of a block in turns of healthy and faulty ones.
 BLOCK = {"collector": 20}

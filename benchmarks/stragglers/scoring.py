@@ -20,7 +20,7 @@ __all__ = ["Answer", "Score", "ask"]
 
 #: An estimate of the cost is close when it is off by no more than this part of the planted one.
 CLOSE = 0.2
-#: Measured cost, or what is planted that is to name nobody.
+#: Measured cost, or a planted case in which no rank may be named.
 SIZES = ("10 % and more", "5 to 10 %", "less than 5 %", "uneven", "nobody")
 
 
