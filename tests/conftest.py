@@ -1,4 +1,4 @@
-"""What every test has in common: nothing is written into the home of whoever runs them, and few may run twice."""
+"""Rules for every test: nothing is written into the home of the user, and few tests may run twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _failures: list[bool] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tokens and audit files of everything the tests start go here."""
+    """Redirect the tokens and audit files of everything that the tests start."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name)))
@@ -27,7 +27,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """An exit code of its own when only tests that may run a second time have failed."""
+    """Exit with a separate code if only tests that may run a second time have failed."""
     if exitstatus == pytest.ExitCode.TESTS_FAILED and _failures and all(_failures):
         session.exitstatus = ONLY_MARKED_FAILED
 

@@ -1,4 +1,4 @@
-"""The arrows between the packages, and what may not be loaded."""
+"""Import contracts between the packages, and modules that may not be loaded."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_help_loads_no_heavy_module() -> None:
 
 def test_help_costs_little_more_than_click_does() -> None:
     def cpu_s(*command: str | Path) -> float:
-        """CPU time, which a busy machine does not stretch as it does the wall clock: help waits for nothing."""
+        """Return the CPU time, which a busy machine stretches less than the wall clock."""
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, capture_output=True, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

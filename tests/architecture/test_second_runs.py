@@ -1,4 +1,4 @@
-"""Few tests may run a second time, and each says why; any other failure is one."""
+"""Few tests may run a second time, and each gives a reason; any other failure is a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_few_tests_may_run_a_second_time_and_each_says_why() -> None:
 
 
 def test_the_mark_is_found_wherever_it_is() -> None:
-    """On functions only: the mark of a module, a class or one parameter would not be counted."""
+    """Only functions may carry it: the mark of a module, a class or one parameter would not be counted."""
     trees = [ast.parse(text) for path in TESTS.rglob("*.py") if MARK in (text := path.read_text())]
     uses = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == MARK]
 

@@ -1,4 +1,4 @@
-"""`make demo` proves its own claims; here it has to."""
+"""`make demo` proves its claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of both images, run in fresh environments: no Docker engine is needed to see that they work."""
+"""The steps of both images, run in fresh environments without a Docker engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def instructions(dockerfile: str) -> Iterator[tuple[str, str]]:
-    """(RUN, its command), (COPY, its words) and so on, in order."""
+    """Yield (RUN, its command), (COPY, its words) and so on, in order."""
     for line in (ROOT / "docker" / dockerfile).read_text().replace("\\\n", "").splitlines():
         if line and not line.startswith("#"):
             name, _, rest = line.partition(" ")
@@ -24,7 +24,7 @@ def instructions(dockerfile: str) -> Iterator[tuple[str, str]]:
 
 
 class Image:
-    """What a Dockerfile makes, as a virtual environment and a working directory."""
+    """The result of a Dockerfile, as a virtual environment and a working directory."""
 
     def __init__(self, dockerfile: str, folder: Path) -> None:
         self.workdir = folder / "src"
@@ -54,7 +54,7 @@ class Image:
                 shutil.copy(ROOT / source, self.workdir / target)
 
     def start(self) -> subprocess.Popen[str]:
-        """The image's command, its output and errors on one pipe."""
+        """Start the image's command, with its output and errors on one pipe."""
         return subprocess.Popen(
             self.command,
             cwd=self.workdir,

@@ -1,7 +1,7 @@
-"""The console examples of the docs, run in their order against the demo training.
+"""Console examples of the docs, run in order against the demo job.
 
-In a ```console block a line that begins with `$ ` is a command, and what follows it is what it prints: each line
-must be there, in order. A command that shows no output has only to succeed.
+In a ```console block a line that begins with `$ ` is a command, and the lines after it are its output: each must be
+printed, in order. A command without output only has to succeed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.torch
 
 
 def examples(page: Path) -> list[tuple[str, list[str]]]:
-    """Every command of a page with the output shown for it."""
+    """Return every command of a page with the output shown for it."""
     found: list[tuple[str, list[str]]] = []
     for block in BLOCK.findall(page.read_text()):
         for line in block.splitlines():
@@ -35,7 +35,7 @@ def examples(page: Path) -> list[tuple[str, list[str]]]:
 
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
-    """A shell's environment with $PID set to a demo training that has done 50 steps."""
+    """A shell environment with $PID set to a demo job that has done 50 steps."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
     command = [sys.executable, str(ROOT / "docs" / "demo" / "train_gpt.py"), "--steps", "1000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain) as training:

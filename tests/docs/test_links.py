@@ -1,4 +1,4 @@
-"""Relative links, their anchors, and paths of source files in our Markdown lead somewhere."""
+"""Relative links, their anchors, and paths of source files in our Markdown exist."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ PAGES = sorted(
 
 
 def links(page: Path) -> list[tuple[Path, str]]:
-    """(file, anchor) of every relative link of a page."""
+    """Return (file, anchor) of every relative link of a page."""
     found = LINK.findall(page.read_text(encoding="utf-8"))
     return [(page.parent / path if path else page, anchor) for path, anchor in found if "://" not in path]
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     headings = HEADING.findall(page.read_text(encoding="utf-8"))
     return {"#" + re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,6 +1,6 @@
 """A rank of a job that hangs: after 20 collectives rank 1 sleeps, and the others wait for it in the next one.
 
-    python hung_job.py RANK WORLD_SIZE STORE
+python hung_job.py RANK WORLD_SIZE STORE
 """
 
 import sys

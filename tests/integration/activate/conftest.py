@@ -1,4 +1,4 @@
-"""Starts programs as a user does who set PROBE, and says which processes became targets."""
+"""Programs started with PROBE set, and the targets that result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ sys.stdin.read()
 
 
 def targets() -> dict[int, dict[str, object]]:
-    """What every target of this user says of itself, by PID."""
+    """Return what every target of this user reports about itself, by PID."""
     found = {}
     for path in FOLDER.glob("*/target.json"):
         try:
@@ -40,7 +40,8 @@ def targets() -> dict[int, dict[str, object]]:
 
 
 def is_chosen(pid: int) -> bool:
-    """Whether a process that runs its first line is, or is about to be, a target: its folder comes before that line."""
+    """Return whether a process that runs its first line is, or is about to be, a target: its folder comes before that
+    line."""
     return any(FOLDER.glob(f"{pid}-*"))
 
 
@@ -49,7 +50,7 @@ def wait_for_target(pid: int, timeout_s: float = 30.0) -> dict[str, object]:
 
 
 def _seen(pid: int) -> str:
-    """What there is to say of a process that should have become a target: its files, its stacks and its stderr."""
+    """Describe a process that should have become a target: its files, its stacks and its stderr."""
     files = sorted(str(path) for path in FOLDER.glob(f"{pid}-*/*"))
     dump = [str(Path(sys.executable).parent / "py-spy"), "dump", "--nonblocking", "--pid", str(pid)]
     stacks = subprocess.run(dump, capture_output=True, text=True)
@@ -65,7 +66,7 @@ def _seen(pid: int) -> str:
 
 @contextmanager
 def started(*command: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """The command with PROBE=1 and our sitecustomize in front, as `probe run` starts it."""
+    """The command with PROBE=1 and our sitecustomize first, as `probe run` starts it."""
     process = subprocess.Popen(
         command,
         env={**os.environ, "PROBE": "1", "PYTHONPATH": PATH_ENTRY, **environ},
@@ -83,7 +84,7 @@ def started(*command: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture(scope="session")
 def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has no package at all."""
+    """A Python without any package."""
     environment = tmp_path_factory.mktemp("bare")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     return environment / "bin" / "python"

@@ -1,4 +1,4 @@
-"""Whatever the state of Probe's installation or its variables: the interpreter starts, and the job runs."""
+"""Whatever is wrong with Probe's installation or its variables, the interpreter starts and the job runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PACKAGE = ACTIVATE.parent
 
 @pytest.fixture
 def python(bare_python: Path) -> Path:
-    """A Python with the `.pth` file and a copy of our package, both for the test to break."""
+    """A Python with the `.pth` file and a copy of our package, for the test to break."""
     site = site_of(bare_python)
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(PACKAGE, site / "probe_agent", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""PROBE_LISTEN: the first target starts the host server, no target has to live for it, and the job sees none of it."""
+"""PROBE_LISTEN: the first target starts the host server, which outlives it, unnoticed by the job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wait_for_servers(address: str, num: int) -> list[int]:
 
 @pytest.fixture(params=["tcp", "unix"])
 def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """One that nobody listens on; whoever does in the end is told to go."""
+    """A free address; the server that listens there in the end is stopped."""
     address = free_address() if request.param == "tcp" else f"unix:{tmp_path}/host.sock"
     yield address
     for pid in started_servers(address):

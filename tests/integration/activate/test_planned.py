@@ -1,4 +1,4 @@
-"""PROBE=1: the job's own processes become targets, its launchers, workers and tools do not."""
+"""PROBE=1: the job's own processes become targets; its launchers, workers and tools do not."""
 
 from __future__ import annotations
 
@@ -436,7 +436,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
 
 
 def below(pid: int) -> list[int]:
-    """All descendants of a process."""
+    """Return all descendants of a process."""
     parents = {}
     for line in subprocess.run(
         ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""PROBE_READONLY: the target itself refuses whatever would change it, whoever asks and by which way."""
+"""PROBE_READONLY: the target itself refuses every change, from every client and in every way."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REFUSED = {
 
 
 def ask(pid: int, op: str, **fields: object) -> dict[str, object]:
-    """What the recorder itself answers on its own socket."""
+    """Return the recorder's answer on its own socket."""
     (path,) = FOLDER.glob(f"{pid}-*/control.sock")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(30)

@@ -1,4 +1,4 @@
-"""A training recorded from its first line on computes what it computes alone, to the last bit."""
+"""A job recorded from its first line computes the same as alone, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small host server on TCP and one on a unix socket, and the console script to ask them with."""
+"""A small host server on TCP and one on a unix socket, and the console script as their client."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def small_server(address: str, events: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the servers of a module write what clients did to them."""
+    """The file in which the servers of a module record their clients' actions."""
     file = tmp_path_factory.mktemp("events") / "events"
     file.touch()
     return file
@@ -48,7 +48,7 @@ def tcp(events: Path) -> Iterator[str]:
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Runs `probe` to its end."""
+    """Run `probe` to its end."""
 
     def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
         stdin = more.pop("stdin", "")

@@ -1,9 +1,9 @@
-"""A small real server that answers in the shapes of `probe_agent.wire`, so that the client can be seen alone.
+"""A small real server that answers in the shapes of `probe_agent.wire`, to test the client alone.
 
     python small_server.py unix:/path | 127.0.0.1:0
 
-Says `ready ADDRESS` on stdout. Its "SQL" is the name of an answer; its "code" is the name of a course of events.
-It appends to the file `$EVENTS` what a client did to it.
+Prints `ready ADDRESS` on stdout. Its "SQL" is the name of an answer; its "code" is the name of a sequence of events.
+It appends the client's actions to the file `$EVENTS`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every command against a real server: what goes to stdout, what to stderr, and how it exits."""
+"""Every command against a real server: its stdout, its stderr and its exit code."""
 
 from __future__ import annotations
 

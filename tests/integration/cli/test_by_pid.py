@@ -1,4 +1,4 @@
-"""A bare PID: no server runs, and the agent comes by itself when the process has none."""
+"""A bare PID: no server runs, and the first command attaches to the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While a C call holds the GIL: where the job is and who holds it, seen from outside; then the agent starts."""
+"""While a C call holds the GIL: the job and the thread that holds it, read from outside; then the agent starts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Starts the job; its call can be begun and ended by signals."""
+    """Start the job; signals begin and end its call."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: str) -> subprocess.Popen[str]:
@@ -48,7 +48,7 @@ def start() -> Iterator[Start]:
 
 
 def holds_it(job: subprocess.Popen[str], func: str) -> bool:
-    """Whether a thread that is in `func` holds the GIL."""
+    """Return whether a thread in `func` holds the GIL."""
     holders = [thread for thread in inject.read_stacks(job.pid) if thread.holds_gil]
     return any(frame.func == func for holder in holders for frame in holder.frames)
 
@@ -58,7 +58,7 @@ def has_agent(job: subprocess.Popen[str]) -> bool:
 
 
 def end(job: subprocess.Popen[str]) -> str:
-    """What the job said in the end; its stderr is its own."""
+    """Return the job's last output; its stderr is its own."""
     output, errors = job.communicate("enough\n", timeout=20)
     assert errors == ""
     return output

@@ -1,4 +1,4 @@
-"""Ctrl-C: the question is cancelled at the other end, and we exit with 130."""
+"""Ctrl-C: the request is cancelled on the server, and the command exits with 130."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tables` and `config` on terminals of several widths: every name can be typed as it is shown."""
+"""`tables` and `config` on terminals of several widths: every name is shown in full."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pid() -> Iterator[str]:
 
 
 def shown(columns: int, *args: str) -> list[str]:
-    """The lines that `probe` writes on a terminal of so many columns."""
+    """Return the lines that `probe` writes on a terminal with that many columns."""
     with terminal(*args, columns=columns) as (screen, running):
         lines = plain(screen.read_all()).splitlines()
         assert running.wait(20) == 0, lines

@@ -1,4 +1,4 @@
-"""On a terminal: tables that fit, colour unless told otherwise, and a repl to type into."""
+"""On a terminal: tables that fit, colour unless disabled, and an interactive repl."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Terminal:
         os.write(self.descriptor, text.encode())
 
     def read_all(self) -> str:
-        """Everything until `probe` has ended."""
+        """Return everything until `probe` has ended."""
         while True:
             try:
                 data = os.read(self.descriptor, 65536)

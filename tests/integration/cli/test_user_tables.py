@@ -1,4 +1,4 @@
-"""A job's own tables and steps: nothing before the attach, rows after it, nothing again after the detach."""
+"""A job's own tables and steps: nothing before the attach, rows after it, nothing after the detach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seven hosts in one process: real host servers on TCP over rings that nobody is writing any more."""
+"""Seven hosts in one process: real host servers on TCP over rings that are no longer written."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Events(Table):
 
 
 class Late(Table):
-    """On the last host only, as a newer version would have it."""
+    """On the last host only, as in a newer version."""
 
     name = "test.late"
     doc = "Few have it."
@@ -52,7 +52,7 @@ class Late(Table):
 
 
 class OldSteps(Table):
-    """As an older version declared it: with fewer columns, and with whole numbers for `x`."""
+    """The declaration of an older version: fewer columns, and integers for `x`."""
 
     name = "test.steps"
     doc = "Rows of every kind."
@@ -69,7 +69,7 @@ class Hosts:
     whole: duckdb.DuckDBPyConnection
 
     def of(self, servers: list[int]) -> duckdb.DuckDBPyConnection:
-        """The database that holds the rows of these alone."""
+        """Return the database with the rows of these hosts alone."""
         listed = ", ".join(map(str, servers))
         for table in ("steps", "events"):
             self.whole.execute(

@@ -1,8 +1,8 @@
-"""A server that says it has test.steps, and answers queries in a way of its own.
+"""A server that claims to have test.steps, and answers queries incorrectly in a selected way.
 
     python lying_server.py HOW
 
-Says `ready ADDRESS` on stdout. HOW is the name of a way: see `answers`.
+Prints `ready ADDRESS` on stdout. HOW is the name of a way: see `answers`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def columns(how: str) -> list[dict[str, str]]:
 
 
 def stream(how: str) -> bytes:
-    """An Arrow stream that is not the answer."""
+    """Return an Arrow stream that is not the answer."""
     import io
 
     import duckdb
@@ -40,7 +40,7 @@ def stream(how: str) -> bytes:
 
 
 def answers(how: str) -> bytes:
-    """The body that a query gets."""
+    """Return the body of the answer to a query."""
     if how in ("more columns", "other types"):
         return stream(how)
     if how == "cut short":

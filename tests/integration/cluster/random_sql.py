@@ -1,6 +1,6 @@
-"""Random statements over test.steps and test.events, of every shape that is answered in its own way.
+"""Random statements over test.steps and test.events, of every shape that is executed in a different way.
 
-Those whose answer is not determined (ties in a LIMIT, an order that is not total) are not made.
+Statements whose answer is not determined (ties in a LIMIT, an order that is not total) are not generated.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AGGREGATES = (
 
 
 def statement(draw: random.Random) -> tuple[str, bool]:
-    """SQL, and whether its rows come in one order."""
+    """Return SQL, and whether its rows have a defined order."""
     return draw.choice((_groups, _groups, _groups, _whole, _rows, _top, _distinct, *_OTHERS))(draw)
 
 

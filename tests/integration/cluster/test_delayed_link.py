@@ -1,4 +1,4 @@
-"""A host behind a slow link costs its delay and nothing else: the answer is right, and so is what is said of clocks."""
+"""A host behind a slow link costs only its delay: the answer and the clock offsets stay right."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGGREGATE = (
 
 @contextmanager
 def link_to(address: str, there_s: float, back_s: float) -> Iterator[str]:
-    """An address that leads to `address`, slowly."""
+    """An address that leads to `address` with a delay."""
     command = [sys.executable, "-m", "benchmarks.relay", address, str(there_s), str(back_s)]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()

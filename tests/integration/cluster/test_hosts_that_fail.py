@@ -1,4 +1,4 @@
-"""A host that does not answer, lies or is of another version costs its own answer, and the others' stays right."""
+"""A host that does not answer, lies or has another version loses its own answer; the others' stays right."""
 
 from __future__ import annotations
 

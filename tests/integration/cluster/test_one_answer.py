@@ -1,4 +1,4 @@
-"""Many hosts answer as one database that holds all their rows."""
+"""Many hosts answer like one database with the rows of all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NUM_STATEMENTS = 210
 
 
 async def asked(addresses: Sequence[str], statements: Sequence[str], **limits: float) -> list[Outcome]:
-    """What hosts answer to statements, one after the other."""
+    """Return the answers of the hosts to statements, one after the other."""
     outcomes = []
     endpoints = [parse_endpoint(address) for address in addresses]
     async with open_conversation(endpoints, timeout_s=30, total_s=300, inject=False, remark=print) as conversation:
@@ -51,7 +51,7 @@ def decoded(outcome: Outcome) -> tuple[list[tuple[str, str]], list[list[object]]
 
 
 def plain(value: object) -> object:
-    """A value as the answer's JSON shows it."""
+    """Convert a value to the form of the answer's JSON."""
     if hasattr(value, "isoformat"):
         return value.isoformat("T", "microseconds")
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def plain(value: object) -> object:
 
 
 def order(row: Sequence[object]) -> list[tuple[bool, str]]:
-    """Rows that are alike but for rounding come to the same place."""
+    """Sort so that rows that differ only by rounding take the same place."""
     return [(value is None, f"{value:.10g}" if isinstance(value, float) else str(value)) for value in row]
 
 

@@ -1,4 +1,4 @@
-"""How much is moved, in which formats the answer comes, and asking again and again."""
+"""Traffic of a query, the formats of its answer, and repeated queries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .test_one_answer import asked, decoded
 
 
 def rounds(hosts: Hosts, sql: str) -> list[dict[str, object]]:
-    """What EXPLAIN says each round asked."""
+    """Return what each round asked according to EXPLAIN."""
     (outcome,) = asyncio.run(asked(hosts.addresses, [f"EXPLAIN {sql}"]))
     columns, found = decoded(outcome)
     return [dict(zip((name for name, _ in columns), row, strict=True)) for row in found]

@@ -1,4 +1,4 @@
-"""Jobs of few ranks on gloo, started by torchrun, each rank with its recorder in a folder of the test's own."""
+"""Jobs of a few ranks on gloo, started by torchrun, each rank with its recorder in the test's folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ START_S = 90.0
 
 
 class Job:
-    """A running job; `rows` asks its targets, as a query on the same host would."""
+    """A running job; `rows` queries its targets, as a query on the same host would."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Job:
         self._engine.close()
 
     def done(self, rank: int) -> dict[str, Any]:
-        """What this rank has computed, once it has."""
+        """Return what this rank has computed, once it has."""
         path = self.folder / f"done-{rank}.json"
         self.until(path.exists, START_S)
         found: dict[str, Any] = json.loads(path.read_text())
@@ -53,13 +53,13 @@ class Job:
         return rows
 
     def until(self, condition: Callable[[], object], timeout_s: float = 30.0) -> Any:
-        """What `condition` is once it is true."""
+        """Return the value of `condition` once it is true."""
         return until(condition, timeout_s, (self.folder / "output").read_text, self.process)
 
 
 @contextmanager
 def start_job(folder: Path, what: str, *, program: Path = PROGRAM, ranks: int = 2) -> Iterator[Job]:
-    """`what` of a program of targets/; ended when the block is left."""
+    """Run a program of targets/; end it with the block."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
     command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(program), str(folder), what]
     with (folder / "output").open("wb") as output:

@@ -1,4 +1,4 @@
-"""python.collectives of a real job: whatever calls a collective, and nothing changed by looking."""
+"""python.collectives of a real job: every way to call a collective is recorded, and recording changes nothing."""
 
 from __future__ import annotations
 

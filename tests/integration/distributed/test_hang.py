@@ -1,4 +1,4 @@
-"""A rank hangs in a collective because another one never calls it: the live tables say so, and recorded ones too."""
+"""A rank hangs in a collective that another one never calls: live and recorded tables show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who a send or receive is with, and in which phase of the step a call is made and waited for: of real jobs."""
+"""The peer of each send and receive, and the phases in which a call is made and waited for, in real jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts targets that serve the control socket, and speaks its protocol."""
+"""Targets that serve the control socket, and a client of its protocol."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Target:
         return connection
 
     def ask(self, op: str, **request: Any) -> list[dict[str, Any]]:
-        """All lines of the answer."""
+        """Return all lines of the answer."""
         with self.connect() as connection:
             connection.sendall(json.dumps({"op": op, **request}).encode() + b"\n")
             return list(lines(connection))
@@ -57,13 +57,13 @@ class Target:
         return Answer(self.ask("eval", code=code, **request))
 
     def finish(self) -> tuple[str, str]:
-        """End it; what it has printed on stdout (after `ready`) and stderr."""
+        """End it; return its stdout (after `ready`) and stderr."""
         out, err = self.process.communicate("", timeout=ANSWER_S)
         assert self.process.returncode == 0, err
         return out, err
 
     def finish_by_itself(self) -> tuple[str, str]:
-        """Wait until it ends; what it has printed."""
+        """Wait until it ends; return its output."""
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         out, err = self.process.stdout.read(), self.process.stderr.read()
@@ -81,7 +81,7 @@ class Target:
 
 
 class Answer:
-    """The lines of an eval, sorted by what they are."""
+    """The lines of an eval, grouped by kind."""
 
     def __init__(self, answer: list[dict[str, Any]]) -> None:
         self.last = answer[-1]
@@ -94,7 +94,7 @@ class Answer:
 
 
 def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
-    """Answer lines as they come, up to the last one."""
+    """Yield answer lines as they come, up to the last one."""
     with connection.makefile("r", encoding="utf-8") as answer:
         for line in answer:
             told = json.loads(line)
@@ -111,7 +111,7 @@ def any_python(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Target]]:
-    """Starts targets and ends them after the test."""
+    """Start targets, and end them after the test."""
     started: list[Target] = []
 
     def start_target(*arguments: Any, **environ: str) -> Target:

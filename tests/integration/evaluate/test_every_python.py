@@ -1,4 +1,4 @@
-"""What holds on every CPython that a target may run."""
+"""Behaviour on every CPython that a target may run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eval against a training with torch: obvious candidates, and a loss curve that does not notice us."""
+"""Eval against a torch job: obvious candidates, and an unchanged loss curve."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_read_only_evals_leave_the_loss_curve_as_it_is(start: Start) -> None:
 
 
 def _discard_output(target: Target) -> None:
-    """Its losses are not asked for, and must not fill the pipe."""
+    """Read its losses, which are not needed, so that they do not fill the pipe."""
     import threading
 
     assert target.process.stdout is not None

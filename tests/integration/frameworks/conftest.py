@@ -1,4 +1,4 @@
-"""Programs of targets/frameworks.py, one process a framework (two ranks where it is distributed), each asked once."""
+"""Programs of targets/frameworks.py, one process per framework (two ranks if distributed), each queried once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def start(folder: Path, kind: str) -> Iterator[Job]:
 
 
 class Trained:
-    """One training under the recorder: what it told of itself, and the rows that were recorded meanwhile."""
+    """One job under the recorder: its own report, and the rows recorded meanwhile."""
 
     def __init__(self, job: Job, rank: int, told: dict[str, Any]) -> None:
         self.job = job
@@ -57,7 +57,7 @@ class Trained:
 
 @pytest.fixture(scope="package")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Trained]]:
-    """`trained("accelerate", "accelerate")`: the process of that kind is started the first time."""
+    """`trained("accelerate", "accelerate")`: the process of that kind is started on the first use."""
     pytest.importorskip("torch")
     running: dict[str, tuple[Any, Job]] = {}
 

@@ -1,4 +1,4 @@
-"""Steps, phases and losses of real trainings in every framework, and trainings that end with the same bits."""
+"""Steps, phases and losses of real jobs in every framework, and the same result bit for bit."""
 
 from __future__ import annotations
 

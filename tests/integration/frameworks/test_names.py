@@ -1,4 +1,4 @@
-"""Names that only the frames of a framework have: eval finds them and says where; so do the live tables."""
+"""Names that only the frames of a framework have: eval and the live tables find them and say where."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Ask = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Ask]]:
-    """`job(kind)(…)` is `probe PID …` about the program of that kind, which is started the first time."""
+    """`job(kind)(…)` runs `probe PID …` on the program of that kind, which is started on the first use."""
     pytest.importorskip("torch")
     started: dict[str, Ask] = {}
     with ExitStack() as running:
@@ -67,7 +67,7 @@ def asks(pid: int) -> Ask:
 
 
 def rows(ask: Ask, sql: str) -> list[dict[str, Any]]:
-    """The rows of a query, once there are some."""
+    """Return the rows of a query, once there are some."""
     deadline = time.monotonic() + 20
     while True:
         done = ask("query", sql, "--format", "json")

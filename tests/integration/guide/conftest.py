@@ -1,4 +1,4 @@
-"""A training for the guide's commands: both scripts, named by PID and through a host server."""
+"""A job for the guide's commands: both scripts, by PID and through a host server."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def training(script: str, folder: Path, *arguments: str) -> Iterator[subprocess.
 
 @contextmanager
 def host_server(folder: Path) -> Iterator[str]:
-    """`probe serve` on a free port of this machine; the endpoint to reach it."""
+    """`probe serve` on a free port; yields its endpoint."""
     endpoint = free_address()
     command = ["probe", "serve", "--listen", endpoint, "--unix", str(folder / "host.sock")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment()) as server:
@@ -71,7 +71,7 @@ def authorization() -> dict[str, str]:
     ids=lambda param: "-".join(param),
 )
 def endpoint(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """What the guide calls $ENDPOINT."""
+    """The guide's $ENDPOINT."""
     script, kind = request.param
     with training(script, folder, "--pause", "0.01") as process:
         if kind == "pid":
@@ -88,13 +88,13 @@ def endpoint(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The working directory of the training."""
+    """The working directory of the job."""
     return tmp_path_factory.mktemp("training")
 
 
 @pytest.fixture
 def shell(endpoint: str) -> Shell:
-    """Runs a line of the guide, as written, with $ENDPOINT set; it must succeed."""
+    """Run a line of the guide as written, with $ENDPOINT set; it must succeed."""
 
     def run(line: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""A training that was attached to again and again computes what its undisturbed twin computes."""
+"""A job that is attached to repeatedly computes the same as its undisturbed twin."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 
 def result(output: str) -> tuple[int, str]:
-    """The number of steps and the digest of the parameters, from a training's last line."""
+    """Return the number of steps and the digest of the parameters, from the last line of a job."""
     found = re.fullmatch(r"finished: (\d+) steps, parameters (\w+)\n", output)
     assert found, output
     return int(found[1]), found[2]
@@ -42,7 +42,7 @@ def test_a_training_attached_to_again_and_again_equals_its_twin_bit_for_bit(
 
 
 def visit(pid: str, capfd: pytest.CaptureFixture[str]) -> str:
-    """Attach, query, detach; the exit codes, and what was said when one is not 0."""
+    """Attach, query, detach; return the exit codes, and the output of those that are not 0."""
     commands = [["inject"], ["query", "SELECT COUNT(*) FROM python.steps"], ["detach"]]
     codes = [run([pid, *command]) for command in commands]
     said = capfd.readouterr()

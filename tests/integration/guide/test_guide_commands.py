@@ -1,4 +1,4 @@
-"""Every command of the troubleshooting guide, as it is written there."""
+"""Every command of the troubleshooting guide, as written there."""
 
 from __future__ import annotations
 

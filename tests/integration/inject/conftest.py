@@ -1,4 +1,4 @@
-"""Real processes to attach to, and the way to detach again."""
+"""Real processes to attach to, and a way to detach again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEFT_NOTHING = {"modules": [], "meta_path": 0, "main": [], "switch_interval": 0}
 
 
 def installed_pythons() -> list[str]:
-    """One interpreter a version and build: those of pyenv, the system's, and our own."""
+    """Return one interpreter per version and build: those of pyenv, the system's, and our own."""
     found = sorted((Path.home() / ".pyenv/versions").glob("3.*/bin/python"), key=lambda path: path.parts[-3])
     wanted = [str(path) for path in found if (3, 9) <= tuple(map(int, path.parts[-3].split(".")[:2])) <= (3, 13)]
     system = [path for path in ("/usr/bin/python3",) if os.access(path, os.X_OK)]
@@ -47,7 +47,7 @@ class Target:
         return self.process.poll() is None
 
     def finish(self, timeout_s: float = 30.0) -> dict[str, Any]:
-        """What came of it: `result`, `took`, `left`. It must have ended by itself."""
+        """Return its report: `result`, `took`, `left`. It must have ended by itself."""
         self.stop.touch()
         output, _ = self.process.communicate(timeout=timeout_s)
         assert self.process.returncode == 0, self.process.returncode
@@ -83,7 +83,7 @@ def situation(
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
-    """Starts programs by name; all are killed at the end."""
+    """Start programs by name; all are killed at the end."""
     from contextlib import ExitStack
 
     with ExitStack() as stack:
@@ -91,7 +91,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Target]]:
 
 
 def ask(folder: Path, operation: str, pid: int | None = None) -> dict[str, Any]:
-    """The last line of the recorder's answer; process `pid` is helped to the GIL if it is silent."""
+    """Return the last line of the recorder's answer; help process `pid` to the GIL if it is silent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(30)
         connection.connect(str(folder / "control.sock"))
@@ -104,7 +104,7 @@ def ask(folder: Path, operation: str, pid: int | None = None) -> dict[str, Any]:
 
 
 def detach(attached: inject.Attached) -> None:
-    """Take the recorder out again."""
+    """Detach the recorder."""
     folder = attached.folder
     if not folder.is_dir():
         folder = Path(f"/proc/{attached.pid}/root{folder}")
@@ -114,7 +114,7 @@ def detach(attached: inject.Attached) -> None:
 
 
 def state(pid: int) -> str:
-    """The kernel's letter for what a process does."""
+    """Return the kernel's letter for the state of a process."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
@@ -123,7 +123,7 @@ def is_asleep(pid: int) -> bool:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Run `work` in a forked child of ours, which ends with it: 0, or 1 when it raised. Returns its PID."""
+    """Run `work` in a forked child of ours and return its PID; it exits with 0, or 1 if it raised."""
     child = os.fork()
     if child:
         return child

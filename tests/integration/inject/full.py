@@ -1,9 +1,9 @@
-"""The long loops, at full length: `python -m tests.integration.inject.full [SITUATION[=ROUNDS] …]`, about an hour.
+"""The attach loops at full length: `python -m tests.integration.inject.full [SITUATION[=ROUNDS] …]`, about an hour.
 
-Attaches to one process a situation and detaches from it again, hundreds of times, and prints a row of a table when
-the process has come to its own end: what it found wrong itself (a sum, a child, a signal that never came), how many
-attaches failed or hung, how long an attach took and for how long the borrowed thread stood still. In the `kill-`
-rows an attaching process is killed at a random instant first, in every round. Failures are told on standard error.
+Attaches to one process per situation and detaches from it, hundreds of times, and prints a row of a table when the
+process has come to its own end: the errors it detected itself (a sum, a child, a signal that never came), how many
+attaches failed or hung, how long an attach took and how long the borrowed thread stood still. In the `kill-` rows an
+attaching process is killed at a random instant first, in every round. Failures are printed on stderr.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ENOUGH = 5
 
 @dataclass
 class Figures:
-    """What the rounds of one situation came to."""
+    """The results of the rounds of one situation."""
 
     name: str
     wrong: int = 0
@@ -92,7 +92,7 @@ class Figures:
                 self.num_failed += 1
 
     def end(self, target: Target) -> None:
-        """Let the program come to its own end, and hear what it has to say."""
+        """Let the program come to its own end, and read its report."""
         try:
             end = target.finish()
         except subprocess.TimeoutExpired as error:
@@ -139,7 +139,7 @@ def rounds(name: str, count: int, folder: Path) -> Figures:
 
 
 def kill_an_attach(target: Target, after_s: float) -> None:
-    """Begin one in a process of its own, which is killed after so long."""
+    """Begin one in a separate process, and kill it after that time."""
     child = in_child(lambda: inject.attach(target.pid))
     sleep(after_s)
     os.kill(child, signal.SIGKILL)
@@ -147,7 +147,7 @@ def kill_an_attach(target: Target, after_s: float) -> None:
 
 
 def main() -> int:
-    """Run all, or those named; 1 when one failed."""
+    """Run all, or the named ones; return 1 if one failed."""
     named = (argument.partition("=") for argument in sys.argv[1:])
     wanted = {name: int(count) if count else ROUNDS[name] for name, _, count in named} or ROUNDS
     is_well = True

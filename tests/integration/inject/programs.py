@@ -1,4 +1,4 @@
-"""Small pieces of Python to attach to, in surroundings of every kind, and what a refusal must say."""
+"""Small Python programs to attach to, in surroundings of every kind, and checks of a refusal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOBODY = 65534
 def program(
     code: str, *, python: str = sys.executable, before: Sequence[str] = (), **how: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """A piece of Python that has said `ready`. Killed in the end; it must not have written to its standard error."""
+    """A Python program that has printed `ready`. Killed in the end; it must not have written to its stderr."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
     how = {"env": plain, "stdout": subprocess.PIPE, "text": True, **how}
     with (
@@ -50,13 +50,13 @@ def program(
 
 
 def child_of(process: subprocess.Popen[str]) -> int:
-    """The one child of a process: what runs behind `unshare --fork`."""
+    """Return the only child of a process: the program behind `unshare --fork`."""
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
 
 
 @contextmanager
 def refused(pid: int, cause: str, remedy: str) -> Iterator[None]:
-    """Attaching to `pid` is refused with these words, and `examine` says the same."""
+    """Check that attaching to `pid` is refused with these words, and that `examine` says the same."""
     yield
     began = monotonic()
     with pytest.raises(AttachRefused) as caught:
@@ -71,7 +71,7 @@ def refused(pid: int, cause: str, remedy: str) -> Iterator[None]:
 
 
 def unshare(*kinds: str) -> tuple[str, ...]:
-    """A command in front of a program, for namespaces of its own; the test is skipped where that is forbidden."""
+    """Return a command prefix for separate namespaces; skip the test if they are forbidden."""
     command = ("unshare", *kinds)
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode != 0:
         pytest.skip("this machine lets us make no namespaces")
@@ -79,7 +79,7 @@ def unshare(*kinds: str) -> tuple[str, ...]:
 
 
 def with_mounts(script: str) -> tuple[str, ...]:
-    """A command in front of a program that first changes the mounts that it sees."""
+    """Return a command prefix that first changes the mounts of the program."""
     return (*unshare("--mount"), "sh", "-c", f'{script} && exec "$@"', "sh")
 
 
@@ -89,7 +89,7 @@ def needs_root() -> None:
 
 
 def become_nobody() -> None:
-    """This process gives up all rights."""
+    """Drop all privileges of this process."""
     os.setgroups([])
     os.setgid(NOBODY)
     os.setuid(NOBODY)

@@ -1,7 +1,7 @@
 """Programs to attach to: `python situations.py NAME STOP [SECONDS]`, on Python 3.9 and later.
 
-Each says `ready`, does what its name says, and then prints what came of it as JSON: those that work do so until the
-file STOP exists, those that wait do so for SECONDS.
+Each prints `ready`, does what its name says, and then prints its result as JSON: working programs run until the
+file STOP exists, waiting ones for SECONDS.
 """
 
 import ctypes
@@ -33,7 +33,7 @@ is_over = False
 
 
 def goes_on(every=64):
-    """Whether STOP does not exist yet: one call in `every` looks."""
+    """Return whether STOP does not exist yet; one call in `every` checks."""
     global num_asked, is_over
     num_asked += 1
     if not num_asked % every:
@@ -42,7 +42,7 @@ def goes_on(every=64):
 
 
 def in_a_while(code):
-    """A child that does something with its standard output or input after SECONDS."""
+    """Start a child that writes to or reads from its standard streams after SECONDS."""
     return [sys.executable, "-c", f"import time, sys; time.sleep({SECONDS}); {code}"]
 
 
@@ -50,7 +50,7 @@ def in_a_while(code):
 
 
 def working(is_right, every=64):
-    """Does `is_right` all the time, and counts how often it was not."""
+    """Run `is_right` all the time, and count how often it was not."""
     rounds = wrong = 0
     while goes_on(every):
         rounds += 1
@@ -119,7 +119,7 @@ def collect():
 
 
 def naps():
-    """Waits of 0.2 s, one after the other: each must be as long, and say that nothing came."""
+    """Wait for 0.2 s, again and again: each wait must take its full time and return nothing."""
     lock = threading.Lock()
     lock.acquire()
     reading, _ = os.pipe()
@@ -164,13 +164,13 @@ print(num_sent, num_lost)
 
 
 def sender(code, *arguments, **how):
-    """A child that sends us signals until STOP exists, and then says how many."""
+    """Start a child that sends us signals until STOP exists, and then reports how many."""
     command = [sys.executable, "-c", code, str(os.getpid()), STOP, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **how)
 
 
 def soon(condition):
-    """Whether it comes true within 5 s."""
+    """Return whether it becomes true within 5 s."""
     until = time.monotonic() + 5.0
     while not condition() and time.monotonic() < until:
         time.sleep(0.001)
@@ -178,7 +178,7 @@ def soon(condition):
 
 
 def signals():
-    """Counts every real-time signal at the lowest level, with a Python handler every millisecond on top."""
+    """Count every real-time signal at the lowest level, with a Python handler every millisecond on top."""
     sending = sender(IN_BURSTS, signal.SIGRTMIN + 0)
     ours, wakeup = socket.socketpair()
     wakeup.setblocking(False)
@@ -216,9 +216,9 @@ def signals():
 
 
 def every_signal():
-    """A handler for every signal that can have one; each is told of its arrival before the next is sent.
+    """Handle every signal that can have a handler; the sender waits until each has arrived.
 
-    It is told when its handler has returned, or the next one would be handled inside it, and so on without end.
+    It is told when its handler has returned: otherwise the next one would be handled inside it, and so on without end.
     """
     theirs, acknowledge = os.pipe()
     num_handled = 0
@@ -243,7 +243,7 @@ def every_signal():
 
 
 def children():
-    """One SIGCHLD after the other, as fast as it goes; a lost one leaves its child a zombie."""
+    """Cause one SIGCHLD after the other, as fast as possible; a lost one leaves its child a zombie."""
     num_started = num_ended = num_lost = 0
 
     def reap(*_):
@@ -265,7 +265,7 @@ def children():
 
 
 def interrupts():
-    """A handler that raises, as Ctrl-C does: each must reach the program."""
+    """Run a handler that raises, as Ctrl-C does: each exception must reach the program."""
     num_raised = num_arrived = 0
     may_raise = False
 
@@ -350,7 +350,7 @@ def epoll():
 
 
 def epoll_in_c():
-    """Nobody here would try again: the call itself must not say EINTR."""
+    """Wait in C, without Python's retry: the call itself must not return EINTR."""
     poller = select.epoll()
     with subprocess.Popen(in_a_while("sys.stdout.write('word')"), stdout=subprocess.PIPE) as child:
         poller.register(child.stdout.fileno(), select.EPOLLIN)
@@ -370,7 +370,7 @@ def nanosleep_in_c():
 
 
 def without_gil():
-    """The main thread works in C without the GIL; another one waits."""
+    """Work in C without the GIL on the main thread; another thread waits."""
     threading.Thread(target=threading.Event().wait, daemon=True).start()
     size = 100_000
     began = time.monotonic()
@@ -381,7 +381,7 @@ def without_gil():
 
 
 def with_gil():
-    """A regular expression that takes seconds, with the GIL held."""
+    """Match a regular expression that takes seconds, with the GIL held."""
     length = 18
     while True:
         began = time.monotonic()
@@ -398,7 +398,7 @@ def with_gil():
 
 
 def no_descriptors():
-    """Opens files until there is no more, and closes them when STOP exists; goes on until it has gone again."""
+    """Open files until none is left, and close them when STOP exists; go on until it has gone again."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
@@ -418,7 +418,7 @@ def no_descriptors():
 
 
 def finalized():
-    """Python is over, the process is not."""
+    """Finalize the interpreter; the process goes on."""
     libc.__cxa_atexit(libc.sleep, ctypes.c_void_p(30), None)
     return None
 

@@ -1,4 +1,4 @@
-"""The end of a program that was attached to: it ends as it would have ended."""
+"""A program that was attached to ends as it would have ended."""
 
 from __future__ import annotations
 

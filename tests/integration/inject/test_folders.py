@@ -1,4 +1,4 @@
-"""Where the recorder's files go when there is little room, and when somebody has laid a trap on the way there."""
+"""The place of the recorder's files when there is little room, or a trap on the way there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AS_NOBODY = ("setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear
 
 
 def base_used(before: tuple[str, ...], **how: Any) -> str:
-    """Attach, detach, and say which base the recorder's folder was in."""
+    """Attach, detach, and return the base of the recorder's folder."""
     if before:
         needs_root()
     with program(FOREVER, python=SYSTEM_PYTHON if before else sys.executable, before=before, **how) as process:

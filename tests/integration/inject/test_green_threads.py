@@ -1,4 +1,4 @@
-"""A job that replaces threads, locks and sockets with its own keeps them, and we keep the interpreter's."""
+"""A job that replaces threads, locks and sockets with its own keeps them, and the recorder keeps the interpreter's."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ trio.run(main)
 
 
 def said(process: subprocess.Popen[str], line: str = "go on") -> dict[str, Any]:
-    """What the program answers: its work has gone on, it got its signal, and none of its threads blocks any."""
+    """Read the program's answer: its work continues, it got its signal, and none of its threads blocks any."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(line + "\n")
@@ -164,7 +164,7 @@ def asked(folder: Path, **request: object) -> list[dict[str, Any]]:
 def holds(
     process: subprocess.Popen[str], attached: inject.Attached, before: dict[str, Any], lines: Sequence[str]
 ) -> None:
-    """Attached, asked and detached, the program works as before."""
+    """Check that the program works as before after attach, query and detach."""
     tids = {tid for tid, mask in before["masks"].items() if mask == before["masks"][str(process.pid)]}
     masks = {tid: before["masks"][tid] for tid in tids}
     for line in lines:

@@ -1,4 +1,4 @@
-"""Interpreters that are not what an attach hopes for: stripped of their names, on another C library, with nothing."""
+"""Unusual interpreters: stripped of their symbols, on another C library, or with nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = b"\0Py_AddPendingCall\0"
 
 
 def without_names(folder: Path) -> Path:
-    """A copy of a Python that exports none of the functions that an attach needs; it runs as the other does."""
+    """A copy of a Python that exports none of the functions that an attach needs, and otherwise runs the same."""
     if not os.access(SYSTEM_PYTHON, os.R_OK) or NAME not in Path(SYSTEM_PYTHON).read_bytes():
         pytest.skip(f"{SYSTEM_PYTHON} is not a Python with everything in one file")
     data = Path(SYSTEM_PYTHON).read_bytes()

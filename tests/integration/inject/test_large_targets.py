@@ -1,4 +1,4 @@
-"""Targets with many threads, many libraries and a lot of address space. How long it takes: benchmarks/attach.py."""
+"""Targets with many threads, many libraries and a large address space. benchmarks/attach.py measures the time."""
 
 from __future__ import annotations
 

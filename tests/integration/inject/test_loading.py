@@ -1,4 +1,4 @@
-"""How the recorder's code gets into a target: ready to run where it can be, as sources where it cannot."""
+"""Loading of the recorder's code: compiled if possible, otherwise from sources."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def num_compiled(cache: Path) -> Iterator[Callable[..., int]]:
-    """How many modules of ours a program compiles that is attached to and detached from."""
+    """Return how many of our modules a program compiles that is attached to and detached from."""
     started: list[subprocess.Popen[str]] = []
 
     def attach_and_count(*command: str, **environment: str) -> int:

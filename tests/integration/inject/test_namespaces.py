@@ -1,4 +1,4 @@
-"""A target that sees other mounts, processes or networks than we do: attach and every question work from outside."""
+"""Targets with other mounts, processes or networks: attach and every command work from outside."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN_SHM = ("sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh")
 
 
 def probe(*args: str) -> str:
-    """What `probe` answers."""
+    """Return the output of `probe`."""
     done = subprocess.run([PROBE, *args], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -72,7 +72,7 @@ def test_a_chroot_is_asked_from_outside(tmp_path: Path) -> None:
 
 @contextmanager
 def network() -> Iterator[str]:
-    """A network namespace made by `ip netns`, gone in the end."""
+    """A network namespace made by `ip netns`, removed in the end."""
     name = f"probe-test-{os.getpid()}"
     made = shutil.which("ip") and subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode == 0
     if not made:

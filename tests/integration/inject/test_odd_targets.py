@@ -1,4 +1,4 @@
-"""Programs that few people write, and that an attach must not hurt either."""
+"""Unusual programs, which an attach must not hurt either."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOREVER = "\nprint('ready', flush=True)\nwhile True: sum(range(100))"
 
 @pytest.fixture
 def run() -> Iterator[Run]:
-    """Runs a piece of Python until the test is over; it says `ready` first."""
+    """Run a Python program until the test is over; it prints `ready` first."""
     started: list[subprocess.Popen[str]] = []
 
     def start(code: str, *flags: str, python: str = sys.executable) -> subprocess.Popen[str]:
@@ -45,7 +45,7 @@ def run() -> Iterator[Run]:
 
 
 def complaints(process: subprocess.Popen[str]) -> str:
-    """What it wrote to its standard error, or how it ended, now that it is killed."""
+    """Kill it; return what it wrote to its stderr, or how it ended."""
     ended = process.poll()
     process.kill()
     return process.communicate()[1] + ("" if ended is None else f"it ended with {ended}")

@@ -1,4 +1,4 @@
-"""Stacks read from outside, in every installed Python; who holds the GIL is told, and nobody when it is free."""
+"""Stacks read from outside, in every installed Python; the thread that holds the GIL is named, if there is one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROGRAM = Path(__file__).parents[2] / "targets" / "held_gil.py"
 
 @contextmanager
 def job(python: str, call: str) -> Iterator[subprocess.Popen[str]]:
-    """One that holds its GIL, or is about to."""
+    """A job that holds its GIL, or is about to."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
     command = [python, str(PROGRAM), call, "now"]
     pipe = subprocess.PIPE
@@ -38,7 +38,7 @@ def job(python: str, call: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def holders(pid: int) -> list[tuple[str | None, str]]:
-    """Each thread that holds the GIL, and its innermost function of held_gil.py."""
+    """Return each thread that holds the GIL, and its innermost function of held_gil.py."""
     return [
         (thread.thread, next(frame.func for frame in thread.frames if frame.file == str(PROGRAM)))
         for thread in read_stacks(pid)
@@ -78,7 +78,7 @@ def test_what_is_not_python_has_no_stacks_and_is_told_so() -> None:
 @pytest.mark.parametrize(("function", "is_kept"), [("somebody", True), (LOADING, False)])
 @pytest.mark.parametrize("python", installed_pythons())
 def test_a_gil_that_our_own_loading_thread_has_is_not_kept(python: str, function: str, is_kept: bool) -> None:
-    """On a busy machine it may wait for a processor for long, with the GIL in its hands."""
+    """On a busy machine it may wait for a processor for long while it holds the GIL."""
     code = f"def {function}(): print(flush=True); sum(range(10**12))\n{function}()"
     with subprocess.Popen([python, "-c", code], stdout=subprocess.PIPE) as process:
         try:

@@ -1,4 +1,4 @@
-"""What cannot be attached to is refused within two seconds, with cause and remedy, and stays as it was."""
+"""Processes that cannot be attached to are refused within two seconds, with cause and remedy, and stay as they were."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_process_that_a_debugger_traces(start: Callable[..., Target]) -> None:
 
 
 def trace(pid: int) -> None:
-    """PTRACE_SEIZE: what strace begins with."""
+    """PTRACE_SEIZE: how strace begins."""
     assert ctypes.CDLL(None).ptrace(0x4206, pid, None, None) == 0
 
 
@@ -185,7 +185,7 @@ def test_memory_that_was_opened_before_its_process_ended_has_ended() -> None:
 
 
 def stack(process: Process) -> int:
-    """Where a process has memory as long as it lives."""
+    """Return where a process has memory as long as it lives."""
     return next(mapping for mapping in process.maps if mapping.path == "[stack]").end - 64
 
 

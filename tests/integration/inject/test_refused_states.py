@@ -1,4 +1,4 @@
-"""A process that is held, waits in the kernel or is just ending is refused, and is left as it was."""
+"""A process that is stopped, waits in the kernel or is just ending is refused, and left as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel does not let us do is refused before anything is touched, with the remedy that fits."""
+"""What the kernel forbids is refused before anything is touched, with the remedy that fits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_another_users_process_names_what_containers_need() -> None:
 
 
 def yama(scope: int) -> None:
-    """What this process sees of the kernel is a machine with Yama: a file at the path where it has its setting."""
+    """Make this process see a machine with Yama: a file at the path of its setting."""
     assert libc.unshare(_CLONE_NEWNS) == 0
     assert libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None) == 0
     assert libc.mount(b"none", b"/proc/sys/kernel", b"tmpfs", 0, None) == 0
@@ -98,7 +98,7 @@ def test_yama_lets_a_parent_trace_its_child() -> None:
 
 
 def forbid_ptrace() -> None:
-    """What the seccomp profile of a container does: the call fails with EPERM, for this process and its children."""
+    """Act like the seccomp profile of a container: the call fails with EPERM, for this process and its children."""
 
     class Filter(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))

@@ -1,4 +1,4 @@
-"""A process with a seccomp filter lives: what the filter does about our system calls is known before one is made."""
+"""Processes with a seccomp filter survive: its effect on our system calls is known before one is made."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Filter(ctypes.Structure):
 
 
 def code_of(rules: Sequence[tuple[int, int]], otherwise: int) -> bytes:
-    """A filter that returns the action of a call's number."""
+    """Return a filter that returns the action of a call's number."""
     lines = [(0x20, 0, 0, 0)]
     for number, action in rules:
         lines += [(0x15, 0, 1, number), (0x06, 0, 0, action)]
@@ -45,7 +45,7 @@ def code_of(rules: Sequence[tuple[int, int]], otherwise: int) -> bytes:
 
 
 def put_on(rules: Sequence[tuple[int, int]], otherwise: int = ALLOW) -> None:
-    """Give the calling thread, and what it starts, a filter."""
+    """Install a filter for the calling thread and what it starts."""
     code = code_of(rules, otherwise)
     assert libc.prctl(38, 1, 0, 0, 0) == 0
     assert libc.prctl(22, 2, ctypes.byref(Filter(len(code) // 8, code)), 0, 0) == 0
@@ -181,7 +181,7 @@ def test_a_filter_that_we_have_inherited_too(action: int, works: bool) -> None:
 
 
 def evaluated(attached: Attached, expression: str) -> str:
-    """What the recorder answers to an expression."""
+    """Return the recorder's answer to an expression."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(30)
         connection.connect(str(attached.folder / "control.sock"))

@@ -1,4 +1,4 @@
-"""Files of the job that are called like modules of the standard library are the job's: we neither run nor hide them."""
+"""Files of the job with names of standard library modules stay the job's: we neither run nor hide them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings that wait for a rank, a worker or a thread: attached at once, and their results are the right ones."""
+"""Jobs that wait for a rank, a worker or a thread: attached to at once, and their results are right."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ATTACH_S = 3.0
 
 @contextmanager
 def training(name: str, go: Path, *rank: str) -> Iterator[subprocess.Popen[str]]:
-    """One that is about to wait."""
+    """A job that is about to wait."""
     plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
     command = [sys.executable, str(PROGRAM), name, str(go), *rank]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain) as process:
@@ -41,7 +41,7 @@ def become_ready(process: subprocess.Popen[str]) -> None:
 
 
 def attach_and_detach(pid: int) -> tuple[str, float]:
-    """The way it took, and how long: the quickest of three attaches, since other tests may have the processor."""
+    """Return the way in and the duration: the shortest of three attaches, because other tests may use the processor."""
     ways, took_s = set(), []
     for _ in range(3):
         began = monotonic()
@@ -54,7 +54,7 @@ def attach_and_detach(pid: int) -> tuple[str, float]:
 
 
 def end(process: subprocess.Popen[str]) -> str:
-    """What it said in the end; nothing of ours is on its streams."""
+    """Return its last output; nothing of ours is on its streams."""
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "probe" not in errors.lower()

@@ -1,4 +1,4 @@
-"""A wait that an attach interrupts ends as it would have: its result, after its full time."""
+"""A wait that an attach interrupts ends as it would have: with its result, after its full time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program at work computes what it would have computed, however often somebody attaches."""
+"""A working program computes the same, however often it is attached to."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ OF_GLIBC = 3 << 31
 
 
 def snapshot(pid: int) -> dict[str, object]:
-    """What an attach could leave behind in a process."""
+    """Return everything that an attach could leave behind in a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
     return {

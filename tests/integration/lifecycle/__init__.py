@@ -1,1 +1,1 @@
-"""From attach to detach: what a target is like afterwards, and what it computes meanwhile."""
+"""From attach to detach: the state of a target afterwards, and its results meanwhile."""

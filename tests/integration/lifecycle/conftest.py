@@ -1,4 +1,4 @@
-"""The training that looks at itself, as a process."""
+"""A job that inspects itself, as a process."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Training:
 
     @property
     def num_steps(self) -> int:
-        """Steps so far, as far as they have been written out."""
+        """Return the steps so far, as far as they have been written out."""
         return (self.folder / "losses0").read_text().count("\n")
 
     def finish(self) -> dict[str, Any]:
-        """Tell it to stop; what it says of itself. It must have ended well."""
+        """Tell it to stop; return its report. It must have ended well."""
         (self.folder / "stop").touch()
         output, _ = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
@@ -45,7 +45,7 @@ class Training:
 
 @contextmanager
 def training(kind: str, folder: Path, steps: int = 0, **environ: str) -> Iterator[Training]:
-    """A training past its fifth step; killed at the end if it has not ended."""
+    """A job past its fifth step; killed at the end if it has not ended."""
     folder.mkdir(exist_ok=True)
     plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
     with subprocess.Popen(
@@ -67,7 +67,7 @@ def wait_until_ready(one: Training) -> None:
 
 @pytest.fixture
 def probe(capfd: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command line; its exit code, what it printed, what it remarked."""
+    """Run a command line; return its exit code, its output, its remarks."""
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capfd.readouterr()

@@ -1,4 +1,4 @@
-"""After a detach a training is what it was before, as it sees itself."""
+"""After a detach a job is as it was before, as seen from inside."""
 
 from __future__ import annotations
 

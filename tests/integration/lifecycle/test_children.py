@@ -1,4 +1,4 @@
-"""The children of a training that is attached to: DataLoader workers and subprocesses have nothing of it."""
+"""The children of a job that is attached to (DataLoader workers, subprocesses) contain nothing of the recorder."""
 
 from __future__ import annotations
 

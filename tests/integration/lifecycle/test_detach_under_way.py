@@ -1,4 +1,4 @@
-"""A detach while something of ours is under way: it is cancelled, and nothing stays."""
+"""A detach during another operation of ours: it is cancelled, and nothing remains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .conftest import training, wait_until_ready
 
 @contextmanager
 def eval_under_way(folder: Path, code: str, **more: object) -> Iterator[socket.socket]:
-    """An eval that has been asked for, and has said that it runs when it says anything."""
+    """An eval that has been requested, and has reported that it runs if it prints anything."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         connection.connect(str(folder / "control.sock"))
@@ -104,7 +104,7 @@ def test_code_that_is_held_for_a_step_never_runs_whatever_it_was_told(tmp_path: 
 
 @contextmanager
 def hold(folder: Path, code: str) -> Iterator[socket.socket]:
-    """Code that is held under the ticket `t`."""
+    """Hold code under the ticket `t`."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         connection.connect(str(folder / "control.sock"))
@@ -113,7 +113,7 @@ def hold(folder: Path, code: str) -> Iterator[socket.socket]:
 
 
 def move(folder: Path, ticket: str, do: str) -> bool:
-    """Whether the recorder makes this move, for a step that never comes."""
+    """Return whether the recorder makes this move, for a step that never comes."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(20)
         connection.connect(str(folder / "control.sock"))
@@ -156,7 +156,7 @@ def detach_once(answered: Event, attached: inject.Attached) -> None:
 
 
 def query_many(pid: int, answered: Event) -> list[int]:
-    """Ask with SQL until there is no recorder any more; the exit codes."""
+    """Query until there is no recorder any more; return the exit codes."""
     sql = "SELECT COUNT(*), MAX(ts) FROM python.torch_trace"
     codes: list[int] = []
     while not codes or codes[-1] == 0:
@@ -166,7 +166,7 @@ def query_many(pid: int, answered: Event) -> list[int]:
 
 
 def ask_many(folder: Path) -> None:
-    """Ask for stacks until nobody answers any more."""
+    """Ask for stacks until there is no answer any more."""
     while True:
         try:
             with socket.socket(socket.AF_UNIX) as connection:

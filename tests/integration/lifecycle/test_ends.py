@@ -1,4 +1,4 @@
-"""A target that forks, becomes another program, or is killed: its children are clean, and its rings outlive it."""
+"""A target that forks, execs or is killed: its children are clean, and its rings outlive it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def forking() -> Iterator[subprocess.Popen[str]]:
 
 
 def say(process: subprocess.Popen[str], word: str | None) -> str:
-    """What it prints next, when told `word`."""
+    """Return its next output after `word`."""
     assert process.stdin is not None
     assert process.stdout is not None
     if word:
@@ -69,7 +69,7 @@ def say(process: subprocess.Popen[str], word: str | None) -> str:
 
 
 def states(probe: Any, pid: int, *endpoint: str) -> list[str]:
-    """What `probe list` says about a process."""
+    """Return what `probe list` says about a process."""
     code, out, _ = probe(*endpoint, "list", "--dead", "--format", "json")
     assert code == 0
     return [row["state"] for row in json.loads(out) if row["pid"] == pid]

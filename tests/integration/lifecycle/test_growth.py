@@ -1,8 +1,8 @@
-"""Attached to and left many times, a process does not grow. At full length: `GROWTH_ROUNDS=500 pytest test_growth.py`.
+"""A process that is attached to many times does not grow. At full length: `GROWTH_ROUNDS=500 pytest test_growth.py`.
 
-Our functions refer to each other in circles, so after a detach they are garbage until Python's next full collection,
-2 MiB an attach. The target collects every ten attaches, so that the most it ever has of it, which the allocator keeps
-in part, is the same in the end as after a third; a training collects by itself, now and then.
+Our functions refer to each other in cycles, so after a detach they are garbage until Python's next full collection,
+2 MiB per attach. The target collects every ten attaches, so that its largest amount of garbage, which the allocator
+keeps in part, is the same in the end as after a third; a real job collects by itself, now and then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ROUNDS = int(os.environ.get("GROWTH_ROUNDS", "30"))
 
 
 def size(target: Training) -> dict[str, float]:
-    """What may grow."""
+    """Return what may grow."""
     proc = Path(f"/proc/{target.pid}")
     return {
         "threads": len(os.listdir(proc / "task")),
@@ -36,7 +36,7 @@ def size(target: Training) -> dict[str, float]:
 
 
 def grow(target: Training, rounds: int) -> list[dict[str, float]]:
-    """Its size after a third of the rounds, and in the end."""
+    """Return its size after a third of the rounds, and in the end."""
     sizes = []
     for count in (rounds // 3, rounds - rounds // 3):
         for number in range(count):

@@ -1,4 +1,4 @@
-"""A training that is attached to, asked and left computes what its undisturbed twin computes, bit for bit."""
+"""A job that is attached to, queried and detached from computes the same as its undisturbed twin, bit for bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ COMPILED = ["inductor"] if shutil.which("g++") else []
 
 
 def visit(probe: Any, pid: int) -> list[tuple[int, str]]:
-    """All that a user may do to a training without changing it; the exit codes, with what was said where not 0."""
+    """Do everything that a user may do to a job without changing it; return the exit codes, with the output of those
+    that are not 0."""
     commands = [
         ["inject"],
         ["backtrace"],
