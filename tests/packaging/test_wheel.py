@@ -1,4 +1,4 @@
-"""The wheel as users install it: what is in it, and what it does to a Python that does not ask for it."""
+"""The wheel as users install it: its contents, and its effect on a Python that does not use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses on loopback that nobody listens on."""
+"""Free addresses on loopback."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["free_address", "free_port"]
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that is free now."""
+    """Return a TCP port that is free now."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
         free.bind((host, 0))
         port: int = free.getsockname()[1]
@@ -16,5 +16,5 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def free_address() -> str:
-    """The same as `host:port`."""
+    """Return the same as `host:port`."""
     return f"127.0.0.1:{free_port()}"

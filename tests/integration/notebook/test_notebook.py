@@ -1,4 +1,4 @@
-"""A notebook's kernel, started by jupyter_client: its cell comes first, and eval knows its names."""
+"""A notebook kernel started by jupyter_client: its cell comes first, and eval knows its names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUSY = "def work(n):\n    while True:\n        n += 1"
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[tuple[str, Any]]:
-    """PID and client of a kernel in whose second cell a function runs that its first has defined."""
+    """PID and client of a kernel whose second cell runs a function that the first has defined."""
     started, client = manager.start_new_kernel(kernel_name="python3", startup_timeout=90)
     try:
         client.execute(BUSY)

@@ -1,4 +1,4 @@
-"""A training that does what it is told, and `probe` to profile it."""
+"""A job that follows commands, and `probe` to profile it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Training:
         assert self.hear() == "ready"
 
     def hear(self) -> str:
-        """The next line it says."""
+        """Return the next line it prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def tell(self, command: str) -> str:
-        """What it says to a command."""
+        """Return its answer to a command."""
         self.send(command)
         return self.hear()
 
@@ -47,17 +47,17 @@ class Training:
         self.process.stdin.flush()
 
     def probe(self, *arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-        """`probe PID …` to its end."""
+        """Run `probe PID …` to its end."""
         return run_probe(self.pid, *arguments, code=code)
 
     def rows(self, *arguments: str) -> list[dict[str, Any]]:
-        """The rows that `probe PID …` gives as JSON."""
+        """Return the rows that `probe PID …` gives as JSON."""
         found = json.loads(self.probe(*arguments, "--format", "json").stdout)
         assert isinstance(found, list)
         return found
 
     def start_probe(self, *arguments: str) -> subprocess.Popen[str]:
-        """`probe PID …`, running."""
+        """Start `probe PID …`."""
         return subprocess.Popen(
             ["probe", self.pid, *arguments],
             stdout=subprocess.PIPE,
@@ -67,7 +67,7 @@ class Training:
         )
 
     def end(self) -> str:
-        """End it in good order; what it has said on stderr."""
+        """End it cleanly; return its stderr."""
         _, errors = self.process.communicate(timeout=30)
         assert self.process.returncode == 0, errors
         return errors

@@ -1,4 +1,4 @@
-"""`probe … profile --cpu`: stacks sampled from outside, in each form, by PID and by host:port."""
+"""`probe … profile --cpu`: stacks sampled from outside, in each format, by PID and by host:port."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdow
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of a server that has one training."""
+    """The host:port of a server that has one job."""
     base = tmp_path_factory.mktemp("host")
     training = Training("--base", str(base))
     command = [sys.executable, "-c", SERVER, str(base)]

@@ -1,4 +1,5 @@
-"""`probe … profile --steps`: exactly so many steps, whatever comes in between, and a training that does not notice."""
+"""`probe … profile --steps`: exactly the requested steps, whatever comes in between, without effect on the job's
+results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`probe … watch-var`: expressions from step to step, until nobody listens or they keep failing."""
+"""`probe … watch-var`: expressions from step to step, until the client leaves or they keep failing."""
 
 from __future__ import annotations
 

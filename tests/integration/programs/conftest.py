@@ -1,6 +1,6 @@
-"""Runs the programs of kinds/: each as its twin, undisturbed; recorded from its first line; and visited on its way.
+"""Runs of the programs in kinds/: each as its undisturbed twin, recorded from its first line, and attached to midway.
 
-The programs that need torch are forked by one process that has imported it (fork_server.py).
+Programs that need torch are forked by one process that has imported it (fork_server.py).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Ran:
-    """One process of a program that has ended: what it printed, what it told, and what was recorded of it."""
+    """One process of a program that has ended: its output, its report, and the recorded rows."""
 
     pid: int
     code: int | None
@@ -53,14 +53,14 @@ class Ran:
 
     @property
     def truth(self) -> dict[str, Any]:
-        """What it told of itself in its last line."""
+        """Return its own report, from its last line."""
         assert self.code == 0, (self.code, self.err)
         told: dict[str, Any] = json.loads(self.out.splitlines()[-1])
         return told
 
     @property
     def said(self) -> tuple[int | None, list[str], list[object]]:
-        """All that a user sees of it, apart from times."""
+        """Return everything that a user sees of it, apart from times."""
         said = [*self.out.splitlines()[:-1], *re.sub(r"\d+", "N", self.err).splitlines()]  # torch logs time and process
         return self.code, said, [self.truth[name] for name in LASTING]
 
@@ -73,7 +73,7 @@ class Ran:
 
 
 class Processes:
-    """Starts programs, the ones that need torch from a Python that has imported it."""
+    """Start programs; those that need torch from a Python that has imported it."""
 
     def __init__(self) -> None:
         self._server: subprocess.Popen[str] | None = None
@@ -90,7 +90,7 @@ class Processes:
         return process.pid
 
     def wait(self, pid: int) -> int | None:
-        """Its exit code; None where it has not ended."""
+        """Return its exit code; None if it has not ended."""
         if pid in self._fresh:
             return self._fresh.pop(pid).wait(END_S)
         code: int | None = self._ask({"wait": pid, "timeout": END_S})["code"]
@@ -117,7 +117,7 @@ class Processes:
 
 
 class Programs:
-    """Runs programs; each of them once a session as its twin, and once recorded."""
+    """Runs of programs; each once per session as its twin, and once recorded."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -134,14 +134,14 @@ class Programs:
         return [self.end(*one) for one in self._start(name, needs, ranks, {})]
 
     def record(self, name: str, needs: tuple[str, ...] = ("torch",), ranks: int = 1) -> list[Ran]:
-        """Run it once more with the recorder in it."""
+        """Run it once more with the recorder."""
         ended = [self.end(*one) for one in self._start(name, needs, ranks, ALL)]
         for one in ended:
             one.tables = self.tables(one.pid)
         return ended
 
     def start(self, name: str, needs: tuple[str, ...] = ("torch",), **environ: str) -> tuple[int, Path]:
-        """One process of a program that runs: its number, and the folder of its streams."""
+        """Start one process of a program; return its number, and the folder of its streams."""
         return self._start(name, needs, 1, environ)[0]
 
     def _start(self, name: str, needs: Sequence[str], ranks: int, environ: Mapping[str, str]) -> list[tuple[int, Path]]:
@@ -158,12 +158,12 @@ class Programs:
         return started
 
     def end(self, pid: int, folder: Path) -> Ran:
-        """The same when it has ended."""
+        """Return the same once it has ended."""
         code = self._processes.wait(pid)
         return Ran(pid, code, (folder / "out").read_text(), (folder / "err").read_text())
 
     def tables(self, pid: int) -> dict[str, list[Row]]:
-        """What the rings of a process hold."""
+        """Return the contents of a process's rings."""
         targets = TargetDirectory().choose(pid=pid)
         return {table: self._rows(targets, table) for table in TABLES}
 

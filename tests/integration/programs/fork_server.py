@@ -1,8 +1,8 @@
-"""A Python that has imported torch and forks a process for each program, since torch takes seconds to import.
+"""A Python that has imported torch and forks a process for each program, because importing torch takes seconds.
 
-Reads orders from stdin, one JSON object a line, and answers each with one line. The child runs its program as
-`python PROGRAM` would: as `__main__`, with exit code, `atexit` and streams of its own. Where PROBE is set, the recorder
-starts before the program's first line, by the function that the `.pth` file calls; torch is there by then.
+Reads commands from stdin, one JSON object per line, and answers each with one line. The child runs its program as
+`python PROGRAM` would: as `__main__`, with its own exit code, `atexit` and streams. If PROBE is set, the recorder
+starts before the program's first line, by the function that the `.pth` file calls; torch is already imported then.
 
     {"run": PROGRAM, "needs": [MODULE], "environ": {}, "stdout": PATH, "stderr": PATH}   {"pid": PID}
     {"wait": PID, "timeout": SECONDS}                                                    {"code": CODE or null}
@@ -22,7 +22,7 @@ from typing import Any
 
 
 def serve() -> str:
-    """Answer orders until there are no more. Returns in every child, with the path of the program it is to run."""
+    """Answer commands until there are no more. Returns in every child, with the path of the program to run."""
     for line in sys.stdin:
         order = json.loads(line)
         if "wait" in order:
@@ -40,7 +40,7 @@ def serve() -> str:
 
 
 def wait(pid: int, timeout_s: float) -> int | None:
-    """The exit code of a child, as a shell would have it; None where it has not ended by then."""
+    """Return the exit code of a child, as a shell would; None if it has not ended by then."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         ended, status = os.waitpid(pid, os.WNOHANG)
@@ -51,7 +51,7 @@ def wait(pid: int, timeout_s: float) -> int | None:
 
 
 def become(order: dict[str, Any]) -> None:
-    """Make this child the process that the order describes."""
+    """Make this child the process that the command describes."""
     program = order["run"]
     for descriptor, path, flags in (
         (0, os.devnull, os.O_RDONLY),

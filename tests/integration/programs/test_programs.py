@@ -1,4 +1,4 @@
-"""Programs of forty kinds compute what they compute alone, and their rows are what they count and time themselves."""
+"""Programs of forty kinds compute the same as alone, and their rows match their own counts and times."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ APART_S = 0.00005
 
 
 def recorded(programs: Programs, name: str) -> list[Ran]:
-    """The processes of a recorded training."""
+    """Return the processes of a recorded job."""
     needs, ranks = TRAINING[name]
     return programs.recorded(name, all_there(needs), ranks)
 
 
 def all_there(needs: tuple[str, ...] | None) -> tuple[str, ...]:
-    """What is imported before the program is forked; nothing where it does without torch. Skips where it is missing."""
+    """Return the modules to import before the program is forked, none if it needs no torch; skip if one is missing."""
     for module in needs or ():
         if find_spec(module) is None:
             pytest.skip(f"{module} is not installed (extra `dev`)")
@@ -79,13 +79,13 @@ def all_there(needs: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def assert_close(seen: float, own: float, num: int) -> None:
-    """A sum of `num` measurements is the program's own within 5 %."""
+    """Check that a sum of `num` measurements is within 5 % of the program's own."""
     assert abs(seen - own) <= 0.05 * own + num * APART_S, f"recorded {seen:.4f} s, the program's own clock {own:.4f} s"
 
 
 def assert_of_each(programs: Programs, name: str, check: Callable[[Ran], None]) -> None:
-    """The check holds for every process of a recorded training. What a busy machine did to one run it has not done to
-    all: a run whose sums are off is repeated, twice at most."""
+    """Check every process of a recorded job. A busy machine disturbs single runs, so one whose sums are off is
+    repeated, twice at most."""
     needs, ranks = TRAINING[name]
     runs = recorded(programs, name)
     for attempt in range(3):

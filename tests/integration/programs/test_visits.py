@@ -1,4 +1,5 @@
-"""Programs of forty kinds that are attached to and left while they run: they are as before, and compute the same."""
+"""Programs of forty kinds that are attached to and detached from while they run: unchanged afterwards, with the same
+results."""
 
 from __future__ import annotations
 

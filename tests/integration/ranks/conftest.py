@@ -1,4 +1,4 @@
-"""Hosts made of folders: each has its own targets, and a host server on a loopback address of its own."""
+"""Hosts made of folders: each has its own targets, and a host server on its own loopback address."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from support.hosts import server_command
 
 
 class Hosts:
-    """Targets in folders below `base`, one folder a host, and their servers."""
+    """Targets in folders below `base`, one folder per host, and their servers."""
 
     def __init__(self, base: Path, running: ExitStack) -> None:
         self.base = base
         self._running = running
 
     def serve(self, name: str, address: str = "127.0.0.1", port: int = 0) -> str:
-        """Start the host server of the host `name`; its endpoint."""
+        """Start the host server of the host `name`; return its endpoint."""
         folder = self.base / name
         folder.mkdir(exist_ok=True)
         server = self._start(server_command(folder, address, port))
@@ -30,7 +30,7 @@ class Hosts:
         return f"{address}:{int(server.stdout.readline())}"
 
     def target(self, name: str, rank: int, world_size: int) -> subprocess.Popen[str]:
-        """A process with a recorder, as rank `rank`, on the host `name`."""
+        """Start a process with a recorder, as rank `rank`, on the host `name`."""
         folder = self.base / name
         folder.mkdir(exist_ok=True)
         script = ROOT / "tests" / "targets" / "counted_rows.py"
@@ -79,7 +79,7 @@ NUM_RANKS = 2
 
 
 class TwoRanks:
-    """What has started `tests/targets/spawned_ranks.py`, and the folder by which its ranks are told what to do."""
+    """The launcher of `tests/targets/spawned_ranks.py`, and the folder through which its ranks get commands."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
         self.folder = folder
@@ -91,7 +91,7 @@ class TwoRanks:
 
     @property
     def targets(self) -> list[str]:
-        """As arguments of `probe`."""
+        """Return them as arguments of `probe`."""
         return [word for pid in self.pids for word in ("-t", str(pid))]
 
     def trains(self) -> bool:

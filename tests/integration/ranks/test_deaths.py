@@ -1,4 +1,4 @@
-"""Ranks that raise, hang on their way out, or are killed: every rank is in the answer, and who died first is told."""
+"""Ranks that raise, hang on exit, or are killed: every rank is in the answer, and the first to die is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All targets of a host have ended: nobody sums what several jobs have left, and the way to each is told."""
+"""All targets of a host have ended: the rows of several jobs are not mixed, and the way to each is printed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SQL = "SELECT count(*) AS n FROM test.numbers"
 
 @pytest.fixture(scope="module")
 def ended(hosts: Hosts) -> tuple[str, list[int]]:
-    """The endpoint of a host with two targets that have ended, and their PIDs."""
+    """The endpoint of a host with two ended targets, and their PIDs."""
     endpoint = hosts.serve("ended")
     pids = []
     for rank in range(2):

@@ -1,4 +1,4 @@
-"""A job whose ranks meet in a file: one host server does not lead to the others, says so, and says what to do."""
+"""A job whose ranks meet in a file: one host server does not lead to the others, and the message gives the remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUM_RANKS = 2
 
 @pytest.fixture(scope="module")
 def endpoints(hosts: Hosts) -> Iterator[list[str]]:
-    """The host servers of a job of two ranks on two hosts that trains."""
+    """The host servers of a running job of two ranks on two hosts."""
     endpoints = [hosts.serve(str(rank), f"127.0.0.{rank + 2}") for rank in range(NUM_RANKS)]
     command = [sys.executable, str(ROOT / "tests" / "targets" / "ranks_job.py"), str(hosts.base), *endpoints]
     ranks = [

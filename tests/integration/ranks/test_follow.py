@@ -1,4 +1,4 @@
-"""From one host server to the others, by what the job's ranks have said of themselves, right or wrong."""
+"""From one host server to the others, by what the ranks of a job published, right or wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = os.uname().nodename
 
 
 class Told:
-    """A job whose first rank is on a host of its own; what its recorder knows of the others is up to the test."""
+    """A job whose first rank is on its own host; the test decides what its recorder knows about the others."""
 
     def __init__(self, hosts: Hosts, name: str, world_size: int) -> None:
         self.endpoint = hosts.serve(name)
@@ -30,7 +30,7 @@ class Told:
 
     @staticmethod
     def of(folder: Path, rank: int, address: str | None) -> dict[str, object]:
-        """What the recorder with this folder says of itself."""
+        """Return what the recorder with this folder publishes."""
         identity = json.loads((folder / "target.json").read_text())
         said = {"rank": rank, "host": identity["host"], "pid": identity["host_pid"], "note": ""}
         return {**said, "attached_at": identity["attached_at"], "address": address}

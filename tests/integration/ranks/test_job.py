@@ -1,4 +1,4 @@
-"""A job of two ranks on two hosts: one known host server leads to both, by the job's own store."""
+"""A job of two ranks on two hosts: one host server leads to both, through the job's own store."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Job:
 
 @pytest.fixture(scope="module")
 def job(hosts: Hosts) -> Iterator[Job]:
-    """Running, both ranks known to both hosts; at the end it must have learnt what it would have learnt without us."""
+    """Running, with both ranks known to both hosts; in the end it must have learnt the same as without us."""
     endpoints = [hosts.serve(str(rank), f"127.0.0.{rank + 2}") for rank in range(NUM_RANKS)]
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
     command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d"]

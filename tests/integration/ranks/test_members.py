@@ -1,4 +1,4 @@
-"""Who is behind the endpoints, and asking each of them."""
+"""The targets behind the endpoints, and commands to each of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def session(*endpoints: str) -> Session:
 
 
 async def pid_of(client: Client) -> int:
-    """Which one process answers: a query over several would have several rows."""
+    """Return the PID of the single process that answers: a query over several would have several rows."""
     answer = await client.send(QueryResult, "POST", "/v1/query", QueryRequest("SELECT DISTINCT pid FROM python.stacks"))
     (row,) = answer.rows
     return int(str(row[0]))

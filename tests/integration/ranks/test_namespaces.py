@@ -1,7 +1,7 @@
-"""Two hosts with a network between them: names, addresses, processes and shared memory of their own.
+"""Two hosts with a network between them, each with its own names, addresses, processes and shared memory.
 
-Each runs one rank, started with PROBE_LISTEN on every interface and a token, with TLS and without. We ask from a third
-place.
+Each runs one rank, started with PROBE_LISTEN on every interface and a token, with TLS and without. The commands run in
+a third place.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ for wait in $(seq 200); do [ -e code0 ] && [ -e code1 ] && break; sleep 0.1; don
 
 
 def certified(folder: Path) -> None:
-    """What two hosts with names need for TLS, in `folder`."""
+    """Create in `folder` what two hosts with names need for TLS."""
     trustme = pytest.importorskip("trustme")
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")

@@ -1,4 +1,4 @@
-"""Two jobs at once on one host, one that has ended, and the next one at its address: nobody mixes their ranks."""
+"""Two jobs at once on one host, one that has ended, and the next one at its address: their ranks are never mixed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Host:
 
     @property
     def identities(self) -> list[dict[str, Any]]:
-        """What every recorder says of its rank."""
+        """Return what every recorder reports about its rank."""
         return [json.loads(file.read_text()) for file in self.folder.glob("probe-*/*/target.json")]
 
     def name(self, job: Job) -> str:

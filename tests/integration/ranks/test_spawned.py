@@ -1,5 +1,5 @@
-"""A script that accelerate has started, and that has spawned its ranks by `mp.spawn`: they are known as soon as torch
-knows them, also on rows written before, and both launchers stand for them."""
+"""A script started by accelerate that spawns its ranks by `mp.spawn`: they are known as soon as torch knows them, also
+in earlier rows, and both launchers stand for them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def spawned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spawned]:
 
 @pytest.fixture
 def joined(spawned: Spawned, probe: Probe) -> Spawned:
-    """The same once torch has a process group in both, attached to before."""
+    """The same once torch has a process group in both; attached to before."""
     probe(*spawned.targets, "query", "SELECT 1")
     (spawned.folder / "join").touch()
 

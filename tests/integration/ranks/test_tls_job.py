@@ -1,4 +1,4 @@
-"""A job whose host server speaks TLS: one address and the certificate that has signed it lead to all ranks."""
+"""A job whose host server uses TLS: one address and the CA certificate lead to all ranks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATH_ENTRY = ROOT / "probe_agent" / "activate" / "path"
 
 @dataclass
 class Job:
-    """The port of its host server, and the command line as its user has it: with the token, not with the CA."""
+    """The port of its host server, and the command line of its user: with the token, without the CA."""
 
     port: int
     ca: str
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def endpoint(self) -> str:
-        """With the job's name: other jobs may live on this host."""
+        """Return the endpoint with the job's name: other jobs may run on this host."""
         told = self.get("/v1/targets")["targets"]
         names = {one["job"] for one in told if str(self.folder) in one["command"] and one["alive"]} - {""}
         return f"{self.server}/{names.pop()}" if names else self.server

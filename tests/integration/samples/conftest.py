@@ -1,4 +1,4 @@
-"""A host server and one training whose sizes are known; for tests that only look."""
+"""A host server and one job of known sizes, for tests that only read."""
 
 from __future__ import annotations
 

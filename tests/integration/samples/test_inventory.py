@@ -1,4 +1,4 @@
-"""`torch.modules`, `torch.optimizers` and `torch.dataloaders` of a training whose every size is known."""
+"""`torch.modules`, `torch.optimizers` and `torch.dataloaders` of a job of known sizes."""
 
 from __future__ import annotations
 

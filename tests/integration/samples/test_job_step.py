@@ -1,4 +1,4 @@
-"""A training whose optimizer counts nothing: its answers say so, until it is told where the job has the number."""
+"""A job whose optimizer counts nothing: its answers say so, until the setting names the job's counter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 @pytest.fixture(scope="module")
 def family(probe: Probe, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The PIDs of a training and of its forked child, attached to."""
+    """The PIDs of a job and of its forked child, attached to."""
     pytest.importorskip("torch")
     program = tmp_path_factory.mktemp("program") / "train.py"
     program.write_text(PROGRAM)
@@ -60,7 +60,7 @@ def family(probe: Probe, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
 
 
 def rows(probe: Probe, pid: str, where: str) -> tuple[list[list[float]], str]:
-    """Rows of step, loss and counted, once there are ten; and the notes."""
+    """Return rows of step, loss and counted, once there are ten; and the notes."""
     for _ in range(50):
         sql = f"SELECT step, loss, counted FROM python.steps WHERE loss IS NOT NULL AND {where} ORDER BY ts"
         answer = probe(pid, "query", sql, "--format", "json")

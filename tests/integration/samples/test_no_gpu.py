@@ -1,4 +1,4 @@
-"""What is said about GPU memory where there is no GPU."""
+"""Answers about GPU memory without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host server over targets in a folder of the test's own, and targets to put there."""
+"""A host server over targets in the test's folder, and targets to put there."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Host:
         return process
 
     def query(self, sql: str, **limits: object) -> dict[str, object]:
-        """The decoded answer, whether it is one or an error."""
+        """Return the decoded answer, including errors."""
         answer = self.http.post("/v1/query", json={"sql": sql, **limits})
         decoded: dict[str, object] = answer.json()
         return decoded
@@ -89,7 +89,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture(scope="module")
 def full_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    """A host with one target that has recorded 1,000 rows and sleeps; for tests that only look."""
+    """A host with one target that has recorded 1,000 rows and sleeps; for tests that only read."""
     with ExitStack() as running:
         host = Host(tmp_path_factory.mktemp("host"), running)
         host.target(4096, 1000)

@@ -1,4 +1,4 @@
-"""`probe serve` as users start it, with tokens of its own, and the command line to ask it."""
+"""`probe serve` as users start it, with its own tokens, and the command line as its client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROBE = str(Path(sys.executable).with_name("probe"))
 
 @dataclass
 class Served:
-    """A host server that runs, and what it has said."""
+    """A running host server, and its output."""
 
     process: subprocess.Popen[str]
     unix: str
@@ -28,19 +28,19 @@ class Served:
     tokens: Path
 
     def token(self, role: str) -> dict[str, str]:
-        """The header that lets one in."""
+        """Return the header with the token."""
         file = self.tokens / ("token" if role == "control" else "token.read")
         return {"Authorization": f"Bearer {file.read_text().strip()}"}
 
     def ask(self, method: str, path: str, role: str = "", **more: object) -> httpx.Response:
-        """An answer over TCP, with the token of `role`, if any."""
+        """Return an answer over TCP, with the token of `role`, if any."""
         headers = {**(self.token(role) if role else {}), **more.pop("headers", {})}  # type: ignore[dict-item]
         url = f"http://{self.tcp}{path}"
         return httpx.request(method, url, headers=headers, trust_env=False, timeout=30, **more)  # type: ignore[arg-type]
 
     @contextmanager
     def stream(self, method: str, path: str, role: str, **more: object) -> Iterator[Iterator[str]]:
-        """The lines of an answer as they come; the server is left when the block is."""
+        """Yield the lines of an answer as they come; disconnect when the block is left."""
         url, headers = f"http://{self.tcp}{path}", self.token(role)
         with (
             httpx.Client(trust_env=False, timeout=30) as http,
@@ -50,19 +50,19 @@ class Served:
 
 
 def plain() -> dict[str, str]:
-    """Our environment with nothing of Probe in it."""
+    """Return our environment without any variable of Probe."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
 
 
 def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The command line to its end."""
+    """Run the command line to its end."""
     env = plain() | environ
     return subprocess.run([PROBE, *arguments], env=env, capture_output=True, text=True, timeout=60)
 
 
 @contextmanager
 def training(code: str = "import sys; sys.stdin.read()", **environ: str) -> Iterator[int]:
-    """The PID of a target that was started with the recorder in it."""
+    """The PID of a target that was started with the recorder."""
     with subprocess.Popen(
         [PROBE, "run", sys.executable, "-c", code], stdin=subprocess.PIPE, env=plain() | environ
     ) as process:
@@ -75,7 +75,7 @@ def training(code: str = "import sys; sys.stdin.read()", **environ: str) -> Iter
 
 @contextmanager
 def serving(folder: Path, *options: str, first: str = "", **environ: str) -> Iterator[Served]:
-    """`probe serve` with its socket in `folder`, ready; `first` is code that it runs before anything else."""
+    """Run `probe serve` with its socket in `folder`, ready; `first` is code that it runs before anything else."""
     path, tcp = str(folder / "host.sock"), free_address()
     options = tuple(tcp if option == "TCP" else option for option in options)
     environ = {"XDG_CONFIG_HOME": str(folder), **environ}

@@ -1,4 +1,4 @@
-"""Questions that nobody thinks of, made from the API's own description: each gets an answer that it describes."""
+"""Requests generated from the API's own description: each gets an answer that the description allows."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def operations(server: Served) -> list[Any]:
-    """Every endpoint of the description."""
+    """Return every endpoint of the description."""
     described = schemathesis.openapi.from_url(f"http://{server.tcp}/openapi.json", headers=server.token("read"))
     return [found.ok() for found in described.get_all_operations()]
 
 
 def ask_each(operations: list[Any], check: Callable[[Any], None]) -> None:
-    """Put a few questions to each; always the same ones."""
+    """Send a few requests to each; always the same ones."""
     few = hypothesis.settings(max_examples=8, deadline=None, derandomize=True, database=None)
     for operation in operations:
 

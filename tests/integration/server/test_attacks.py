@@ -1,4 +1,4 @@
-"""Attacks on a host server, each with what comes of it. docs/security.md lists them."""
+"""Attacks on a host server, each with its result. docs/security.md lists them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host server with tokens of its own, on TCP; for attacks that it survives."""
+    """A host server with its own tokens, on TCP; for attacks that it survives."""
     with serving(tmp_path_factory.mktemp("server"), "--listen", "TCP") as server:
         yield server
 
@@ -60,7 +60,7 @@ with socket.socket(socket.AF_UNIX) as connection:
 
 
 def ask_as(uid: int, path: str) -> subprocess.CompletedProcess[str]:
-    """What a process of another user gets from the unix socket."""
+    """Return what a process of another user gets from the unix socket."""
     return subprocess.run([sys.executable, "-c", ASKS, path, str(uid)], capture_output=True, text=True, timeout=60)
 
 
@@ -235,20 +235,20 @@ guard.MAX_IN_FLIGHT = 2
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A host server that waits for nobody longer than a second, and answers two at once."""
+    """A host server with timeouts of a second and two slots."""
     with serving(tmp_path_factory.mktemp("impatient"), "--listen", "TCP", first=IMPATIENT) as server:
         yield server
 
 
 def connect(server: Served, head: str = "") -> socket.socket:
-    """A connection on which `head` has been sent."""
+    """Open a connection and send `head` on it."""
     connection = socket.create_connection(server.tcp.split(":"), timeout=30)
     connection.sendall(head.encode())
     return connection
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server hangs up on it, which is waited for."""
+    """Wait until the server closes the connection; return whether it did."""
     try:
         while connection.recv(1 << 20):
             pass
@@ -258,7 +258,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def unfinished(server: Served, role: str = "read") -> str:
-    """A question whose body does not come."""
+    """Send a request whose body does not come."""
     token = server.token(role)["Authorization"]
     return f"POST /v1/query HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Length: 100\r\n\r\n{{"
 
@@ -302,7 +302,7 @@ def test_who_does_not_take_the_answer_is_hung_up_on(impatient: Served, target: i
 
 
 def is_given_up(connection: socket.socket) -> bool:
-    """Whether the server has closed its side, which nobody sees who does not read."""
+    """Return whether the server has closed its side, unseen by a client that does not read."""
     established = "01"
     ends = [f"0100007F:{port:04X}" for port in (connection.getpeername()[1], connection.getsockname()[1])]
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]

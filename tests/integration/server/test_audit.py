@@ -1,4 +1,4 @@
-"""Who has done what to a target is a row of `probe.audit`, whichever way it came."""
+"""Every action on a target is a row of `probe.audit`, however it was requested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .served import Served, plain, probe, serving, training
 
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the audit file of this module lies."""
+    """The folder of this module's audit file."""
     return tmp_path_factory.mktemp("state")
 
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, state: Path) -> Iterator[Se
 
 
 def rows(server: Served, pid: int, where: str = "") -> list[dict[str, object]]:
-    """Those that a question to the target `pid` gets."""
+    """Return the rows for the target `pid`."""
     sql = f"SELECT * FROM probe.audit {where} ORDER BY ts"
     answer = server.ask("POST", f"/v1/query?pid={pid}", "read", json={"sql": sql}).json()
     names = [column["name"] for column in answer["columns"]]

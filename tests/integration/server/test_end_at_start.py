@@ -1,4 +1,4 @@
-"""A host server that is told to end while it starts: it ends, whatever Python does with what its handler raises."""
+"""A host server that is told to end while it starts ends, even if Python ignores the exception of its handler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements run in workers: whatever one does, the host, its server and whoever else asks are the same afterwards."""
+"""Statements run in workers: whatever one does, the host, its server and its other clients are the same afterwards."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 
 def workers_of(server: Served) -> list[int]:
-    """What forks workers, and these."""
+    """Return the process that forks workers, and the workers."""
     return below(server.process.pid)
 
 
 def below(pid: int) -> list[int]:
-    """Every process that `pid` has started, or one of these."""
+    """Return every process that `pid` has started, or that one of these has."""
     found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -291,7 +291,7 @@ def test_a_statement_that_is_no_text_is_refused(server: Served, pid: int) -> Non
 
 
 def test_who_drops_an_engine_drops_its_processes() -> None:
-    """Without a word, as apps do whose lifespan nobody runs."""
+    """Without a call of close, as apps whose lifespan is not run."""
     before = below(os.getpid())
     engine = QueryEngine()
     engine.start()

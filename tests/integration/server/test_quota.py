@@ -1,4 +1,4 @@
-"""What a query may take of the host: with the token for reading, what the server's owner allows."""
+"""Limits of a query: with the read token, those that the server's owner allows."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def pid() -> Iterator[int]:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One whose owner has said nothing."""
+    """A server with default limits."""
     with serving(tmp_path_factory.mktemp("usual"), "--listen", "TCP") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One whose owner allows readers less than the usual."""
+    """A server whose owner allows readers less than the default."""
     limits = {"PROBE_READ_MEMORY": "16", "PROBE_READ_TIMEOUT": "5.5"}
     with serving(tmp_path_factory.mktemp("strict"), "--listen", "TCP", **limits) as server:
         yield server

@@ -1,4 +1,4 @@
-"""How much of the past the rings hold, and what `tables` says about it."""
+"""The period that the rings cover, and what `tables` reports about it."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_a_long_or_deep_statement_is_answered_as_ever(full_host: Host) -> None:
 
 @pytest.mark.parametrize("before", ["/**/" * 50_000, "/*/**/" * 30 + "*/" * 30, "--\n" * 50_000])
 def test_comments_are_read_in_no_time(full_host: Host, before: str) -> None:
-    """A pattern with two ways to read a comment took twice as long for each more of them."""
+    """A pattern with two ways to match a comment took twice as long for each further one."""
     named = full_host.error(f"SELECT * FROM python{before}x")
     pragma = full_host.error(f"{before} PRAGMA version")
 
@@ -242,7 +242,7 @@ def test_the_server_of_a_running_query_ends_in_time(tmp_path: Path, how: int) ->
 
 
 def start(host: Host, sql: str) -> socket.socket:
-    """A connection on which a query has been sent and nothing read."""
+    """Open a connection on which a query has been sent and nothing read."""
     body = json.dumps({"sql": sql, "timeout_s": 600}).encode()
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(host.socket)
@@ -254,7 +254,7 @@ def start(host: Host, sql: str) -> socket.socket:
 
 
 def below(pid: int) -> list[int]:
-    """The processes that `pid` has started, and those that they have."""
+    """Return the descendants of the process `pid`."""
     found = [pid]
     for parent in found:
         with suppress(OSError):  # it has ended
@@ -264,7 +264,7 @@ def below(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """What a process has used of the processors; None when it has ended."""
+    """Return the CPU seconds of a process; None when it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -273,7 +273,7 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 def busy_below(pid: int) -> int | None:
-    """The query worker of the server `pid` that has computed for half a second more, if one has."""
+    """Return the query worker of the server `pid` that has computed for half a second more, if there is one."""
     before = {each: cpu_seconds(each) or 0.0 for each in below(pid)}
     ends = time.monotonic() + 3
     while time.monotonic() < ends:

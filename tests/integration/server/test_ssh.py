@@ -1,4 +1,4 @@
-"""A host server on its unix socket, reached from elsewhere by `ssh -L`: what docs/security.md says of it."""
+"""A host server on its unix socket, reached from elsewhere by `ssh -L`, as docs/security.md describes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _listens(port: int) -> bool:
 
 @pytest.fixture
 def ssh(tmp_path: Path) -> Iterator[list[str]]:
-    """The command `ssh` with what it needs to log in to an sshd of this test's own, as this user."""
+    """The command `ssh` with the options to log in to an sshd of this test, as this user."""
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / name)], check=True)
     port = free_port()

@@ -1,4 +1,4 @@
-"""What goes through to the target: stacks, eval, settings, detach."""
+"""Requests forwarded to the target: stacks, eval, settings, detach."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_what_is_misspelt_is_named(full_host: Host) -> None:
 
 
 def start_eval(host: Host, code: str) -> socket.socket:
-    """A connection on which an eval has been sent and nothing read."""
+    """Open a connection on which an eval has been sent and nothing read."""
     body = json.dumps({"code": code}).encode()
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(host.socket)
@@ -216,7 +216,7 @@ def start_eval(host: Host, code: str) -> socket.socket:
 
 
 def wait_until_silent(host: Host) -> None:
-    """Until the target no longer answers: it holds its GIL."""
+    """Wait until the target no longer answers: it holds its GIL."""
     (path,) = host.base.glob("probe-*/*/control.sock")
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A host server that shows a certificate, and clients that look at it."""
+"""A host server with a certificate, and clients that check it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ trustme = pytest.importorskip("trustme")
 
 @dataclass
 class Certificates:
-    """PEM files: who signs, the server's, a client's, and of somebody else who signs."""
+    """PEM files: the CA's, the server's, a client's, and those of another CA."""
 
     ca: str
     server: str

@@ -1,4 +1,4 @@
-"""A table without rows says why, since when, and what to do: on stderr, in JSON, and by the exit code."""
+"""A table without rows gives the reason, since when, and the remedy: on stderr, in JSON, and by the exit code."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Loop:
         return found
 
     def is_found(self) -> bool:
-        """Whether its steps have rows, and its module, if it has one, is known; read from the ring."""
+        """Return whether its steps have rows, and its module, if it has one, is known; read from the ring."""
         try:
             newest = Ring(self.target().ring_path("python.steps")).newest()
         except FileNotFoundError:
@@ -60,14 +60,14 @@ class Loop:
         return newest is not None and (self.kind == "raw" or newest["forward"] is not None)
 
     def finish(self) -> None:
-        """Let it do its run, and wait for what it tells."""
+        """Let it run, and wait for its report."""
         (self.folder / "go").touch()
         until(lambda: (self.folder / "done.json").exists(), DEADLINE_S)
         self.told = json.loads((self.folder / "done.json").read_text())
 
     @cached_property
     def steps(self) -> list[dict[str, Any]]:
-        """Those that ended while the program counted."""
+        """Return those that ended while the program counted."""
         began, ended = self.told["began"], self.told["ended"]
         sql = "SELECT step, duration, forward, micro_batches, epoch(ts) AS ended FROM python.steps ORDER BY step"
         return [row for row in self.rows(sql) if began < row["ended"] <= ended]
@@ -75,7 +75,7 @@ class Loop:
 
 @pytest.fixture(scope="module")
 def loops(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Loop]]:
-    """All of them at once; each has been found, or given up, and has done its run."""
+    """All of them at once; each has been found, or given up, and has finished its run."""
     pytest.importorskip("torch")
     probe = probe_in(tmp_path_factory.mktemp("state"))
     folder = tmp_path_factory.mktemp("loops")

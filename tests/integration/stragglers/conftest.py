@@ -1,4 +1,4 @@
-"""A job of four ranks on gloo, started by torchrun, of which one rank can be made slow while it runs."""
+"""A job of four ranks on gloo, started by torchrun; one rank can be slowed down while it runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Job:
         self.pids = [int(path.read_text()) for path in ready]
 
     def make(self, case: str) -> None:
-        """Have it be so for as many steps as are compared; `nobody`, or what, rank and seconds."""
+        """Apply a case for as many steps as are compared: `nobody`, or what, rank and seconds."""
         (self.folder / "case.new").write_text(case)
         (self.folder / "case.new").rename(self.folder / "case")
         sleep(0.3)  # each rank reads it ten times a second
@@ -51,7 +51,7 @@ class Job:
         return min(step[0] if step else 0 for step in newest)
 
     def probe(self, *arguments: str) -> tuple[int, str, str]:
-        """`probe` about all its ranks, in this process: its exit code, what it printed and what it remarked."""
+        """Run `probe` on all its ranks in this process; return its exit code, its output and its remarks."""
         named = [word for pid in self.pids for word in ("-t", str(pid))]
         out, err = StringIO(), StringIO()
         with redirect_stdout(out), redirect_stderr(err):
@@ -59,7 +59,7 @@ class Job:
         return code, out.getvalue(), err.getvalue()
 
     def compare(self, *arguments: str, watch_s: int = 0) -> dict[str, Any]:
-        """What `probe compare` says as JSON; the exit code must be that of its verdict."""
+        """Return the JSON of `probe compare`; the exit code must match its verdict."""
         words = ("--steps", str(NUM_STEPS), "--watch", str(watch_s), "--format", "json")
         code, out, err = self.probe("compare", *words, *arguments)
         found: dict[str, Any] = json.loads(out)

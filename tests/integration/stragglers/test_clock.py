@@ -1,4 +1,4 @@
-"""The clock of a host, asked over a real socket of a server whose clock is wrong by a known time."""
+"""The clock of a host, requested over a real socket from a server whose clock is wrong by a known time."""
 
 from __future__ import annotations
 

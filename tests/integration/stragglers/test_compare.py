@@ -1,4 +1,4 @@
-"""`probe compare` of a real job of four ranks: it names the slow one and its phase, or nobody."""
+"""`probe compare` of a real job of four ranks: it names the slow one and its phase, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that hung before anybody attached: `compare` finds whom it waits for in what torch itself has kept."""
+"""A job that hung before the attach: `compare` finds the rank it waits for in the records of torch itself."""
 
 from __future__ import annotations
 

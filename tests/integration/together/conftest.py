@@ -1,4 +1,4 @@
-"""Jobs of several ranks on gloo, as if on several hosts, each with a host server of its own."""
+"""Jobs of several ranks on gloo, as if on several hosts, each with its own host server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ START_S = 90.0
 
 
 class Job:
-    """A running job, and the endpoints of its hosts once `serve` was called."""
+    """A running job, and the endpoints of its hosts after `serve`."""
 
     def __init__(self, folder: Path, process: subprocess.Popen[bytes], num_ranks: int, running: ExitStack) -> None:
         self.folder = folder
@@ -34,7 +34,7 @@ class Job:
 
     @property
     def targets(self) -> list[str]:
-        """As arguments of `probe`."""
+        """Return them as arguments of `probe`."""
         return [word for endpoint in self.endpoints for word in ("-t", endpoint)]
 
     def losses(self, rank: int) -> list[str]:
@@ -45,20 +45,20 @@ class Job:
         until(condition, timeout_s, (self.folder / "output").read_text, self.process)
 
     def goes_on(self) -> bool:
-        """Whether all ranks take more steps."""
+        """Return whether all ranks take more steps."""
         seen = [len(self.losses(rank)) for rank in range(self.num_ranks)]
         self.until(lambda: all(len(self.losses(rank)) > seen[rank] + 3 for rank in range(self.num_ranks)))
         return True
 
     def stand(self) -> None:
-        """Have rank 0 stand still, and wait until nobody takes a step any more."""
+        """Have rank 0 stand still, and wait until no rank takes a step any more."""
         (self.folder / "stand").touch()
         before: list[int] = []
         while before != (before := [len(self.losses(rank)) for rank in range(self.num_ranks)]):
             sleep(0.5)
 
     def pid(self, rank: int) -> int:
-        """The process that is this rank."""
+        """Return the process of this rank."""
         known = [json.loads(path.read_text()) for path in self.folder.glob("host*/*/*/target.json")]
         return next(int(one["host_pid"]) for one in known if one["rank"] == rank)
 
@@ -67,7 +67,7 @@ class Job:
         self.goes_on()
 
     def serve(self, host: int) -> None:
-        """Start the host server of one host; when it had one before, under a new address."""
+        """Start the host server of one host; if it had one before, under a new address."""
         command = server_command(self.folder / f"host{host}")
         server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment())
         self.running.callback(_end, server)

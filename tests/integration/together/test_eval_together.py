@@ -25,7 +25,7 @@ HAS_MARK = "print(hasattr(trainer, 'mark'))"
 
 
 def next_step(job: Job, probe: Probe) -> int:
-    """The earliest step that all could agree on now."""
+    """Return the earliest step that all could agree on now."""
     refused = probe(*job.targets, "--all", "eval", "--at-step", "0", "1")
     assert refused.returncode == 1
     assert "step 0 has passed" in refused.stderr
@@ -33,7 +33,7 @@ def next_step(job: Job, probe: Probe) -> int:
 
 
 def start(job: Job, probe: Probe, num_steps: int, tmp_path: Path) -> subprocess.Popen[str]:
-    """A `probe` that waits for a step so far ahead, with the code held by all ranks."""
+    """Start a `probe` that waits for a step far ahead, with the code held by all ranks."""
     step = next_step(job, probe) + num_steps
     waiting = under_way(job, str(step), MARK, tmp_path)
     assert waiting.stderr is not None

@@ -1,4 +1,4 @@
-"""Four ranks: `eval --all --at-step`, and `backtrace --all-ranks`, who is where, as one tree."""
+"""Four ranks: `eval --all --at-step`, and `backtrace --all-ranks` as one tree."""
 
 from __future__ import annotations
 

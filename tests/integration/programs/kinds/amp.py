@@ -1,6 +1,6 @@
-"""Mixed precision: autocast to bfloat16, GradScaler, one step that it leaves out for an infinity, gradient clipping.
+"""Mixed precision: autocast to bfloat16, GradScaler, one step skipped for an infinity, gradient clipping.
 
-Holds: the step that was left out is a step, marked so; the loss is the one before it was scaled.
+Holds: the skipped step is a step, marked as such; the loss is the value before scaling.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""An asyncio server whose model takes a part of the time: requests come over a socket, the rest is waiting.
+"""An asyncio server whose model takes part of the time: requests come over a socket, the rest is waiting.
 
-Holds: calls of the model are found although most of the time the loop sleeps.
+Holds: calls of the model are found although the loop sleeps most of the time.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """Activation checkpointing: two of three blocks run their forward again inside backward.
 
-Holds: what is computed again is backward's, marked `recomputed`; forward is the first time only.
+Holds: recomputation belongs to backward and is marked `recomputed`; forward is only the first time.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""A model under `torch.compile` with a loop of its own around it.
+"""A model under `torch.compile` with its own loop around it.
 
-Holds: the compiled region is one module, marked so; forward and backward are those of the calls; nothing is compiled
-again because of us.
+Holds: the compiled region is one module, marked as such; forward and backward are those of the calls; the recorder
+causes no recompilation.
 """
 
 import time

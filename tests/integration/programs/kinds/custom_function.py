@@ -1,7 +1,7 @@
 """A custom autograd.Function whose backward runs autograd itself, and a loss module that takes no time of its own.
 
-Holds: a backward inside backward is no micro-batch; backward's time belongs to the module whose operators ran, not to
-the loss.
+Holds: a backward inside backward is not a micro-batch; backward's time belongs to the module whose operators ran,
+not to the loss.
 """
 
 import time

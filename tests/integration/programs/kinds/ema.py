@@ -1,6 +1,6 @@
-"""Weights averaged while training (EMA through AveragedModel), gradient clipping by value, early stop by patience.
+"""Weights averaged during training (EMA through AveragedModel), gradient clipping by value, early stop by patience.
 
-Holds: the averaged model's evaluation is no training; the training stops where it would have.
+Holds: the averaged model's evaluation is not training; training stops where it would have.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """An evolution strategy: no backward and no optimizer, a population of perturbed weights is tried under `no_grad`.
 
-Holds: it computes what it would have. Where no step is found it is said why; `probe_agent.step()` would end them.
+Holds: it computes the same. If no step is found, the reason is given; `probe_agent.step()` would end them.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A trainer that forks itself in the middle: parent and child train on, each by itself, and both run their `atexit`.
+"""A trainer that forks midway: parent and child train on, each by itself, and both run their `atexit`.
 
 Holds: the parent's rows are the parent's only; the child ends as it would have, and leaves nothing of ours behind.
 """

@@ -1,6 +1,6 @@
 """FSDP2 on gloo: a block and the outermost module sharded over two ranks.
 
-Holds: on every rank, what holds for one process; the weights put together are those of the twin.
+Holds: on every rank, what holds for one process; the combined weights are those of the twin.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Training with torch.func: an ensemble of models under `vmap`, gradients by `grad`, the update by hand.
 
-Holds: it computes what it would have; modules under a transform are not taken for calls of their own.
+Holds: it computes the same; modules under a transform are not counted as calls of their own.
 """
 
 import time

@@ -1,8 +1,8 @@
-"""A GAN with two optimizers of one class: the discriminator learns from real and made samples, then the generator.
+"""A GAN with two optimizers of one class: the discriminator learns from real and generated samples, then the generator.
 
-Holds: an iteration is one step, from one step of the first optimizer to the next, with the mean of its losses; both
-optimizers' time is in it; a module that runs three times an iteration has three forwards and as many backwards, each
-with its own time.
+Holds: an iteration is one step, from one step of the first optimizer to the next, with the mean of its losses; it
+includes the time of both optimizers; a module that runs three times per iteration has three forwards and three
+backwards, each with its own time.
 """
 
 import torch

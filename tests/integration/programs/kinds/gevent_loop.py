@@ -1,6 +1,6 @@
 """A gevent program: everything is patched, greenlets talk over sockets while one of them counts.
 
-Holds: it computes what it would have, no signal is blocked, no greenlet of ours is in its hub.
+Holds: it computes the same, no signal is blocked, no greenlet of ours is in its hub.
 """
 
 from gevent import monkey

@@ -1,6 +1,6 @@
 """GRPO in small: a tiny Llama generates a group of answers, then two updates on their advantages.
 
-Holds: an update is a step; what `generate` took is in no update's forward, and can be summed on its own.
+Holds: an update is a step; the time of `generate` is in no update's forward, and can be summed separately.
 """
 
 import torch

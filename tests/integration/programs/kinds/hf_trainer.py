@@ -1,6 +1,6 @@
-"""Hugging Face Trainer: a tiny Llama, two micro-batches a step, evaluation every fourth step, logging of every step.
+"""Hugging Face Trainer: a tiny Llama, two micro-batches per step, evaluation every fourth step, logging of every step.
 
-Holds: steps are `global_step`; loss is what Trainer logs; evaluation is no training.
+Holds: steps are `global_step`; loss is what Trainer logs; evaluation is not training.
 """
 
 import tempfile

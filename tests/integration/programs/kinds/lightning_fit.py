@@ -1,6 +1,6 @@
-"""Lightning's Trainer: two epochs with validation after each and in the middle, two micro-batches a step.
+"""Lightning's Trainer: two epochs with validation after each and in the middle, two micro-batches per step.
 
-Holds: steps are `trainer.global_step`; validation is no training.
+Holds: steps are `trainer.global_step`; validation is not training.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Gradient descent by hand: no optimizer, the parameters are changed under `no_grad`.
 
-Holds: steps are found all the same, one an update; loss, forward and backward are those of the loop.
+Holds: steps are found, one per update; loss, forward and backward are those of the loop.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A notebook: cells run one after the other in IPython's shell, a training among them that is interrupted and goes on.
+"""A notebook: cells run one after the other in IPython's shell; one of them trains, is interrupted and goes on.
 
 Holds: what holds for any loop, over several cells.
 """

@@ -1,6 +1,6 @@
-"""Gradient descent in NumPy: there is no torch, so no step of it can be seen.
+"""Gradient descent in NumPy: without torch, so none of its steps can be seen.
 
-Holds: it computes what it would have; nobody has imported torch into it.
+Holds: it computes the same; torch is not imported into it.
 """
 
 import sys

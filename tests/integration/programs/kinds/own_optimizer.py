@@ -1,4 +1,4 @@
-"""An optimizer of the job's own on top of torch's (it calls `super().step()`), and a learning rate in a tensor.
+"""The job's own optimizer on top of torch's (it calls `super().step()`), and a learning rate in a tensor.
 
 Holds: a step is one call of the outer optimizer, whose time is that of the whole call.
 """
@@ -15,7 +15,7 @@ truth = Truth(STEPS)
 
 
 class Lookahead(torch.optim.AdamW):
-    """Every third step goes half way back to where it came from."""
+    """Go half way back to the starting point on every third step."""
 
     def __init__(self, parameters, **options):
         super().__init__(parameters, **options)

@@ -1,6 +1,6 @@
-"""A training with tools of its own: hooks on modules and optimizer, torch.profiler, faulthandler, signal handlers.
+"""A job with its own tools: hooks on modules and optimizer, torch.profiler, faulthandler, signal handlers.
 
-Holds: all of them see what they would have seen; handlers stay the job's.
+Holds: all of them see the same as without us; handlers stay the job's.
 """
 
 import faulthandler

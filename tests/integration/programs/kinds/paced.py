@@ -1,6 +1,6 @@
-"""Modules and optimizers that take as long as they are told to the modules with a stopwatch to themselves.
+"""Modules and optimizers that take a given time, and modules that measure their own.
 
-They sleep: a step is long enough to be measured on a busy machine, and its numbers are those of the layers in them.
+They sleep: a step is long enough to be measured on a busy machine, and its numbers are those of its layers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from truth import Truth
 
 
 class _Backward(torch.autograd.Function):
-    """Hands its input through; its backward takes its time."""
+    """Pass the input through; sleep in the backward."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, owner: Paced) -> torch.Tensor:
@@ -32,7 +32,7 @@ class _Backward(torch.autograd.Function):
 
 
 class Paced(nn.Module):
-    """A layer, `forward_s` longer; its backward is `backward_s` longer."""
+    """A layer, slower by `forward_s` in forward and by `backward_s` in backward."""
 
     def __init__(self, truth: Truth, layer: nn.Module, forward_s: float = 0.003, backward_s: float = 0.004) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Paced(nn.Module):
 
 
 def named(root: nn.Module, name: str = "") -> nn.Module:
-    """The model, whose paced layers have been told their names in it as the recorder writes them."""
+    """Return the model after telling its paced layers their names as the recorder writes them."""
     for path, module in root.named_modules():
         if isinstance(module, Paced):
             module.name = f"{name or type(root).__name__}.{path}" if path else name or type(root).__name__
@@ -62,6 +62,6 @@ def named(root: nn.Module, name: str = "") -> nn.Module:
 
 
 def slow(optimizer: torch.optim.Optimizer, seconds: float = 0.005) -> Any:
-    """The optimizer, whose step is as much longer."""
+    """Return the optimizer, with a slower step."""
     optimizer.register_step_pre_hook(lambda *_: time.sleep(seconds))
     return optimizer

@@ -1,6 +1,6 @@
 """SGD without momentum, which keeps no count of its steps; the loop counts in `global_step`.
 
-Holds: what holds for any loop. Attached to in the middle, its steps are counted from there, and that is said.
+Holds: what holds for any loop. If attached to midway, its steps are counted from there, and answers say so.
 """
 
 import torch

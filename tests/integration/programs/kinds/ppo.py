@@ -1,6 +1,7 @@
-"""PPO: a rollout under `no_grad`, then several updates on what it brought.
+"""PPO: a rollout under `no_grad`, then several updates on its data.
 
-Holds: an update is a step; the rollout's forwards are generation, in the first step after it, and no update's forward.
+Holds: an update is a step; the rollout's forwards are generation, in the first step after it, and in no update's
+forward.
 """
 
 import torch
@@ -24,7 +25,7 @@ class ActorCritic(nn.Module):
 
 
 def rollout():
-    """States, actions, their log-probabilities and returns of one episode of a pole that nobody can hold."""
+    """Return states, actions, their log-probabilities and returns of one episode of an unbalanceable pole."""
     state, seen = torch.randn(1, 4), []
     for _ in range(LENGTH):
         with torch.no_grad(), truth.clock("generation"):

@@ -1,6 +1,6 @@
-"""torch.multiprocessing.spawn of two ranks that find each other through a file.
+"""torch.multiprocessing.spawn of two ranks that meet through a file.
 
-Holds: with PROBE=all every rank is a target that knows its rank and the world's size; the parent has no step.
+Holds: with PROBE=all every rank is a target that knows its rank and the world size; the parent has no step.
 """
 
 import contextlib

@@ -1,6 +1,6 @@
 """Tensor parallel in pairs, data parallel across them: a 2 x 2 mesh of four ranks on gloo.
 
-Holds: on every rank, what holds for one process; the weights put together are those of the twin.
+Holds: on every rank, what holds for one process; the combined weights are those of the twin.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""What a program says of itself: its own counter, its own clock, its losses and its weights.
+"""Self-report of a program: its own counter, its own clock, its losses and its weights.
 
-The programs of this folder are written as their kind is, and beside that they hold a stopwatch to what they do. Their
-last line on stdout is the truth that the recorder's rows are compared with. Nothing in here knows of Probe.
+The programs of this folder are typical of their kind, and also time themselves. Their last line on stdout is the
+truth that the recorder's rows are compared with. Nothing in here depends on Probe.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Truth:
 
     @contextmanager
     def clock(self, phase: str) -> Iterator[None]:
-        """Seconds of this phase in the step that is being taken."""
+        """Time this phase in the current step, in seconds."""
         before, self.doing = self.doing, {"evaluation": "eval", "generation": "generate"}.get(phase, self.doing)
         began = perf_counter()
         try:
@@ -56,7 +56,7 @@ class Truth:
         steps[self.steps] = steps.get(self.steps, 0.0) + seconds
 
     def batches(self, loader: Iterable[Any], phase: str = "data_wait") -> Iterator[Any]:
-        """The loader's batches; waiting for each is on the clock."""
+        """Yield the loader's batches; the clock includes the wait for each."""
         batches = iter(loader)
         while True:
             with self.clock(phase):
@@ -66,7 +66,7 @@ class Truth:
             yield batch
 
     def step(self, loss: float | None = None) -> None:
-        """A step of the job is over."""
+        """Mark the end of a step of the job."""
         self.steps += 1
         if loss is not None:
             self.losses.append(loss)
@@ -74,7 +74,7 @@ class Truth:
             self._be_visited(Path(self._visit))
 
     def _be_visited(self, folder: Path) -> None:
-        """Somebody comes after the fourth step, has come by two thirds of them, and leaves before the last one."""
+        """Expect an attach after the fourth step, a visit by two thirds of them, and a detach before the last one."""
         if self.steps == 4:
             self._before = _look()
             (folder / "come").touch()
@@ -87,13 +87,13 @@ class Truth:
             self.others["before"], self.others["after"] = self._before, _look()
 
     def tell(self, *values: Any) -> None:
-        """The last line: everything, with a digest of `values` (modules, tensors, arrays, text)."""
+        """Print the last line: everything, with a digest of `values` (modules, tensors, arrays, text)."""
         truth = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         print(json.dumps({**truth, **truth.pop("others"), "digest": digest(*values)}), flush=True)
 
 
 def digest(*values: Any) -> str:
-    """Of the bits of modules, tensors, arrays, texts, and of the next random number of torch: a draw shows too."""
+    """Return a digest of modules, tensors, arrays, texts, and of torch's next random number: a draw shows too."""
     found = hashlib.sha256()
     torch = sys.modules.get("torch")
     for value in (*values, *([torch.rand(2)] if torch else ())):
@@ -109,7 +109,7 @@ def digest(*values: Any) -> str:
 
 
 def _look() -> dict[str, object]:
-    """This process, without what the program itself changes while it runs."""
+    """Return the state of this process, without what the program itself changes while it runs."""
     return {name: value for name, value in snapshot().items() if name != "main"}
 
 

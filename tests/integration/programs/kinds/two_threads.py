@@ -1,7 +1,6 @@
 """Two models trained in two threads at once, each with its own optimizer.
 
-Holds: both compute what they would have alone; the steps that are recorded are those of one thread, without the other's
-time in them.
+Holds: both compute the same as alone; the recorded steps are those of one thread, without the other's time.
 """
 
 import threading
