@@ -126,8 +126,7 @@ def settings_page() -> str:
 
 def tables_page() -> str:
     from probe_agent.recorder.ring.table import COORDINATES
-    from probe_agent.sql.tables.declarations import recorded_tables
-    from probe_agent.sql.tables.live_table import live_tables
+    from probe_agent.sql.tables.declarations import live_tables, recorded_tables
 
     coordinates = [[f"`{column.name}`", column.sql_type, column.meaning] for column in COORDINATES]
     page = TABLES_HEAD + table(["column", "type", "meaning"], coordinates)

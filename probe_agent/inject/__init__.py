@@ -4,6 +4,6 @@ from .attach import Attached, attach
 from .cpu_profile import Sampler
 from .nudge import wake
 from .preflight.checks import Check, examine
-from .py_spy import read_stacks, told
+from .py_spy import holder_text, read_stacks
 
-__all__ = ["Attached", "Check", "Sampler", "attach", "examine", "read_stacks", "told", "wake"]
+__all__ = ["Attached", "Check", "Sampler", "attach", "examine", "holder_text", "read_stacks", "wake"]

@@ -30,7 +30,7 @@ from .threads import code_caves
 from .threads.borrow import Sent, send
 from .threads.machine import machine
 from .threads.mailbox import INTERRUPTED, PENDING_CALL, QUIET_THREAD
-from .threads.tracee import Process, ThreadLook
+from .threads.tracee import ThreadLook, Tracee
 
 __all__ = ["Attached", "attach"]
 
@@ -69,7 +69,7 @@ def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None, r
     later.
     """
     deadline = monotonic() + timeout_s
-    process = Process(pid)
+    process = Tracee(pid)
     checks.require(process)
     try:
         with lock(process, timeout_s):
@@ -85,7 +85,7 @@ def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None, r
         ) from error
 
 
-def _attach(process: Process, deadline: float, recorder: Path | None, risk_seccomp: bool) -> Attached:
+def _attach(process: Tracee, deadline: float, recorder: Path | None, risk_seccomp: bool) -> Attached:
     there = handshake.running(process) or _starting(process, deadline)
     if there is not None:
         return Attached(process.pid, str(there[1]["how"]), there[0], there[1], 0.0, already=True)
@@ -116,7 +116,7 @@ def _audited(pid: int, text: str) -> Iterator[list[str]]:
         audit.end(number, outcome[-1])
 
 
-def _put_in(process: Process, deadline: float, recorder: Path | None, risk_seccomp: bool) -> Attached:
+def _put_in(process: Tracee, deadline: float, recorder: Path | None, risk_seccomp: bool) -> Attached:
     try:
         folder = _waiting(process) or payload.place(process, recorder)
     except payload.Begun:
@@ -139,7 +139,7 @@ def _put_in(process: Process, deadline: float, recorder: Path | None, risk_secco
     return Attached(process.pid, str(answer["how"]), folder, answer, stopped_s, already=not sent)
 
 
-def _starting(process: Process, deadline: float) -> tuple[Path, dict[str, Any]] | None:
+def _starting(process: Tracee, deadline: float) -> tuple[Path, dict[str, Any]] | None:
     """The recorder that is just starting without us, once it answers; None when none is."""
     until = min(deadline, monotonic() + STARTING_S)
     until_it_has_something = monotonic() + EMPTY_S  # a planned start may just have made the folder
@@ -163,7 +163,7 @@ def _starting(process: Process, deadline: float) -> tuple[Path, dict[str, Any]] 
     return None
 
 
-def _waiting(process: Process) -> Path | None:
+def _waiting(process: Tracee) -> Path | None:
     """The folder of an attach that the target has been told of but has not come to: it needs no second one."""
     known = code_caves.find_caves(process)
     if any(code_caves.is_queued(process, known, way) for way in HOW):
@@ -171,7 +171,7 @@ def _waiting(process: Process) -> Path | None:
     return None
 
 
-def _no_answer(process: Process, folder: Path, holder: ThreadStack | None) -> AttachRefused:
+def _no_answer(process: Tracee, folder: Path, holder: ThreadStack | None) -> AttachRefused:
     text = handshake.failure(process, folder)
     if text is None and holder is not None:
         return _late(process, holder, "")
@@ -188,7 +188,7 @@ def _no_answer(process: Process, folder: Path, holder: ThreadStack | None) -> At
     )
 
 
-def _send_all(process: Process, folder: Path, sent: list[Sent], deadline: float) -> None:
+def _send_all(process: Tracee, folder: Path, sent: list[Sent], deadline: float) -> None:
     """Send threads until the target has taken the payload. Raises AttachRefused when none could be sent."""
     main = _look(process, process.pid)
     quiet = [] if main is not None and main.state == "R" else _quiet_threads(process)
@@ -244,7 +244,7 @@ def _send_all(process: Process, folder: Path, sent: list[Sent], deadline: float)
 class _Taking:
     """Waits until the target takes the payload, and sees who holds the GIL meanwhile."""
 
-    def __init__(self, process: Process, folder: Path, sent: list[Sent]) -> None:
+    def __init__(self, process: Tracee, folder: Path, sent: list[Sent]) -> None:
         self.watch = GilWatch(process)
         self._process, self._folder, self._sent = process, folder, sent
         self._has_run = False
@@ -276,10 +276,10 @@ class _Taking:
         return ran[-1]
 
 
-def _late(process: Process, holder: ThreadStack | None, before: str) -> AttachDelayed:
+def _late(process: Tracee, holder: ThreadStack | None, before: str) -> AttachDelayed:
     """The code waits for the interpreter."""
     if holder is not None:
-        text = f"in pid {process.pid} {py_spy.told(holder)}; the agent will start when it is released"
+        text = f"in pid {process.pid} {py_spy.holder_text(holder)}; the agent will start when it is released"
     else:
         text = (
             f"pid {process.pid} does not come back to the interpreter: {_doing(process)};"
@@ -289,7 +289,7 @@ def _late(process: Process, holder: ThreadStack | None, before: str) -> AttachDe
     return AttachDelayed(before + text, hint)
 
 
-def _quiet_threads(process: Process) -> list[int]:
+def _quiet_threads(process: Tracee) -> list[int]:
     """Threads that may be borrowed because they sleep, the best one first; not the main one if there is another."""
     first = process.looks()
     sleep(LOOK_APART_S)
@@ -301,18 +301,18 @@ def _quiet_threads(process: Process) -> list[int]:
     return sorted(suits, key=lambda tid: (suits[tid], tid == process.pid, tid))
 
 
-def _look(process: Process, tid: int) -> ThreadLook | None:
+def _look(process: Tracee, tid: int) -> ThreadLook | None:
     try:
         return process.look(tid)
     except (FileNotFoundError, ProcessLookupError):
         return None  # the thread has ended since
 
 
-def _doing(process: Process) -> str:
+def _doing(process: Tracee) -> str:
     """What its main thread does, and which threads are running: one of them has the GIL."""
     looks = process.looks()
     main = looks[process.pid]
     where = f" in system call {main.syscall}" if main.syscall is not None else ""
     running = [tid for tid, look in looks.items() if look.state == "R"]
-    names = ", ".join(f"{tid} ({(process.proc / 'task' / str(tid) / 'comm').read_text().strip()})" for tid in running)
+    names = ", ".join(f"{tid} ({process.read(f'task/{tid}/comm').strip()})" for tid in running)
     return f"its main thread is in state {main.state}{where}" + (f"; on the processor: {names}" if names else "")

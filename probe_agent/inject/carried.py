@@ -21,7 +21,7 @@ from hashlib import sha256
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 from .versions import python_version
 
 __all__ = ["PACKAGE", "pack"]
@@ -51,7 +51,7 @@ Code = tuple[bytes, dict[str, bytes]]
 _NONE: Code = (b"", {})
 
 
-def pack(process: Process, recorder: Path) -> bytes:
+def pack(process: Tracee, recorder: Path) -> bytes:
     """What the loader in the target reads: {name: (is it a package, its packed source)}, magic number, {name: code},
     and the source of the first."""
     modules = dict(_modules(recorder))
@@ -101,13 +101,15 @@ def _compile_by(program: str, modules: Mapping[str, tuple[bool, bytes]]) -> Code
     return magic, code
 
 
-def _program(process: Process) -> str | None:
+def _program(process: Tracee) -> str | None:
     """The target's own Python, if it is the very file that we would start, as nobody but the target's own user."""
     try:
         is_same = (
             set(process.status()["Uid"].split()) == {str(os.geteuid())}
-            and all(os.readlink(f"/proc/self/ns/{kind}") == os.readlink(process.proc / "ns" / kind) for kind in _SPACES)
-            and os.path.samefile(process.exe, process.proc / "exe")
+            and all(
+                os.readlink(f"/proc/self/ns/{kind}") == os.readlink(f"{process.proc}/ns/{kind}") for kind in _SPACES
+            )
+            and os.path.samefile(process.exe, f"{process.proc}/exe")
         )
     except OSError:
         return None

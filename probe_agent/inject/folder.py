@@ -16,7 +16,7 @@ from probe_agent import untrusted_files
 from probe_agent.recorder.ring import folder as ring_folder
 from probe_agent.recorder.ring.folder import BASES, folder_name, user_folder
 
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = [
     "FREE_MIB",
@@ -37,12 +37,12 @@ __all__ = [
 FREE_MIB = 64
 
 
-def folders(process: Process) -> list[Path]:
+def folders(process: Tracee) -> list[Path]:
     """Where its folder may be, as it sees it, in the order in which they are tried."""
-    return [Path(user_folder(base, process.uid), folder_name(process.inner_pid, process.ticks)) for base in BASES]
+    return [Path(user_folder(base, process.uid), folder_name(process.inner_pid, process.start_ticks)) for base in BASES]
 
 
-def names(process: Process, folder: Path) -> list[str] | None:
+def names(process: Tracee, folder: Path) -> list[str] | None:
     """The files there; None when there is no such folder, or somebody else's."""
     try:
         with _opened(process, folder) as opened:
@@ -51,7 +51,7 @@ def names(process: Process, folder: Path) -> list[str] | None:
         return None
 
 
-def is_held(process: Process, folder: Path) -> bool:
+def is_held(process: Tracee, folder: Path) -> bool:
     """Whether a recorder in the process lives there."""
     try:
         with _opened(process, folder) as opened:
@@ -60,7 +60,7 @@ def is_held(process: Process, folder: Path) -> bool:
         return False
 
 
-def link_text(process: Process, folder: Path, name: str) -> str | None:
+def link_text(process: Tracee, folder: Path, name: str) -> str | None:
     """What the link of that name says; None when there is none."""
     try:
         with _opened(process, folder) as opened:
@@ -69,13 +69,13 @@ def link_text(process: Process, folder: Path, name: str) -> str | None:
         return None
 
 
-def connect(process: Process, path: Path, connection: socket.socket) -> None:
+def connect(process: Tracee, path: Path, connection: socket.socket) -> None:
     """Connect to a socket of the process. Raises OSError."""
     with untrusted_files.socket_address(process.from_outside(str(path))) as address:
         connection.connect(address)
 
 
-def require_space(process: Process, base: Path) -> str:
+def require_space(process: Tracee, base: Path) -> str:
     """How much its user can write below `base`, in words. Raises OSError, in words too, when it is not enough."""
     with untrusted_files.folder_opened(process.from_outside(str(base))) as opened, _as_its_user(process):
         # access() asks for the real user unless told otherwise, and that one never changes.
@@ -88,7 +88,7 @@ def require_space(process: Process, base: Path) -> str:
     return f"{free_mib} MiB free"
 
 
-def require_own(process: Process, folder: Path) -> None:
+def require_own(process: Tracee, folder: Path) -> None:
     """Raise OSError, in words, when the folder is not the user's own: FileNotFoundError when there is none."""
     try:
         with _opened(process, folder):
@@ -97,7 +97,7 @@ def require_own(process: Process, folder: Path) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "not a folder, or a link that could lead anywhere") from None
 
 
-def make(process: Process, folder: Path) -> None:
+def make(process: Tracee, folder: Path) -> None:
     """Make a folder that only the target's user can read, or see that it is one."""
     with (
         untrusted_files.folder_opened(process.from_outside(str(folder.parent))) as parent,
@@ -108,7 +108,7 @@ def make(process: Process, folder: Path) -> None:
     require_own(process, folder)
 
 
-def write(process: Process, file: Path, data: bytes) -> None:
+def write(process: Tracee, file: Path, data: bytes) -> None:
     """All of it or nothing: the target may come for it at any moment."""
     new = file.name + ".new"
     with _opened(process, file.parent) as opened, _as_its_user(process):
@@ -118,7 +118,7 @@ def write(process: Process, file: Path, data: bytes) -> None:
         os.rename(new, file.name, src_dir_fd=opened, dst_dir_fd=opened)
 
 
-def unlink(process: Process, file: Path) -> bool:
+def unlink(process: Tracee, file: Path) -> bool:
     """Remove a file. False when there is none."""
     try:
         with _opened(process, file.parent) as opened, _as_its_user(process):
@@ -128,7 +128,7 @@ def unlink(process: Process, file: Path) -> bool:
     return True
 
 
-def remove(process: Process, folder: Path) -> None:
+def remove(process: Tracee, folder: Path) -> None:
     """Remove the folder with its files, also while its recorder does the same."""
     with suppress(FileNotFoundError, NotADirectoryError):
         with _opened(process, folder) as opened, _as_its_user(process):
@@ -140,7 +140,7 @@ def remove(process: Process, folder: Path) -> None:
 
 
 @contextmanager
-def _opened(process: Process, folder: Path) -> Iterator[int]:
+def _opened(process: Tracee, folder: Path) -> Iterator[int]:
     """The folder, when it is the user's own: in /tmp anybody may have made it."""
     with untrusted_files.folder_opened(process.from_outside(str(folder))) as opened:
         status = os.fstat(opened)
@@ -149,5 +149,5 @@ def _opened(process: Process, folder: Path) -> Iterator[int]:
         yield opened
 
 
-def _as_its_user(process: Process) -> AbstractContextManager[None]:
+def _as_its_user(process: Tracee) -> AbstractContextManager[None]:
     return untrusted_files.as_user(process.uid, process.gid)

@@ -13,7 +13,7 @@ from time import monotonic
 from probe_agent.wire import ThreadStack
 
 from . import py_spy
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = ["GilWatch"]
 
@@ -26,7 +26,7 @@ FIRST_S, APART_S = 0.2, 0.3
 class GilWatch:
     """Looks at who holds the GIL of `process`, now and then."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Tracee) -> None:
         self.holder: ThreadStack | None = None
         self.next_look = monotonic() + FIRST_S
         self._process = process

@@ -21,7 +21,7 @@ from . import py_spy
 from .folder import connect, folders, is_held, link_text, names
 from .nudge import nudge
 from .payload import ERROR, PAYLOAD, TAKEN
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = ["failure", "has_begun", "hello", "is_waiting", "running", "wait_for_hello", "wait_taken"]
 
@@ -33,7 +33,7 @@ LISTEN_S = 0.3
 SILENCE_S = 0.1
 
 
-def running(process: Process) -> tuple[Path, dict[str, Any]] | None:
+def running(process: Tracee) -> tuple[Path, dict[str, Any]] | None:
     """The folder and the answer of the recorder that runs in the process already, if one does."""
     for folder in folders(process):
         answer = hello(process, folder)
@@ -42,12 +42,12 @@ def running(process: Process) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def is_waiting(process: Process, folder: Path) -> bool:
+def is_waiting(process: Tracee, folder: Path) -> bool:
     """Whether a payload lies there that the target has not taken yet."""
     return PAYLOAD in (names(process, folder) or ())
 
 
-def has_begun(process: Process, folder: Path) -> bool:
+def has_begun(process: Tracee, folder: Path) -> bool:
     """Whether a recorder is on its way there: it has taken the payload, or holds the folder.
 
     One that got so far as to say who it is holds it as long as it lives: an exec has ended it when it does not.
@@ -56,7 +56,7 @@ def has_begun(process: Process, folder: Path) -> bool:
     return is_held(process, folder) or (TAKEN in there and TARGET not in there)
 
 
-def wait_taken(process: Process, folder: Path, deadline: float, is_in_vain: Callable[[], bool]) -> bool:
+def wait_taken(process: Tracee, folder: Path, deadline: float, is_in_vain: Callable[[], bool]) -> bool:
     """Wait until the target has taken the payload, or has said why it cannot. False when it has not by `deadline`."""
     next_nudge = monotonic() + SILENCE_S
     while is_waiting(process, folder) and failure(process, folder) is None:
@@ -71,12 +71,12 @@ def wait_taken(process: Process, folder: Path, deadline: float, is_in_vain: Call
     return True
 
 
-def failure(process: Process, folder: Path) -> str | None:
+def failure(process: Tracee, folder: Path) -> str | None:
     """What the target left as the reason why the recorder did not start."""
     return link_text(process, folder, ERROR)
 
 
-def hello(process: Process, folder: Path, timeout_s: float = ANSWER_S) -> dict[str, Any] | None:
+def hello(process: Tracee, folder: Path, timeout_s: float = ANSWER_S) -> dict[str, Any] | None:
     """What the recorder says of itself; None when none is there. Raises AttachDelayed when it stays silent."""
     try:
         return _hello(process, folder, timeout_s)
@@ -84,12 +84,16 @@ def hello(process: Process, folder: Path, timeout_s: float = ANSWER_S) -> dict[s
         holder = py_spy.gil_holder(process.pid)
         raise AttachDelayed(
             f"the agent is in pid {process.pid} already, but does not answer within {timeout_s:.1f} s: "
-            + (f"{py_spy.told(holder)}; it will when that is released" if holder else "a C call may hold the GIL"),
+            + (
+                f"{py_spy.holder_text(holder)}; it will when that is released"
+                if holder
+                else "a C call may hold the GIL"
+            ),
             f"see where it is, which needs no GIL: probe {process.pid} backtrace --all",
         ) from None
 
 
-def _hello(process: Process, folder: Path, timeout_s: float) -> dict[str, Any] | None:
+def _hello(process: Tracee, folder: Path, timeout_s: float) -> dict[str, Any] | None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout_s)
         try:
@@ -108,7 +112,7 @@ def _hello(process: Process, folder: Path, timeout_s: float) -> dict[str, Any] |
 
 
 def wait_for_hello(
-    process: Process, folder: Path, deadline: float, is_in_vain: Callable[[], bool]
+    process: Tracee, folder: Path, deadline: float, is_in_vain: Callable[[], bool]
 ) -> dict[str, Any] | None:
     """The recorder's first answer; None when it failed, or has not answered by `deadline`."""
     pause_s, next_nudge = 0.001, monotonic() + SILENCE_S

@@ -16,13 +16,13 @@ from probe_agent import untrusted_files
 from probe_agent.errors import AttachRefused
 from probe_agent.recorder.ring.folder import start_ticks
 
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = ["lock"]
 
 
 @contextmanager
-def lock(process: Process, timeout_s: float) -> Iterator[None]:
+def lock(process: Tracee, timeout_s: float) -> Iterator[None]:
     """Held for the length of the block, and no longer than we live. Raises AttachRefused."""
     with untrusted_files.folder_opened(_path(process)) as descriptor:
         deadline = monotonic() + timeout_s
@@ -39,10 +39,10 @@ def lock(process: Process, timeout_s: float) -> Iterator[None]:
         yield
 
 
-def _path(process: Process) -> str:
+def _path(process: Tracee) -> str:
     """The folder of its descriptors: in its own /proc, which those inside its container have too, or else in ours."""
     its_own = process.from_outside(f"/proc/{process.inner_pid}")
     with suppress(OSError), untrusted_files.opened(its_own + "/stat") as descriptor:
-        if start_ticks(os.read(descriptor, 4096).decode("utf-8", "replace")) == process.ticks:
+        if start_ticks(os.read(descriptor, 4096).decode("utf-8", "replace")) == process.start_ticks:
             return its_own + "/fd"
     return f"{process.proc}/fd"

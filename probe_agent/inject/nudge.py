@@ -17,7 +17,7 @@ from .lock import lock
 from .threads import code_caves
 from .threads.borrow import send
 from .threads.mailbox import PENDING_CALL
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = ["nudge", "wake"]
 
@@ -35,7 +35,7 @@ _SAFE_POINT_S = 0.05
 def wake(pid: int) -> bool:
     """Nudge process `pid` once. False when that cannot be done: no rights, or others are at it."""
     try:
-        process = Process(pid)
+        process = Tracee(pid)
         with lock(process, 0.0):
             existing = (folder for folder in folders(process) if names(process, folder) is not None)
             return any(nudge(process, folder) for folder in existing)
@@ -43,7 +43,7 @@ def wake(pid: int) -> bool:
         return False
 
 
-def nudge(process: Process, folder: Path) -> bool:
+def nudge(process: Tracee, folder: Path) -> bool:
     """The same for one who has the lock. False when the main thread cannot be borrowed, or has been already."""
     try:
         known = code_caves.find_caves(process)

@@ -14,7 +14,7 @@ from probe_agent.recorder.guest.switch_interval import SHORT_S
 
 from .carried import PACKAGE, pack
 from .folder import folders, make, names, remove, require_space, unlink, write
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = ["ERROR", "PAYLOAD", "TAKEN", "Begun", "folders", "lines", "place", "take_back"]
 
@@ -129,7 +129,7 @@ except(RuntimeError,MemoryError)as e:
 """
 
 
-def lines(process: Process, folder: Path, how: str) -> bytes:
+def lines(process: Tracee, folder: Path, how: str) -> bytes:
     """The Python code the target is made to run: it starts a thread, leaves no name and raises nothing of ours."""
     text = _LINES.format(pid=process.inner_pid, thread=_THREAD.strip(), folder=str(folder), how=how, short=SHORT_S)
     return text.strip().encode() + b"\n\0"
@@ -139,7 +139,7 @@ class Begun(Exception):
     """The target has taken a payload meanwhile: a recorder is starting there."""
 
 
-def place(process: Process, recorder: Path | None = None) -> Path:
+def place(process: Tracee, recorder: Path | None = None) -> Path:
     """Make the target's folder with the payload in it, both the target's own. Returns the folder as it sees it.
 
     Raises Begun, having touched nothing, when the target was quicker with a payload that lay there.
@@ -169,7 +169,7 @@ def place(process: Process, recorder: Path | None = None) -> Path:
     )
 
 
-def take_back(process: Process, folder: Path) -> bool:
+def take_back(process: Tracee, folder: Path) -> bool:
     """Remove a payload that the target has not taken, so that it never will. False when there is none any more."""
     if not unlink(process, folder / PAYLOAD):
         return False

@@ -21,9 +21,9 @@ from typing import Any
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import Frame, ThreadStack
 
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
-__all__ = ["complaint", "gil_holder", "installed", "read_stacks", "told"]
+__all__ = ["complaint", "gil_holder", "holder_text", "installed", "read_stacks"]
 
 #: It is done in a tenth of that on a machine with something to spare. Who holds the GIL is not worth waiting long for.
 READ_S, HOLDER_S = 3.0, 1.0
@@ -65,10 +65,10 @@ def gil_holder(pid: int) -> ThreadStack | None:
     try:
         return next((thread for thread in read_stacks(pid, timeout_s=HOLDER_S) if thread.holds_gil), None)
     except NoAnswer:
-        return None  # whoever asks for the stacks is told why they cannot be read
+        return None  # whoever asks for the stacks is holder_text why they cannot be read
 
 
-def told(holder: ThreadStack) -> str:
+def holder_text(holder: ThreadStack) -> str:
     """Who holds the GIL, and where, in a few words."""
     name = f"thread {holder.thread}" if holder.thread else "the main thread" if holder.is_main else "a thread"
     number = f" (tid {holder.tid})" if holder.tid is not None else ""
@@ -103,7 +103,7 @@ def complaint(stderr: bytes) -> str:
 
 def _threads(pid: int, said: list[dict[str, Any]]) -> tuple[ThreadStack, ...]:
     # It lists the newest thread first, and until Python 3.10 does not know the kernel's numbers.
-    main_tid = Process(pid).inner_pid
+    main_tid = Tracee(pid).inner_pid
     by_number = [thread["thread_id"] for thread in said if thread["os_thread_id"] == main_tid]
     knows_numbers = any(thread["os_thread_id"] is not None for thread in said)
     main_ident = by_number[0] if by_number else said[-1]["thread_id"] if said and not knows_numbers else None

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 
-from .threads.tracee import Process
+from .threads.tracee import Tracee
 
 __all__ = ["python_version"]
 
 
-def python_version(process: Process) -> tuple[int, int] | None:
+def python_version(process: Tracee) -> tuple[int, int] | None:
     """Major and minor version, by the names of its files; None when they do not tell."""
     for path in [*process.code_files, process.exe]:
         match = re.search(r"python(\d)\.(\d+)", path.rpartition("/")[2])

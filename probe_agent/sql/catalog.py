@@ -12,11 +12,9 @@ from probe_agent.recorder.ring.table import COORDINATES, Column
 from probe_agent.targets import Ring, RingError, Target
 from probe_agent.wire import ColumnInfo, TableInfo, TableList
 
-from .engine.gather import known_tables
 from .engine.open_rings import OpenRings
-from .tables.declarations import recorded_tables
-from .tables.empty_tables import why_empty, why_old
-from .tables.live_table import live_tables
+from .tables.declarations import known_tables, live_tables, recorded_tables
+from .tables.notes import why_empty, why_old
 
 __all__ = ["list_tables"]
 

@@ -20,9 +20,9 @@ import duckdb
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest
 
-from .engine.answer import Answer
 from .engine.databases import open_database, quoted
 from .engine.errors import failed
+from .engine.request import Answer
 from .engine.statement import arrow_stream, json_answer, only_statement, read_rows, with_cut
 from .merging import MalformedAnswer, NotThere
 from .untrusted_arrow import decoded

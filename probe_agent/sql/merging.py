@@ -15,8 +15,7 @@ from probe_agent import errors
 from probe_agent.errors import ProbeError, QueryFailed
 from probe_agent.wire import QueryRequest
 
-from .engine.answer import Answer
-from .engine.limits import check_request, out_of_time
+from .engine.request import Answer, check_request, out_of_time
 from .workers.frames import HEAD, MAX_HEAD_BYTES, exactly, packed
 from .workers.process import ZygoteProcess
 from .workers.zygote import KILL, MERGE

@@ -11,8 +11,8 @@ from probe_agent.errors import ProbeError
 from probe_agent.targets import Target
 from probe_agent.wire import QueryRequest
 
-from .engine.limits import check_request
 from .engine.open_rings import OpenRings
+from .engine.request import check_request
 from .workers import Asker, Reply, Workers
 from .workers.frames import Job
 

@@ -1,20 +1,17 @@
-"""One target as seen from beside it: where it is, what it recorded, how to ask it. Standard library only.
+"""Targets as seen from beside them: which there are, what they recorded, how to ask them. Standard library only.
 
-Runs in the host server and in the CLI, never in the target.
+Runs in the host server and in query workers, never in the target.
 """
 
 from probe_agent.procfs import Process, read_process
 
-from .archive import ArchiveDirectory
-from .awaited import WhyEmpty, read_awaited
-from .control import ask, stream
+from .control import ask, settings, stream
 from .cpu_profile import CpuProfile
-from .directory import TargetDirectory
-from .launched import launched_by
+from .directory import ArchiveDirectory, TargetDirectory
+from .folder_files import WhyEmpty, read_awaited
+from .local_ranks import launched_by, siblings_of
 from .peers import peers_of
-from .rings import Ring, RingError
-from .settings import settings
-from .siblings import siblings_of
+from .rings import Ring, RingError, newest_step
 from .source_text import read_source, with_source
 from .stacks import take_stacks
 from .target import Target, without_recorder
@@ -31,6 +28,7 @@ __all__ = [
     "WhyEmpty",
     "ask",
     "launched_by",
+    "newest_step",
     "peers_of",
     "read_awaited",
     "read_process",

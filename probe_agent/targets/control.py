@@ -1,7 +1,7 @@
-"""Asks a target over its unix socket: one question a connection, JSON lines.
+"""Client of a target's control socket: one request a connection, JSON lines.
 
-`ask` blocks its thread until the answer is there; `stream` belongs to an event loop. Both turn what a socket can
-raise into an error that says what to do. Runs beside the target; what it costs there is one short thread.
+`ask` blocks its thread until the answer is there; `stream` belongs to an event loop. Both turn what a socket raises
+into an error with a hint. Runs beside the target, where a request costs one short thread.
 """
 
 from __future__ import annotations
@@ -9,31 +9,33 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from select import select
 from time import monotonic
 from typing import Any
 
+from probe_agent import inject
 from probe_agent.errors import BadRequest, Forbidden, NoAnswer
 from probe_agent.procfs import read_process
 from probe_agent.untrusted_files import socket_address
+from probe_agent.wire import SettingInfo, SettingList, decode
 
 from .target import Target
 
-__all__ = ["ANSWER_S", "ask", "stream"]
+__all__ = ["ANSWER_S", "ask", "settings", "stream"]
 
 #: How long a target may take to answer unless the caller knows better.
 ANSWER_S = 2.0
-#: One that has said nothing for so long may not get the GIL by itself.
+#: A recorder that has been silent for this long may not get the GIL by itself.
 SILENCE_S = 0.1
-#: The longest line we take from a target: a `repr` can be long.
+#: The longest line that is accepted from a target: a `repr` can be long.
 _MAX_LINE_BYTES = 64 << 20
 
-Answer = dict[str, Any]  # one decoded JSON line: whatever the operation answers
+Answer = dict[str, Any]  # one decoded JSON line, as the operation answers it
 
 
 def ask(target: Target, op: str, *, timeout_s: float = ANSWER_S, **fields: object) -> Answer:
-    """The one answer of `target` to `op`. Raises NoAnswer, or BadRequest with what the target objected to."""
+    """Return the one answer of `target` to `op`. Raises NoAnswer, or BadRequest with what the target objects to."""
     deadline = monotonic() + timeout_s
     data = bytearray()
     try:
@@ -42,22 +44,29 @@ def ask(target: Target, op: str, *, timeout_s: float = ANSWER_S, **fields: objec
             with socket_address(target.control_path) as address:
                 connection.connect(address)
             connection.sendall(_line(op, fields))
-            # Its tick may take the turn that was meant for us, so it is asked for again.
+            # The recorder's tick may take the turn that the nudge was for, so it is nudged again.
             while not select([connection], [], [], min(timeout_s, SILENCE_S))[0] and monotonic() < deadline:
                 _wake(target)
             while not data.endswith(b"\n"):
                 connection.settimeout(max(0.001, deadline - monotonic()))
                 received = connection.recv(1 << 20)
                 if not received or len(data) > _MAX_LINE_BYTES:
-                    raise ConnectionResetError("it hung up before the answer was complete")
+                    raise ConnectionResetError("it closed the connection before its answer was complete")
                 data += received
     except OSError as error:
         raise _no_answer(target, op, error, timeout_s) from error
     return _decoded(target, bytes(data))
 
 
+def settings(target: Target, changes: Mapping[str, str] | None = None) -> SettingList:
+    """Make `changes` and return all settings of the recorder. Raises NoAnswer, or BadRequest for a wrong change."""
+    answer = ask(target, "config", changes=dict(changes or {}))
+    found = tuple(decode(SettingInfo, setting) for setting in answer.get("settings", ()))
+    return SettingList(found, tuple(map(str, answer.get("notes", ()))))
+
+
 async def stream(target: Target, op: str, **fields: object) -> AsyncIterator[Answer]:
-    """The lines of `target`'s answer as they come, the last one with `done`. Closing this cancels the operation."""
+    """The lines of `target`'s answer as they arrive, the last one with `done`. Closing this cancels the operation."""
     try:
         with socket_address(target.control_path) as address:
             reader, writer = await asyncio.open_unix_connection(address, limit=_MAX_LINE_BYTES)
@@ -71,7 +80,7 @@ async def stream(target: Target, op: str, **fields: object) -> AsyncIterator[Ans
             line = await reader.readline()
             waking.cancel()
             if not line:
-                raise ConnectionResetError("it hung up before the answer was complete")
+                raise ConnectionResetError("it closed the connection before its answer was complete")
             answer = _decoded(target, line)
             yield answer
             if answer.get("done"):
@@ -89,10 +98,8 @@ async def _wake_after_silence(target: Target) -> None:
 
 
 def _wake(target: Target) -> None:
-    """Help the recorder to the GIL, if we may."""
+    """Help the recorder to get the GIL, if we may."""
     if target.process is not None and target.is_alive:
-        from probe_agent import inject
-
         inject.wake(target.pid)
 
 
@@ -106,7 +113,10 @@ def _decoded(target: Target, line: bytes) -> Answer:
     except ValueError:
         answer = None
     if not isinstance(answer, dict):
-        raise NoAnswer(f"{target} answered with something that is not JSON", "is its recorder of another version?")
+        raise NoAnswer(
+            f"{target} answered with something that is not JSON",
+            f"attach again with this version: probe {target.pid} detach, then probe {target.pid} inject",
+        )
     if error := answer.get("error"):
         refused = Forbidden if error.get("kind") == Forbidden.__name__ else BadRequest
         raise refused(str(error.get("message", "")), str(error.get("hint", "")))
@@ -117,26 +127,25 @@ def _no_answer(target: Target, op: str, error: Exception, timeout_s: float) -> N
     process = read_process(target.process.pid) if target.process else None
     if not (target.is_alive if process is None else process.is_alive) or (target.process and process is None):
         return NoAnswer(
-            f"{target} has ended: it cannot answer {op} any more", "what it recorded can still be queried with SQL"
+            f"{target} has ended: it cannot answer {op}", f"query what it recorded: probe {target.pid} tables"
         )
     state = process.state if process else target.state
     if isinstance(error, TimeoutError) and state.startswith("stopped"):
-        return NoAnswer(f"{target} did not answer {op}: it is {state}", f"let it go on: kill -CONT {target.pid}")
+        return NoAnswer(f"{target} did not answer {op}: it is {state}", f"continue it: kill -CONT {target.pid}")
     if isinstance(error, TimeoutError):
         return NoAnswer(
             f"{target} did not answer {op} within {timeout_s:g} s, though it is {state}:"
             " a thread in it may hold the GIL",
-            f"see where it is, which needs no GIL: probe {target.pid} backtrace --all",
+            f"read its stacks, which needs no GIL: probe {target.pid} backtrace --all",
         )
     if isinstance(error, PermissionError):
-        return NoAnswer(
-            f"{target} did not let us in: {error.strerror}", "run as the user the target runs as, or as root"
-        )
+        return NoAnswer(f"cannot connect to {target}: {error.strerror}", "run as the target's user, or as root")
     if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
         return NoAnswer(
-            f"{target} has a recorder's files, but nothing listens there",
+            f"{target} has the files of a recorder, but no recorder listens",
             f"attach again: probe {target.pid} inject",
         )
     return NoAnswer(
-        f"{target} broke off while it was asked for {op}: {error}", "has it been detached, or has it ended?"
+        f"{target} closed the connection while it answered {op}: {error}",
+        "see with probe list if it has ended or been detached",
     )

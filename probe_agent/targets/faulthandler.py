@@ -1,7 +1,7 @@
-"""The main thread's stack of a target in which nobody can take the GIL: faulthandler writes it from a signal handler.
+"""Main thread's stack of a target that does not release the GIL: faulthandler writes it in a signal handler.
 
-Runs beside the target. The signal is sent only when the kernel says that the target has a handler for it: without
-one it would kill the training. Costs the target about a millisecond of its main thread.
+Runs beside the target. The signal is sent only if the kernel says that the target handles it: otherwise it would kill
+the job. Costs the target about 1 ms of its main thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .target import Target
 
 __all__ = ["dump_stack", "parse"]
 
-#: How long the dump may take to begin, and for how long it must not grow to count as complete.
+#: How long the dump may take to begin, and how long it must not grow to count as complete.
 _BEGIN_S = 2.0
 _QUIET_S = 0.03
 _LOOK_EVERY_S = 0.005
@@ -27,36 +27,40 @@ _FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
 
 
 def dump_stack(target: Target) -> ThreadStack:
-    """The Python stack of `target`'s main thread, which takes the signals of a process. Raises NoAnswer."""
+    """Return the Python stack of `target`'s main thread, which handles the signals of a process. Raises NoAnswer."""
     number = target.identity.get("stacks_signal")
     process = target.process
     if process is None or not target.is_alive:
-        raise NoAnswer(f"{target} has ended: it has no stacks", "what it recorded can still be queried with SQL")
+        raise NoAnswer(f"{target} has ended: it has no stacks", f"query what it recorded: probe {target.pid} tables")
     if process.state.startswith("stopped"):
-        raise NoAnswer(f"{target} is {process.state}: it cannot say where it is", f"try: kill -CONT {target.pid}")
+        raise NoAnswer(
+            f"{target} is {process.state}: it cannot write its stacks", f"continue it: kill -CONT {target.pid}"
+        )
     try:
         if not isinstance(number, int) or not process.catches(number):
             raise NoAnswer(
-                f"{target} does not answer, and its emergency dump of stacks is not armed",
-                f"look from outside: py-spy dump --nonblocking --pid {target.pid}",
+                f"{target} does not answer, and faulthandler is not registered in it",
+                f"read its memory: py-spy dump --nonblocking --pid {target.pid}",
             )
         before = _size(target)
         os.kill(process.pid, number)
     except OSError as error:
-        raise NoAnswer(f"{target} could not be asked for an emergency dump: {error}", "has it ended?") from error
+        raise NoAnswer(
+            f"cannot signal {target} to write its stacks: {error}", "see with probe list if it has ended"
+        ) from error
     return parse(_wait_for_dump(target, before))
 
 
 def _wait_for_dump(target: Target, before: int) -> str:
-    """What faulthandler appends; it says nowhere that it is done, so a dump that stops growing is."""
+    """Return what faulthandler appends. It marks no end, so a dump that stops growing is complete."""
     began = time.monotonic()
     size, grew = before, began
     while size == before or time.monotonic() - grew < _QUIET_S:
         now = time.monotonic()
         if size == before and now - began > _BEGIN_S:
             raise NoAnswer(
-                f"{target} did not write its stacks within {_BEGIN_S:g} s, though it got the signal",
-                f"it may wait in the kernel; see: cat /proc/{target.pid}/wchan",
+                f"{target} did not write its stacks within {_BEGIN_S:g} s of the signal",
+                f"see where it waits in the kernel: cat /proc/{target.pid}/wchan",
             )
         time.sleep(_LOOK_EVERY_S)
         current = _size(target)
@@ -72,7 +76,7 @@ def _size(target: Target) -> int:
 
 
 def parse(dump: str) -> ThreadStack:
-    """The frames in faulthandler's text, the innermost first. Which thread it is, the text does not say."""
+    """Return the frames in faulthandler's text, the innermost first. The text does not name the thread."""
     found = [match for line in dump.splitlines() if (match := _FRAME.match(line))]
     frames = tuple(
         Frame(func, _unescaped(file), int(lineno) if lineno.isdigit() else 0, depth, "python", None)

@@ -1,35 +1,33 @@
-"""What the ranks on this host know of their job's other ranks: out of their files, and asked only where ranks miss.
+"""Other ranks of the jobs on this host: out of their recorders' files, which are asked only if ranks are missing.
 
 Runs in the host server.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
 from probe_agent.errors import ProbeError
-from probe_agent.untrusted_files import opened
 
 from .control import ask
+from .folder_files import read_json
 from .target import Target
 
 __all__ = ["peers_of"]
 
 #: Where a recorder keeps what it knows (recorder/job/peers.py).
 FILE = "peers.json"
-_MAX_BYTES = 16 << 20
-#: For all that have to be asked together: less than whoever asks the host server waits for it.
+#: For all targets that have to be asked: less than a client of the host server waits.
 _ASK_S = 3.0
 
 Entry = dict[str, Any]  # as the recorder wrote it, fields checked by whoever makes a wire.Peer of it
 
 
 def peers_of(targets: Sequence[Target]) -> tuple[list[Entry], list[str]]:
-    """An entry for each rank that is known, and why others may not be."""
+    """Return an entry for each rank that is known, and why others may be missing."""
     found: dict[tuple[str, float], Entry] = {}
     notes: list[str] = []
     deadline = monotonic() + _ASK_S
@@ -56,12 +54,7 @@ def _refresh(target: Target, timeout_s: float) -> list[str]:
 
 
 def _read(target: Target) -> list[Entry]:
-    try:
-        with opened(os.path.join(target.folder, FILE)) as descriptor:
-            said = json.loads(_all(descriptor))
-    except (OSError, ValueError):
-        return []  # nothing has been said yet
-    entries = said.get("peers") if isinstance(said, dict) else None
+    entries = (read_json(os.path.join(target.folder, FILE)) or {}).get("peers")
     return [entry for entry in entries or () if _is_whole(entry)]
 
 
@@ -69,10 +62,3 @@ def _is_whole(entry: object) -> bool:
     kinds: dict[str, Any] = {"rank": int, "host": str, "pid": int, "attached_at": float, "note": str}
     kinds["address"] = (str, type(None))
     return isinstance(entry, dict) and all(isinstance(entry.get(name), kind) for name, kind in kinds.items())
-
-
-def _all(descriptor: int) -> bytes:
-    data = b""
-    while len(data) < _MAX_BYTES and (part := os.read(descriptor, 1 << 20)):
-        data += part
-    return data

@@ -1,7 +1,7 @@
-"""A ring's file, mapped for reading: its schema, its counters, its strings.
+"""Rings, mapped for reading: schema, counters, strings.
 
-Runs beside the target. The file was made by another process and is checked before it is believed; nothing here
-ever writes to it.
+Runs beside the target. Another process has written the file, so it is checked before it is used; nothing here writes
+to it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC
 from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT, Column, row_struct
 from probe_agent.untrusted_files import opened
 
-__all__ = ["Ring", "RingError"]
+from .target import Target
 
-#: What stands for NULL in columns of a kind.
+__all__ = ["Ring", "RingError", "newest_step"]
+
+#: The value that stands for NULL, by kind of column.
 _NULLS = {"float": NULL_FLOAT, "int or null": NULL_INT}
 
 
 class RingError(Exception):
-    """A file that is no ring, or one that we cannot read; says why."""
+    """A file that is no ring, or that cannot be read; says why."""
 
 
 class Ring:
-    """One ring, open for reading for as long as somebody holds this."""
+    """One ring, mapped as long as the object lives."""
 
     def __init__(self, path: str) -> None:
-        """Map the file at `path`. Raises RingError, or FileNotFoundError when there is no file."""
+        """Map the file at `path`. Raises RingError, or FileNotFoundError."""
         self.path = path
         with opened(path) as descriptor:
             status = os.fstat(descriptor)
@@ -40,7 +42,7 @@ class Ring:
             self.file_id = (status.st_dev, status.st_ino)
             self.map = mmap.mmap(descriptor, status.st_size, prot=mmap.PROT_READ)
         self._read_header(status.st_size)
-        # One load of 8 bytes each, as the writer stores them.
+        # Each is loaded as 8 bytes at once, as the writer stores it.
         self._counters = memoryview(self.map)[COUNTERS_AT : COUNTERS_AT + COUNTERS.size].cast("Q")
         self._strings: list[str] = []
         self._strings_read = 0
@@ -49,7 +51,7 @@ class Ring:
     def _read_header(self, size: int) -> None:
         magic, version, row_size, capacity, schema_size, strings_at, strings_size, rows_at = FIXED.unpack_from(self.map)
         if magic != MAGIC:
-            raise RingError("not a ring, or not complete yet: no magic number")
+            raise RingError("not a ring, or not complete: no magic number")
         if version != VERSION:
             raise RingError(f"written by another version of the recorder (layout {version}, this reads {VERSION})")
         if not capacity or SCHEMA_AT + schema_size > strings_at or strings_at + strings_size > rows_at:
@@ -72,17 +74,17 @@ class Ring:
 
     @property
     def reserved(self) -> int:
-        """Rows the writer has begun: slots of those below `reserved - capacity` may hold something newer."""
+        """Number of rows that the writer has begun: slots of rows below `reserved - capacity` may hold newer ones."""
         return self._counters[0]
 
     @property
     def head(self) -> int:
-        """Rows that are complete, overwritten ones included."""
+        """Number of rows that are complete, overwritten ones included."""
         return self._counters[1]
 
     @property
     def strings(self) -> list[str]:
-        """The text that number n stands for is at n - 1. Take `head` first, then this. Any thread may ask."""
+        """Strings by number, from 1: number n is at index n - 1. Read `head` first. Any thread may ask."""
         with self._lock:
             self._read_strings()
             return self._strings
@@ -98,11 +100,11 @@ class Ring:
             self._strings_read += STRING_LENGTH.size + length
 
     def newest(self) -> dict[str, object] | None:
-        """The newest row, decoded; None when there is none or the writer was faster than we."""
+        """Return the newest row; None if there is none, or it was overwritten meanwhile."""
         return self.row_number(self.head - 1)
 
     def row_number(self, number: int) -> dict[str, object] | None:
-        """Row `number`, counted from the first ever written; None when it is not there (any more)."""
+        """Return row `number`, counted from the first ever written; None if it is not there."""
         head = self.head
         if not 0 <= number < head:
             return None
@@ -117,3 +119,14 @@ class Ring:
             else:
                 row[column.name] = None if value == _NULLS.get(column.kind) else value
         return row
+
+
+def newest_step(target: Target) -> tuple[int, float] | None:
+    """Return the newest recorded step and when it ended, in seconds since 1970; None before the first one."""
+    try:
+        row = Ring(target.ring_path("python.steps")).newest()
+    except (RingError, OSError):
+        return None  # no step yet; a query of a damaged ring says that it is damaged
+    if row is None or not isinstance(row.get("step"), int) or not isinstance(row.get("ts"), int):
+        return None
+    return int(str(row["step"])), int(str(row["ts"])) * 1e-6

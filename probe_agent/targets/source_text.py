@@ -1,10 +1,10 @@
-"""The text of the line that each frame is executing, read from the target's own files.
+"""Source lines of frames, read from the target's own files.
 
-Runs beside the target. The files are opened through /proc/PID/root, so that a container's are found; one that has
+Runs beside the target. Files are opened through /proc/PID/root, so that those of a container are found; a file that has
 changed since the target read it shows the wrong text, as in any traceback.
 
-The target says which files these are, and lays the links in them. So links lead where the target sees them lead, and
-root shows it nothing that it could not read itself.
+The target names these files and may have put links there. So links are followed as the target would follow them, and
+root reads nothing that the target could not read itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAX_SOURCE_BYTES = 8 << 20
 
 
 def with_source(target: Target, taken: Backtrace) -> Backtrace:
-    """`taken`, its frames with the text of their lines where that can be read."""
+    """Add the text of its line to each frame whose file can be read."""
     read: dict[str, list[str]] = {}
 
     def shown(frame: Frame) -> Frame:
@@ -42,12 +42,12 @@ def with_source(target: Target, taken: Backtrace) -> Backtrace:
 
 
 def _lines(target: Target, file: str) -> list[str]:
-    """The lines of `file` as `target` sees it; none when it is no file, such as <string>."""
+    """Return the lines of `file` as `target` sees it; none if it is no file, such as <string>."""
     return (read_source(target, file) or b"").decode("utf-8", "replace").splitlines()
 
 
 def read_source(target: Target, file: str) -> bytes | None:
-    """What is in `file` as `target` sees it, its first 8 MiB; None when it is no file, such as <string>, or cannot be
+    """Return the first 8 MiB of `file` as `target` sees it; None if it is no file, such as <string>, or cannot be
     read."""
     process = target.process
     if file.startswith("<") or process is None or not process.is_alive:
@@ -60,15 +60,16 @@ def read_source(target: Target, file: str) -> bytes | None:
             with open(descriptor, "rb", closefd=False) as opened:
                 return opened.read(_MAX_SOURCE_BYTES)
     except OSError:
-        return None  # not there any more, or not its own to read
+        return None  # removed, or not readable for the target
 
 
 def _with_its_rights(target: Target, process: Process) -> AbstractContextManager[None]:
-    """For root only: others have no rights that the target has not. Raises PermissionError when it is not clear whose
-    these are: which process it is, a target has said itself."""
+    """Read with the target's rights if we are root; other users have no rights that the target has not.
+
+    Raises PermissionError if the process does not belong to the user whose folder names it."""
     if os.geteuid() != 0:
         return nullcontext()
-    uid, gid, groups = process.rights
+    uid, gid, groups = process.file_rights
     if target.has_recorder and os.lstat(target.folder).st_uid != uid:
-        raise PermissionError(f"pid {process.pid} is not of the user who says so")
+        raise PermissionError(f"pid {process.pid} belongs to another user than its folder")
     return as_user(uid, gid, groups)

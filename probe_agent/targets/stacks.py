@@ -1,6 +1,6 @@
-"""Where a target is right now: its recorder says so, or, when it cannot, its memory does, or faulthandler.
+"""Stacks of a target: from its recorder; if that is silent, from its memory (py-spy) or from faulthandler.
 
-Runs beside the target; the recorder answers in about a millisecond of the target's GIL, the other two need none.
+Runs beside the target. The recorder needs about 1 ms of the target's GIL, the other two need none of it.
 """
 
 from __future__ import annotations
@@ -8,24 +8,25 @@ from __future__ import annotations
 from dataclasses import replace
 from time import time
 
+from probe_agent import inject
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 from .control import ask
-from .end import End
 from .faulthandler import dump_stack
+from .folder_files import End
 from .target import Target
 
 __all__ = ["take_stacks"]
 
-#: Longer than this, and we take it that nobody gets the GIL.
+#: A recorder that takes longer is believed not to get the GIL.
 _STACKS_S = 0.6
 
 
 def take_stacks(target: Target, *, all_threads: bool, outside: bool = False) -> Backtrace:
-    """The stacks of `target`'s main thread (and of the one that trains, or holds the GIL), or of all.
+    """Return the stacks of `target`'s main thread (and of the one that trains, or holds the GIL), or of all threads.
 
-    With `outside` its recorder is not asked. Raises NoAnswer.
+    With `outside`, its recorder is not asked. Raises NoAnswer.
     """
     return _with_native(target, _take(target, all_threads, outside))
 
@@ -47,7 +48,9 @@ def _take(target: Target, all_threads: bool, outside: bool) -> Backtrace:
     try:
         threads = tuple(_thread(said) for said in answer["threads"])
     except (KeyError, TypeError) as error:
-        raise NoAnswer(f"{target} described its stacks in a way we do not know: {error!r}", "attach again") from error
+        raise NoAnswer(
+            f"cannot read the stacks that {target} has sent: {error!r}", f"attach again: probe {target.pid} inject"
+        ) from error
     notes = []
     if "shuts_down" in answer:
         after = f" after {answer['shuts_down']}" if answer["shuts_down"] else ""
@@ -56,12 +59,12 @@ def _take(target: Target, all_threads: bool, outside: bool) -> Backtrace:
 
 
 def _without_recorder(target: Target, all_threads: bool, silence: NoAnswer) -> Backtrace:
-    """The stacks of one whose recorder is silent."""
+    """Return the stacks of a target whose recorder is silent."""
     why = silence.message
     if isinstance(silence.__cause__, TimeoutError):
         why = f"{target} did not answer within {_STACKS_S:g} s"
         if target.state.startswith("stopped"):
-            why += f": it is {target.state} (let it go on: kill -CONT {target.pid})"
+            why += f": it is {target.state} (continue it: kill -CONT {target.pid})"
     try:
         return _from_outside(target, all_threads, f"{why}; its stacks are read from outside")
     except NoAnswer as unreadable:
@@ -72,7 +75,7 @@ def _without_recorder(target: Target, all_threads: bool, silence: NoAnswer) -> B
 
 
 def _while_shutting_down(target: Target, all_threads: bool, end: End) -> Backtrace:
-    """The stacks of one that has come to its end and is still there: its recorder has stopped."""
+    """Return the stacks of a target that is shutting down: its recorder has stopped."""
     since = max(0.0, time() - (end.at or end.last_seen))
     note = f"{target}: its interpreter is shutting down, since {since:.1f} s: it {end.how}"
     try:
@@ -86,8 +89,7 @@ def _main_without_frames(target: Target) -> ThreadStack:
 
 
 def _with_native(target: Target, taken: Backtrace) -> Backtrace:
-    """The same; of threads without a Python frame, with what the kernel says they do. The main thread is among them
-    wherever it is."""
+    """Add the main thread if it is missing, and to threads without a Python frame what the kernel says they do."""
     threads = taken.threads
     if not any(thread.is_main for thread in threads):
         threads = (_main_without_frames(target), *threads)
@@ -95,29 +97,25 @@ def _with_native(target: Target, taken: Backtrace) -> Backtrace:
 
 
 def _native(target: Target, thread: ThreadStack) -> str | None:
-    """Where in the kernel a thread waits, or what state it is in; None where that cannot be told."""
+    """Return where in the kernel a thread waits, or its state; None if that cannot be read."""
     tid = target.pid if thread.is_main else thread.tid
     if target.process is None or tid is None:
         return None
     try:
-        with open(f"/proc/{target.pid}/task/{tid}/wchan") as file:
-            waits_in = file.read().strip()
+        waits_in = target.process.read(f"task/{tid}/wchan").strip()
         if waits_in not in ("", "0"):
             return waits_in
-        with open(f"/proc/{target.pid}/task/{tid}/stat") as file:
-            letter = file.read().rpartition(")")[2].split()[0]
+        letter = target.process.stat_now(tid).letter
     except OSError:
         return None
-    return "native code, which runs" if letter == "R" else f"the kernel, in state {letter}"
+    return "running native code" if letter == "R" else f"the kernel, in state {letter}"
 
 
 def _from_outside(target: Target, all_threads: bool, note: str) -> Backtrace:
-    from probe_agent import inject
-
     threads = inject.read_stacks(target.pid)
     holder = next((thread for thread in threads if thread.holds_gil), None)
     if holder is not None:
-        note = f"{note}; {inject.told(holder)}"
+        note = f"{note}; {inject.holder_text(holder)}"
     wanted = threads if all_threads else tuple(one for one in threads if one.is_main or one.holds_gil)
     return Backtrace(wanted, "outside", (note,))
 

@@ -1,39 +1,36 @@
-"""One target: who it says it is, where its folder is, and whether it still lives."""
+"""A target: what it says about itself, its folder, and whether it still runs."""
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from typing import Any
 
 from probe_agent.procfs import Process
 from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
-from probe_agent.untrusted_files import opened
 
-from .end import End, end_of
+from .folder_files import End, end_of, read_json
 
 __all__ = ["Target", "read_identity", "without_recorder"]
 
-_MAX_IDENTITY_BYTES = 1 << 20
-#: What no identity is without; and a rank, which is null until it is known.
+#: Fields that every identity has, besides a rank, which is null until it is known.
 _NUMBERS = ("pid", "host_pid", "start_ticks", "world_size")
 
 
 @dataclass(frozen=True)
 class Target:
-    """A process with a recorder in it, or what is left of one. `folder` is its path as we reach it; none when the
-    process has no recorder: then only its stacks can be asked for, from outside."""
+    """A process with a recorder, or the files that one has left. `folder` is the path by which we reach it; empty for
+    a process without a recorder, of which only the stacks can be read."""
 
     folder: str
-    identity: dict[str, Any]  # target.json: checked for the fields below, otherwise as the recorder wrote it
+    identity: dict[str, Any]  # target.json: its numbers are checked, the rest is as the recorder wrote it
     process: Process | None
-    #: Whether somebody holds the lock on its folder: it lives, though we may not see its process.
+    #: Whether its folder is locked: it runs, even if we do not see its process.
     is_held: bool = False
 
     @property
     def pid(self) -> int:
-        """Its process id as we see it; what the recorder said once it is gone."""
+        """Its PID as we see it; what the recorder has written down once it has ended."""
         return self.process.pid if self.process else int(self.identity["host_pid"])
 
     @property
@@ -42,7 +39,7 @@ class Target:
 
     @property
     def rank(self) -> int | None:
-        """Its rank in its job: 0 where it has none, None where it is not known yet."""
+        """Its rank in its job: 0 without a job, None until it is known."""
         rank = self.identity["rank"]
         return None if rank is None else int(rank)
 
@@ -58,13 +55,13 @@ class Target:
 
     @property
     def roles(self) -> dict[str, int]:
-        """Its coordinates along the dimensions that its job is parallel in, as far as they are known."""
+        """Its coordinates along the dimensions in which its job is parallel, those that are known."""
         said = self.identity.get("roles")
         return {name: at for name, at in said.items() if type(at) is int} if isinstance(said, dict) else {}
 
     @property
     def place_in_job(self) -> dict[str, object]:
-        """Rank, world size and job as columns of its rows; NULL where they are not known yet."""
+        """Rank, world size and job as columns of its rows; NULL until they are known."""
         world_size = None if self.rank is None else self.world_size
         return {"rank": self.rank, "world_size": world_size, "job": self.job or None}
 
@@ -74,7 +71,7 @@ class Target:
 
     @property
     def state(self) -> str:
-        """What it does, as far as the kernel tells us."""
+        """Its state in words, as the kernel tells it."""
         if self.process is not None:
             return self.process.state
         return "in another PID namespace" if self.is_held else "gone"
@@ -89,7 +86,7 @@ class Target:
 
     @property
     def end(self) -> End | None:
-        """How it ended, or how its interpreter began to shut down; None while it runs."""
+        """How it ended, or why its interpreter is shutting down; None while it runs."""
         found = end_of(self.folder) if self.has_recorder else None
         return None if found is None or (self.is_alive and found.at is None) else found
 
@@ -98,7 +95,7 @@ class Target:
 
     @property
     def ring_tables(self) -> list[str]:
-        """Names of the tables it has recorded rows of; none once it has been detached."""
+        """Names of the tables that it has recorded rows of; none once it has been detached."""
         ending = ring_name("")
         try:
             return sorted(name[: -len(ending)] for name in os.listdir(self.folder) if name.endswith(ending))
@@ -112,12 +109,11 @@ class Target:
 
 
 def without_recorder(process: Process) -> Target:
-    """A process that we have not attached to. Its rank is what its environment says, if we may read that."""
+    """Return a target for a process without a recorder. Its rank is what its environment says, if we may read that."""
     try:
-        with open(process.proc + "/environ", "rb") as file:
-            environment = dict(part.partition(b"=")[::2] for part in file.read().split(b"\0"))
+        environment = process.environment
         rank: int | None
-        rank, world_size = int(environment[b"RANK"]), int(environment[b"WORLD_SIZE"])
+        rank, world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     except (OSError, KeyError, ValueError):
         rank, world_size = (None if _is_of_multiprocessing(process) else 0), 1
     identity = {"host": os.uname().nodename, "host_pid": process.pid, "rank": rank, "world_size": world_size}
@@ -128,18 +124,12 @@ def _is_of_multiprocessing(process: Process) -> bool:
     try:
         return any(word.startswith("from multiprocessing.") for word in process.command)
     except OSError:
-        return False  # ended meanwhile
+        return False  # it has ended
 
 
 def read_identity(folder: str, uid: int) -> dict[str, Any] | None:
-    """What target.json in `folder` says; None when it is not there yet, or not written by a recorder of `uid`."""
-    try:
-        with opened(os.path.join(folder, TARGET)) as descriptor:
-            if os.fstat(descriptor).st_uid != uid:
-                return None
-            identity = json.loads(os.read(descriptor, _MAX_IDENTITY_BYTES))
-    except (OSError, ValueError):
-        return None  # not complete yet, gone meanwhile, not ours to read, or not JSON
-    if not isinstance(identity, dict) or any(not isinstance(identity.get(name), int) for name in _NUMBERS):
+    """Return what target.json in `folder` says; None if it is not there yet, or not written by a recorder of `uid`."""
+    identity = read_json(os.path.join(folder, TARGET), owner=uid)
+    if identity is None or any(not isinstance(identity.get(name), int) for name in _NUMBERS):
         return None
     return identity if isinstance(identity.get("rank", ""), int | None) else None

@@ -1,7 +1,7 @@
-"""The loader workers of a target: its child processes that make batches.
+"""Loader workers of a target: its child processes that make batches.
 
-Runs beside the target, out of /proc alone: 2 ms for 100 processes on the host, and 0.1 ms a worker. Nothing is asked
-of the target or of its workers.
+Runs beside the target, out of /proc: 2 ms for 100 processes on the host, and 0.1 ms a worker. Neither the target nor
+its workers are asked.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from probe_agent.procfs import Process, all_processes
+from probe_agent import inject
+from probe_agent.procfs import ENDED, Process, all_processes
+from probe_agent.units import mib
 from probe_agent.wire import ThreadStack
 
 from .target import Target
 
-__all__ = ["Worker", "take_worker_stacks", "workers_of"]
+__all__ = ["LOADER_NAME", "Worker", "take_worker_stacks", "workers_of"]
 
-#: What torch calls a loader worker's main thread, since torch 2.6.
-_NAME = "pt_data_worker"
-_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-#: Fields of /proc/PID/stat behind the command, counted from 0 at the state.
-_MAJOR_FAULTS, _USER, _SYSTEM, _NUM_THREADS = 9, 11, 12, 17
+#: The name that torch gives the main thread of a loader worker, since torch 2.6.
+LOADER_NAME = "pt_data_worker"
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Worker:
     """One worker; times in seconds, memory in MiB."""
 
     process: Process
-    kind: str  # "loader" where torch says so, "fork" where it is a copy of the target that nobody named
+    kind: str  # "loader" if torch has named it so, "fork" if it is an unnamed copy of the target
     cpu_user: float
     cpu_system: float
     major_faults: int
@@ -40,12 +40,12 @@ class Worker:
 
 
 def workers_of(target: Target) -> Iterator[Worker]:
-    """Those that live now, oldest first. A target in another PID namespace shows those that we can see."""
+    """The workers that run now, oldest first. Of a target in another PID namespace, those that we can see."""
     if target.process is None:
         return
     family = {target.process.pid}
-    command = _read(target.process.pid, "cmdline")
-    # A worker may be a grandchild: of multiprocessing's fork server.
+    command = target.process.command
+    # A worker may be a grandchild, if the fork server of multiprocessing has started it.
     for process in sorted(all_processes(), key=lambda process: process.start_ticks):
         if process.parent_pid in family and process.pid != target.process.pid:
             family.add(process.pid)
@@ -55,37 +55,29 @@ def workers_of(target: Target) -> Iterator[Worker]:
 
 
 def take_worker_stacks(worker: Worker) -> tuple[ThreadStack, ...]:
-    """All its threads, the main one first, read from outside in 30 to 130 ms. Raises NoAnswer."""
-    from probe_agent import inject  # a door: only who asks for stacks needs it
-
+    """Return the stacks of its threads, the main thread first, read by py-spy in 30 to 130 ms. Raises NoAnswer."""
     return inject.read_stacks(worker.process.pid)
 
 
-def _worker(process: Process, command: str) -> Worker | None:
+def _worker(process: Process, command: tuple[str, ...]) -> Worker | None:
     try:
-        name = _read(process.pid, "comm").strip()
-        kind = "loader" if name == _NAME else "fork" if command and _read(process.pid, "cmdline") == command else None
+        name = process.read("comm").strip()
+        kind = "loader" if name == LOADER_NAME else "fork" if command and process.command == command else None
         if kind is None or not process.is_alive:
             return None
-        fields = _read(process.pid, "stat").rpartition(")")[2].split()
-        _, resident, shared, *_ = _read(process.pid, "statm").split()
-        waits_in = _read(process.pid, "wchan")
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
-        return None  # it has ended, or it is somebody else's
-    page = os.sysconf("SC_PAGE_SIZE") / 2**20
+        stat = process.stat_now()
+        _, resident, shared, *_ = process.read("statm").split()
+        waits_in = process.read("wchan")
+    except (*ENDED, PermissionError):
+        return None  # it has ended, or it is another user's
     return Worker(
         process,
         kind,
-        int(fields[_USER]) * _TICK_S,
-        int(fields[_SYSTEM]) * _TICK_S,
-        int(fields[_MAJOR_FAULTS]),
-        int(fields[_NUM_THREADS]),
-        int(resident) * page,
-        int(shared) * page,
+        stat.cpu_user_s,
+        stat.cpu_system_s,
+        stat.major_faults,
+        stat.num_threads,
+        mib(int(resident) * _PAGE_BYTES),
+        mib(int(shared) * _PAGE_BYTES),
         waits_in if waits_in not in ("", "0") else None,
     )
-
-
-def _read(pid: int, name: str) -> str:
-    with open(f"/proc/{pid}/{name}", "rb") as file:
-        return file.read().decode("utf-8", "replace")

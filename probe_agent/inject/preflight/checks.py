@@ -6,6 +6,7 @@ read. `probe doctor PID` shows every row; `attach` refuses on the first that fai
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,7 +20,7 @@ from probe_agent.inject.threads import code_caves, symbols
 from probe_agent.inject.threads.elf import auxiliary
 from probe_agent.inject.threads.machine import ARCHITECTURES, machine
 from probe_agent.inject.threads.mailbox import FREE
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 from probe_agent.inject.versions import python_version
 
 from . import permissions, seccomp
@@ -37,7 +38,7 @@ _HWCAP2, _HAS_SME = 26, 1 << 23
 
 def examine(pid: int) -> list[Check]:
     """Every check for process `pid`, in the order in which they matter; nothing is touched."""
-    process = Process(pid)
+    process = Tracee(pid)
     checks: list[Check] = []
     try:
         checks += _checks(process)
@@ -49,17 +50,17 @@ def examine(pid: int) -> list[Check]:
     return checks
 
 
-def require(process: Process) -> None:
+def require(process: Tracee) -> None:
     """Raise AttachRefused for the first check that fails."""
     _refuse(process, _checks(process))
 
 
-def require_calls(process: Process) -> None:
+def require_calls(process: Tracee) -> None:
     """Raise AttachRefused when a filter may kill the process at a system call of the recorder."""
     _refuse(process, map(seccomp.check, [process]))
 
 
-def _refuse(process: Process, checks: Iterable[Check]) -> None:
+def _refuse(process: Tracee, checks: Iterable[Check]) -> None:
     try:
         failed = next((check for check in checks if not check.ok), None)
     except (FileNotFoundError, ProcessLookupError):
@@ -70,7 +71,7 @@ def _refuse(process: Process, checks: Iterable[Check]) -> None:
         raise AttachRefused(f"cannot attach to pid {process.pid}: {failed.saw}", failed.remedy)
 
 
-def _checks(process: Process) -> Iterator[Check]:
+def _checks(process: Tracee) -> Iterator[Check]:
     for check in (
         _platform,
         _exists,
@@ -92,7 +93,7 @@ def _checks(process: Process) -> Iterator[Check]:
             return
 
 
-def _remarks(process: Process, *, can_be_read: bool) -> Iterator[Check]:
+def _remarks(process: Tracee, *, can_be_read: bool) -> Iterator[Check]:
     """What stops no attach, but explains one that went wrong."""
     if process.has_ended():
         return
@@ -103,7 +104,7 @@ def _remarks(process: Process, *, can_be_read: bool) -> Iterator[Check]:
         yield _agent(process)
 
 
-def _platform(process: Process) -> Check:
+def _platform(process: Tracee) -> Check:
     machine_name = platform.machine()
     ok = sys.platform == "linux" and machine_name in ARCHITECTURES
     saw = f"{sys.platform} on {machine_name}" + (
@@ -116,8 +117,8 @@ def _platform(process: Process) -> Check:
     )
 
 
-def _exists(process: Process) -> Check:
-    if not process.proc.is_dir():
+def _exists(process: Tracee) -> Check:
+    if not os.path.isdir(process.proc):
         return Check("process", False, "there is no such process", "probe list shows what runs")
     leader = process.status()["Tgid"]
     return Check(
@@ -128,7 +129,7 @@ def _exists(process: Process) -> Check:
     )
 
 
-def _state(process: Process) -> Check:
+def _state(process: Tracee) -> Check:
     deadline = monotonic() + _PASSING_S
     while (state := process.status()["State"])[0] in _PASSING and monotonic() < deadline:
         sleep(0.01)
@@ -144,7 +145,7 @@ def _state(process: Process) -> Check:
     return Check("state", state[0] not in remedies, f"its state is {state}", remedies.get(state[0], ""))
 
 
-def _tracer(process: Process) -> Check:
+def _tracer(process: Tracee) -> Check:
     deadline = monotonic() + _PASSING_S
     while (tracer := int(process.status()["TracerPid"])) and monotonic() < deadline:
         sleep(0.01)  # another attach traces it for a millisecond
@@ -152,7 +153,7 @@ def _tracer(process: Process) -> Check:
     return Check("tracer", tracer == 0, saw, f"end that debugger or strace first (pid {tracer})")
 
 
-def _python(process: Process) -> Check:
+def _python(process: Tracee) -> Check:
     program = process.module(process.exe)
     if program is None:
         saw = f"its program {process.exe} cannot be read, or is none that this machine's attach knows"
@@ -171,7 +172,7 @@ def _python(process: Process) -> Check:
     return Check("python", False, f"it is not Python: {process.exe}", "probe list shows the Python processes here")
 
 
-def _version(process: Process) -> Check:
+def _version(process: Tracee) -> Check:
     version = python_version(process)
     if version is None:
         return Check("version", True, "its Python's version is unknown")
@@ -179,21 +180,21 @@ def _version(process: Process) -> Check:
     return Check("version", version >= OLDEST, saw, "Probe records in CPython {}.{} and later".format(*OLDEST))
 
 
-def _libc(process: Process) -> Check:
+def _libc(process: Tracee) -> Check:
     musl = [path for path in process.code_files if "ld-musl" in path]
     ok = not musl and len(symbols.addresses(process, symbols.PTHREAD)) == len(symbols.PTHREAD)
     saw = f"it runs on musl ({musl[0]})" if musl else "glibc" if ok else "no pthread_create is to be found in it"
     return Check("libc", ok, saw, "attach needs glibc; start the job with PROBE=1 or `probe run` instead")
 
 
-def _place(process: Process) -> Check:
+def _place(process: Tracee) -> Check:
     known = code_caves.find_caves(process)
     num_used = sum(place.said(process).state != FREE for place in known)
     saw = f"{len(known)} places for {code_caves.SIZE} bytes of code, {num_used} used"
     return Check("place", bool(known), saw, "start the job with the agent instead: PROBE=1 or `probe run`")
 
 
-def _folder(process: Process) -> Check:
+def _folder(process: Tracee) -> Check:
     seen = []
     for folder in folders(process):
         base = folder.parent.parent
@@ -211,7 +212,7 @@ def _folder(process: Process) -> Check:
     return Check("folder", False, "in its view " + ", ".join(seen), remedy)
 
 
-def _of_somebody_else(process: Process, folder: Path) -> str | None:
+def _of_somebody_else(process: Tracee, folder: Path) -> str | None:
     """What is wrong with the folder of all targets of its user, if it is there at all."""
     try:
         require_own(process, folder)
@@ -222,7 +223,7 @@ def _of_somebody_else(process: Process, folder: Path) -> str | None:
     return None
 
 
-def _threads(process: Process) -> Check:
+def _threads(process: Tracee) -> Check:
     looks = process.looks()
     num_quiet = sum(machine.suits(look) is not None for look in looks.values())
     main = looks[process.pid]
@@ -230,7 +231,7 @@ def _threads(process: Process) -> Check:
     return Check("threads", True, f"{len(looks)}, {num_quiet} in a plain wait; the main one is in {main.state}{where}")
 
 
-def _agent(process: Process) -> Check:
+def _agent(process: Tracee) -> Check:
     try:
         there = handshake.running(process)
     except AttachRefused as silent:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from probe_agent.inject.remedies import CAPABILITY, PTRACE_CALL
 from probe_agent.inject.threads.ptrace import why_forbidden
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
+from probe_agent.procfs import Process
 
 from .check import Check
 
@@ -20,7 +21,7 @@ __all__ = ["namespaces", "own_seccomp", "permission", "readable", "yama"]
 _CAP_SYS_PTRACE = 19
 
 
-def permission(process: Process) -> Check:
+def permission(process: Tracee) -> Check:
     """The same user and group, all of them, or the capability."""
     status = process.status()
     own = (os.getuid(), os.getgid())
@@ -35,7 +36,7 @@ def permission(process: Process) -> Check:
     )
 
 
-def yama(process: Process) -> Check:
+def yama(process: Tracee) -> Check:
     """Which processes the kernel lets anybody trace."""
     path = Path("/proc/sys/kernel/yama/ptrace_scope")
     scope = int(path.read_text()) if path.exists() else 0
@@ -48,14 +49,14 @@ def yama(process: Process) -> Check:
     return Check("ptrace_scope", ok, f"kernel.yama.ptrace_scope is {scope}", remedies.get(scope, ""))
 
 
-def own_seccomp(process: Process) -> Check:
+def own_seccomp(process: Tracee) -> Check:
     """A filter of system calls on our own side: it comes before all rights."""
     why = why_forbidden()
     saw = f"the kernel refuses us the call itself ({why}): a seccomp filter on our side" if why else "we may call it"
     return Check("ptrace", not why, saw, PTRACE_CALL)
 
 
-def readable(process: Process) -> Check:
+def readable(process: Tracee) -> Check:
     """A process can close itself to all but root; one that ends, and a kernel thread, have nothing to read."""
     try:
         num = len(process.maps)
@@ -66,15 +67,15 @@ def readable(process: Process) -> Check:
     return Check("memory", num > 0, saw, "probe list shows what runs")
 
 
-def namespaces(process: Process) -> Check:
+def namespaces(process: Tracee) -> Check:
     """Where it lives in another world than we do: paths and numbers differ there, which attach knows."""
     try:
         different = [
             kind
             for kind in ("mnt", "pid", "net", "user")
-            if os.readlink(process.proc / "ns" / kind) != os.readlink(f"/proc/self/ns/{kind}")
+            if os.readlink(f"{process.proc}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
         ]
-        root = os.readlink(process.proc / "root")
+        root = os.readlink(f"{process.proc}/root")
     except PermissionError:
         return Check("namespaces", True, "not for us to see")
     saw = f"its own {', '.join(different)}" if different else "the same as ours"
@@ -89,10 +90,10 @@ def _capable() -> bool:
     return effective is not None and bool(int(effective[1], 16) >> _CAP_SYS_PTRACE & 1)
 
 
-def _is_descendant(process: Process) -> bool:
+def _is_descendant(process: Tracee) -> bool:
     pid = process.pid
     while pid > 1:
         if pid == os.getpid():
             return True
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        pid = Process(pid).parent_pid
     return False

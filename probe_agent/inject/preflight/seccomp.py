@@ -21,7 +21,7 @@ from pathlib import Path
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads.machine import machine
 from probe_agent.inject.threads.ptrace import on_own_thread, seized
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from . import bpf
 from .check import Check
@@ -59,7 +59,7 @@ class _Unknown(Exception):
     """The filters cannot be read or tried; its text says why."""
 
 
-def check(process: Process) -> Check:
+def check(process: Tracee) -> Check:
     """Whether the calls of the recorder are let through in every thread that has a filter."""
     status = process.status()
     saw = "NoNewPrivs" if status.get("NoNewPrivs") == "1" else ""
@@ -87,7 +87,7 @@ def check(process: Process) -> Check:
     return _judged(process, verdicts, saw)
 
 
-def _judged(process: Process, verdicts: dict[str, int], saw: str) -> Check:
+def _judged(process: Tracee, verdicts: dict[str, int], saw: str) -> Check:
     killed = [name for name, answer in verdicts.items() if answer == _KILLS]
     if killed:
         told = f"its seccomp filter kills it at {_listed(killed)}, which the agent calls"
@@ -108,11 +108,11 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _remedy(process: Process) -> str:
+def _remedy(process: Tracee) -> str:
     return _RISK.format(pid=process.pid)
 
 
-def _filters(process: Process, tid: int) -> tuple[str, int] | None:
+def _filters(process: Tracee, tid: int) -> tuple[str, int] | None:
     """Mode and number of filters of a thread; kernels before 5.9 do not tell the number."""
     try:
         status = process.status(tid)
@@ -121,7 +121,7 @@ def _filters(process: Process, tid: int) -> tuple[str, int] | None:
     return status.get("Seccomp", _NONE), int(status.get("Seccomp_filters", -1))
 
 
-def _best_to_stop(process: Process, tids: list[int]) -> int:
+def _best_to_stop(process: Tracee, tids: list[int]) -> int:
     """Of threads with the same filters one whose system call, if it is in one, goes on unnoticed."""
 
     def disturbance(tid: int) -> tuple[int, int]:
@@ -132,7 +132,7 @@ def _best_to_stop(process: Process, tids: list[int]) -> int:
     return min(tids, key=disturbance)
 
 
-def _answers(process: Process, tid: int) -> list[int]:
+def _answers(process: Tracee, tid: int) -> list[int]:
     """What the filters of a thread do about each of the calls that we need. Raises _Unknown."""
     try:
         programs = on_own_thread(lambda: _read(tid))
@@ -164,7 +164,7 @@ def _answer(programs: list[bytes], call: SystemCall) -> int:
     return answer & _DATA if answer & _ACTION == _ERRNO else _KILLS
 
 
-def _has_ours(process: Process, tid: int) -> bool:
+def _has_ours(process: Tracee, tid: int) -> bool:
     """Whether a thread has the filters that we have: as many as we and as all of its ancestors, up to a common one or
     to the first process that we see. Who adds one has more than its parent."""
     ours = _count(os.getpid())
@@ -181,7 +181,7 @@ def _has_ours(process: Process, tid: int) -> bool:
 
 
 def _count(pid: int) -> int | None:
-    found = _filters(Process(pid), pid)
+    found = _filters(Tracee(pid), pid)
     return found[1] if found is not None and found[0] == _FILTERED and found[1] > 0 else None
 
 

@@ -18,7 +18,7 @@ from .code_caves import CodeCave
 from .machine import machine
 from .mailbox import DONE, NOT_INITIALISED, PENDING_CALL, QUIET_THREAD
 from .ptrace import Busy, Seized, on_own_thread, seized
-from .tracee import Mapping, Process, ThreadLook
+from .tracee import Mapping, ThreadLook, Tracee
 
 __all__ = ["Sent", "send"]
 
@@ -55,7 +55,7 @@ class Sent:
         return f"it cannot start a thread (error {self.result}): look at its limits on threads and memory"
 
 
-def send(process: Process, tid: int, way: int, place: CodeCave, code: bytes) -> Sent:
+def send(process: Tracee, tid: int, way: int, place: CodeCave, code: bytes) -> Sent:
     """Have thread `tid` bring the Python `code` to the interpreter. Raises AttachRefused; then nothing was done."""
     written = _written(process, way, place, code)
     forbidden = [(place.code, place.code + machine.SIZE)]
@@ -74,7 +74,7 @@ class _Written:
     stub_size: int
 
 
-def _written(process: Process, way: int, place: CodeCave, text: bytes) -> _Written:
+def _written(process: Tracee, way: int, place: CodeCave, text: bytes) -> _Written:
     functions = symbols.addresses(process, symbols.INTERPRETER + symbols.PTHREAD)
     text_at = place.code + machine.SIZE - len(text)
     call: tuple[int, tuple[int, ...]]
@@ -105,7 +105,7 @@ def _repeat(once: Callable[[], float], tid: int) -> float:
 
 
 def _redirect(
-    process: Process,
+    process: Tracee,
     tid: int,
     way: int,
     place: CodeCave,
@@ -168,7 +168,7 @@ def _check_rseq(thread: Seized, at: int) -> None:
             raise Busy("it is in a restartable sequence")
 
 
-def _check_signals(process: Process, tid: int) -> None:
+def _check_signals(process: Tracee, tid: int) -> None:
     """A signal that waits must interrupt the system call, not our stub: then the call ends as its caller expects."""
     status = process.status(tid)
     waiting = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
@@ -176,7 +176,7 @@ def _check_signals(process: Process, tid: int) -> None:
         raise Busy("a signal is on its way to it")
 
 
-def _result(process: Process, place: CodeCave) -> int | None:
+def _result(process: Tracee, place: CodeCave) -> int | None:
     deadline = monotonic() + _CALL_S
     while (said := place.said(process)).state != DONE:
         if monotonic() > deadline:

@@ -20,7 +20,7 @@ from probe_agent.errors import AttachRefused
 
 from .machine import machine
 from .mailbox import ARMED, DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, Said, Words
-from .tracee import Module, Process, ThreadLook
+from .tracee import Module, ThreadLook, Tracee
 
 __all__ = ["SIZE", "CodeCave", "find_caves", "find_free", "is_queued"]
 
@@ -46,21 +46,21 @@ class CodeCave:
     code: int
     words: Words
 
-    def said(self, process: Process) -> Said:
+    def said(self, process: Tracee) -> Said:
         """What the words say now."""
         return self.words.read(process.read_memory(self.words.at, NUM_BYTES))
 
-    def clean_when_left(self, process: Process, timeout_s: float) -> None:
+    def clean_when_left(self, process: Tracee, timeout_s: float) -> None:
         """Leave zeros, as it was found, once nobody can be in it. Until then it stays, and the next attach looks."""
         if self._is_left(process, timeout_s):
             process.write_memory(self.code, bytes(SIZE))
             process.write_memory(self.words.at, bytes(NUM_BYTES))
 
-    def is_free(self, process: Process, timeout_s: float = 0.0) -> bool:
+    def is_free(self, process: Tracee, timeout_s: float = 0.0) -> bool:
         """Whether nobody is or will be in it."""
         return self.said(process).state == FREE or self._is_left(process, timeout_s)
 
-    def _is_left(self, process: Process, timeout_s: float) -> bool:
+    def _is_left(self, process: Tracee, timeout_s: float) -> bool:
         """Whether all that was to run here has run, and the threads that ran it have left."""
         said = self.said(process)
         if said.state == ARMED:  # by an attacher that was killed: it may never have sent the thread
@@ -70,7 +70,7 @@ class CodeCave:
         has_ended = _until(timeout_s, lambda: not said.new_thread or process.outer(said.new_thread) is None)
         return has_ended and self._has_left(process, process.outer(said.tid), timeout_s)
 
-    def _has_left(self, process: Process, tid: int | None, timeout_s: float) -> bool:
+    def _has_left(self, process: Tracee, tid: int | None, timeout_s: float) -> bool:
         if tid is None:
             return True
         before = process.look(tid)
@@ -92,7 +92,7 @@ def _until(timeout_s: float, condition: Callable[[], bool]) -> bool:
     return True
 
 
-def find_caves(process: Process) -> list[CodeCave]:
+def find_caves(process: Tracee) -> list[CodeCave]:
     """All places of the process that we would use, in the order in which we would, with words for each."""
     codes = list(islice((at for module in _modules(process) for at in _code_in(process, module)), _NUM_PLACES))
     groups = islice((found for module in _modules(process) if (found := _words_in(process, module))), _NUM_WITH_WORDS)
@@ -115,14 +115,14 @@ def find_caves(process: Process) -> list[CodeCave]:
     return places
 
 
-def _modules(process: Process) -> Iterator[Module]:
+def _modules(process: Tracee) -> Iterator[Module]:
     """Those that we would use; a job may have thousands, so none is read that is not asked for."""
     for path in sorted(process.code_files, key=_preference):
         if not path.rpartition("/")[2].startswith(_NEVER) and (module := process.module(path)) is not None:
             yield module
 
 
-def find_free(process: Process, places: list[CodeCave]) -> CodeCave:
+def find_free(process: Tracee, places: list[CodeCave]) -> CodeCave:
     """The first free one; what earlier attaches have left, if need be, once nobody is in it any more."""
     for timeout_s in (0.0, _TO_LEAVE_S):
         for place in places:
@@ -134,12 +134,12 @@ def find_free(process: Process, places: list[CodeCave]) -> CodeCave:
     )
 
 
-def is_queued(process: Process, places: list[CodeCave], way: int) -> bool:
+def is_queued(process: Tracee, places: list[CodeCave], way: int) -> bool:
     """Whether code waits for the interpreter this way: begun by an attach that gave up waiting, or was killed."""
     return any(_waits(process, said) for place in places if (said := place.said(process)).way == way)
 
 
-def _waits(process: Process, said: Said) -> bool:
+def _waits(process: Tracee, said: Said) -> bool:
     if said.ran or said.state not in (ENTERED, DONE) or (said.state == DONE and said.result != 0):
         return False
     # A forked child has its parent's words, but none of its threads.
@@ -154,7 +154,7 @@ def _preference(path: str) -> tuple[int, str]:
     return (ranks[0] if ranks else len(_LIBRARIES), name)
 
 
-def _code_in(process: Process, module: Module) -> list[int]:
+def _code_in(process: Tracee, module: Module) -> list[int]:
     """Where unused bytes behind its code begin, if there are enough."""
     for segment in module.elf.segments:
         end, free = segment.padding
@@ -165,7 +165,7 @@ def _code_in(process: Process, module: Module) -> list[int]:
     return []
 
 
-def _words_in(process: Process, module: Module) -> list[Words]:
+def _words_in(process: Tracee, module: Module) -> list[Words]:
     """Words behind its data."""
     step = -(-NUM_BYTES // _ALIGN) * _ALIGN
     for segment in module.elf.segments:
@@ -181,5 +181,5 @@ def _aligned(address: int) -> int:
     return -(-address // _ALIGN) * _ALIGN
 
 
-def _is_mapped(process: Process, address: int, size: int, flag: str) -> bool:
+def _is_mapped(process: Tracee, address: int, size: int, flag: str) -> bool:
     return any(m.start <= address and address + size <= m.end and flag in m.flags for m in process.maps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from probe_agent.errors import AttachRefused
 
 from .elf import Symbol
-from .tracee import Module, Process
+from .tracee import Module, Tracee
 
 __all__ = ["INTERPRETER", "PENDING_QUEUE", "PTHREAD", "addresses", "spans"]
 
@@ -41,7 +41,7 @@ _FILES = ("libpython", "python", "libc.so", "libc-", "libpthread")
 _SKIP, _COMPARE = 8, 24
 
 
-def addresses(process: Process, names: tuple[str, ...]) -> dict[str, int]:
+def addresses(process: Tracee, names: tuple[str, ...]) -> dict[str, int]:
     """Where these functions are in the process, as far as it has them. Raises AttachRefused when files changed."""
     found: dict[str, int] = {}
     for module in _modules(process):
@@ -51,7 +51,7 @@ def addresses(process: Process, names: tuple[str, ...]) -> dict[str, int]:
     return found
 
 
-def spans(process: Process, names: tuple[str, ...]) -> list[tuple[int, int]]:
+def spans(process: Tracee, names: tuple[str, ...]) -> list[tuple[int, int]]:
     """From where to where these functions reach."""
     return [
         (module.bias + symbol.address, module.bias + symbol.address + symbol.size)
@@ -60,7 +60,7 @@ def spans(process: Process, names: tuple[str, ...]) -> list[tuple[int, int]]:
     ]
 
 
-def _modules(process: Process) -> list[Module]:
+def _modules(process: Tracee) -> list[Module]:
     paths = [
         path
         for path in process.code_files
@@ -69,7 +69,7 @@ def _modules(process: Process) -> list[Module]:
     return [module for path in paths if (module := process.module(path)) is not None]
 
 
-def _compare(process: Process, module: Module, name: str, symbol: Symbol) -> None:
+def _compare(process: Tracee, module: Module, name: str, symbol: Symbol) -> None:
     size = max(0, min(_COMPARE, symbol.size - _SKIP))
     at = symbol.address + _SKIP
     if process.read_memory(module.bias + at, size) != module.elf.read(at, size):

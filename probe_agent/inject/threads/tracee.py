@@ -1,6 +1,6 @@
-"""One process as /proc shows it: its threads, its mappings, its memory. Reading it touches nothing.
+"""The process that is attached to: its mappings, its memory and what its threads do.
 
-Runs in the attaching process.
+Runs in the attaching process. Reading it touches nothing; only `write_memory` changes it.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from probe_agent import untrusted_files
-from probe_agent.recorder.ring.folder import start_ticks
+from probe_agent.procfs import ENDED, Process
 
 from .elf import Elf
 
-__all__ = ["Mapping", "Module", "Process", "ThreadLook"]
+__all__ = ["Mapping", "Module", "ThreadLook", "Tracee"]
 
 
 @dataclass(frozen=True)
@@ -55,62 +55,11 @@ class Module:
     bias: int
 
 
-class Process:
-    """The process `pid`. Every method raises FileNotFoundError or ProcessLookupError once it is gone."""
+@dataclass(frozen=True)
+class Tracee(Process):
+    """A process that is attached to: the base class, and its memory, mappings and what its threads do."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.proc = Path(f"/proc/{pid}")
-        self._modules: dict[str, Module | None] = {}
-
-    def status(self, tid: int | None = None) -> dict[str, str]:
-        """/proc/PID/status as it is now, or that of one thread."""
-        path = self.proc / "status" if tid is None else self.proc / "task" / str(tid) / "status"
-        return dict(line.split(":\t", 1) for line in path.read_text().splitlines() if ":\t" in line)
-
-    @cached_property
-    def uid(self) -> int:
-        """Effective user."""
-        return int(self.status()["Uid"].split()[1])
-
-    @cached_property
-    def gid(self) -> int:
-        """Effective group."""
-        return int(self.status()["Gid"].split()[1])
-
-    @cached_property
-    def inner_pid(self) -> int:
-        """The PID the process itself sees."""
-        return self.inner(self.pid)
-
-    def inner(self, tid: int) -> int:
-        """The number that the process itself sees for one of its threads."""
-        return int(self.status(tid).get("NSpid", str(tid)).split()[-1])
-
-    def outer(self, inner: int) -> int | None:
-        """The opposite of `inner`; None when it has no such thread."""
-        for tid in self.threads():
-            try:
-                if self.inner(tid) == inner:
-                    return tid
-            except (FileNotFoundError, ProcessLookupError):
-                continue  # it has ended since
-        return None
-
-    @cached_property
-    def ticks(self) -> int:
-        """When it was started, as it was when we first looked: with the PID, who it is."""
-        return start_ticks((self.proc / "stat").read_text())
-
-    def has_ended(self) -> bool:
-        """Whether it is over or just ending, and perhaps its number has been given to another one."""
-        try:
-            ticks, text = self.ticks, (self.proc / "stat").read_text()
-            if not (self.proc / "cmdline").read_bytes():  # it has no memory any more
-                return True
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-        return start_ticks(text) != ticks or text.rpartition(")")[2].split()[0] in "ZX"
+    _modules: dict[str, Module | None] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def maps(self) -> list[Mapping]:
@@ -120,20 +69,11 @@ class Process:
     def maps_now(self) -> list[Mapping]:
         """All mappings."""
         mappings = []
-        for line in (self.proc / "maps").read_text().splitlines():
+        for line in self.read("maps").splitlines():
             area, flags, offset, _, _, *path = line.split(None, 5)
             start, end = (int(part, 16) for part in area.split("-"))
             mappings.append(Mapping(start, end, flags, int(offset, 16), path[0] if path else ""))
         return mappings
-
-    def from_outside(self, path: str) -> str:
-        """A path of the process as we can open it, with the care that `untrusted_files` takes."""
-        return f"{self.proc}/root{path}"
-
-    @cached_property
-    def exe(self) -> str:
-        """The path of its program, as it sees it."""
-        return os.readlink(self.proc / "exe").removesuffix(" (deleted)")
 
     @cached_property
     def code_files(self) -> list[str]:
@@ -166,7 +106,7 @@ class Process:
     def _file_of(self, mapping: Mapping) -> Iterator[int]:
         """The mapped file itself where the kernel lets us, even when it was deleted or replaced since."""
         try:
-            exact = os.open(self.proc / "map_files" / f"{mapping.start:x}-{mapping.end:x}", os.O_RDONLY | os.O_CLOEXEC)
+            exact = os.open(f"{self.proc}/map_files/{mapping.start:x}-{mapping.end:x}", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             with untrusted_files.opened(self.from_outside(mapping.path)) as descriptor:
                 yield descriptor
@@ -176,17 +116,12 @@ class Process:
         finally:
             os.close(exact)
 
-    def threads(self) -> list[int]:
-        """The kernel's numbers of its threads, the main one first."""
-        return sorted(map(int, os.listdir(self.proc / "task")), key=lambda tid: (tid != self.pid, tid))
-
     def look(self, tid: int) -> ThreadLook:
-        """What one thread is doing now."""
-        task = self.proc / "task" / str(tid)
-        state = (task / "stat").read_text().rpartition(")")[2].split()[0]
+        """Return what one thread is doing now."""
+        state = self.stat_now(tid).letter
         switches = sum(int(text) for name, text in self.status(tid).items() if name.endswith("ctxt_switches"))
-        run_ns = int((task / "schedstat").read_text().split()[0])
-        words = (task / "syscall").read_text().split()
+        run_ns = int(self.read(f"task/{tid}/schedstat").split()[0])
+        words = self.read(f"task/{tid}/syscall").split()
         if not words or words[0] == "running":
             return ThreadLook(state, None, (), None, switches, run_ns)
         syscall = int(words[0])
@@ -194,19 +129,19 @@ class Process:
         return ThreadLook(state, None if syscall < 0 else syscall, arguments, int(words[-1], 16), switches, run_ns)
 
     def looks(self) -> dict[int, ThreadLook]:
-        """What its threads are doing now, the main one first; one that ends meanwhile is left out."""
+        """Return what its threads are doing now, the main thread first; one that ends meanwhile is left out."""
         found = {}
         for tid in self.threads():
             try:
                 found[tid] = self.look(tid)
-            except (FileNotFoundError, ProcessLookupError):
+            except ENDED:
                 if tid == self.pid:
                     raise
         return found
 
     def read_memory(self, address: int, size: int) -> bytes:
         """Bytes of the process, without stopping it."""
-        descriptor = os.open(self.proc / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{self.proc}/mem", os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = os.pread(descriptor, size, address)
         finally:
@@ -217,7 +152,7 @@ class Process:
 
     def write_memory(self, address: int, data: bytes) -> None:
         """Change bytes of the process, also where it may not write itself."""
-        descriptor = os.open(self.proc / "mem", os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{self.proc}/mem", os.O_WRONLY | os.O_CLOEXEC)
         try:
             num_written = os.pwrite(descriptor, data, address)
         finally:

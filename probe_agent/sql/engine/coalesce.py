@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 
 from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, Column
-
-from .part import Part
-from .snapshot import Columns
+from probe_agent.sql.tables.live_table import Columns, Part
 
 __all__ = ["coalesce"]
 

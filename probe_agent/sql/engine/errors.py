@@ -14,7 +14,7 @@ import duckdb
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import suggest_column, suggest_table
 
-from .limits import out_of_memory
+from .request import out_of_memory
 
 __all__ = ["READ_ONLY", "duckdb_error", "failed"]
 

@@ -12,17 +12,16 @@ from typing import TypeVar
 
 import duckdb
 
+from probe_agent.sql.engine.kernel_limits import free_memory, hold_memory
 from probe_agent.sql.tables.live_rows import TakeLive
-from probe_agent.sql.workers.limits import free_memory, hold_memory
 from probe_agent.targets import Target
 from probe_agent.wire import QueryRequest
 
-from .answer import Answer
 from .databases import Database, Databases
 from .errors import failed
 from .gather import Gathered
-from .limits import out_of_memory
 from .open_rings import OpenRings
+from .request import Answer, out_of_memory
 from .source import TableSource
 from .statement import Rows, arrow_stream, json_answer, only_statement, read_rows, with_cut
 

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from probe_agent.errors import NoAnswer
-from probe_agent.recorder.ring.table import COORDINATES, Column, Table
-from probe_agent.sql.tables.declarations import recorded_tables
-from probe_agent.sql.tables.empty_tables import why_empty, why_old
-from probe_agent.sql.tables.host_table import HostTable
+from probe_agent.recorder.ring.table import COORDINATES, Column
+from probe_agent.sql.tables.declarations import known_tables, live_tables, recorded_tables
 from probe_agent.sql.tables.live_rows import LiveRows, TakeLive
-from probe_agent.sql.tables.live_table import LiveTable, Row, live_tables
-from probe_agent.sql.tables.uncounted_steps import uncounted
+from probe_agent.sql.tables.live_table import Columns, HostTable, LiveTable, Part, Row
+from probe_agent.sql.tables.notes import uncounted, why_empty, why_old
 from probe_agent.targets import RingError, Target
 from probe_agent.wire import shape
 
 from .open_rings import OpenRings
-from .part import Part
-from .snapshot import Columns, Snapshot
+from .snapshot import Snapshot
 from .source import TableSource
 
-__all__ = ["Gathered", "known_tables"]
+__all__ = ["Gathered"]
 
 #: Statements that ask which tables there are, without naming one.
 _LISTS_TABLES = re.compile(r"\b(show|information_schema|duckdb_\w+|pg_\w+|sqlite_\w+)\b", re.IGNORECASE)
@@ -115,7 +112,7 @@ class Gathered:
                 continue
             self._snapshots.append(snapshot)
             self._found.setdefault(name, ring.columns)
-            parts.append(Part.of_ring(snapshot, target.place_in_job))
+            parts.append(_part(snapshot, target))
         self._note(failures, answered=len(parts))
         return parts
 
@@ -156,14 +153,11 @@ def _names(sql: str, table: str) -> bool:
     return re.search(rf"(?<!\w){schema}{between}{name}(?!\w)", sql, re.IGNORECASE | re.DOTALL) is not None
 
 
-def known_tables(targets: Sequence[Target]) -> dict[str, Sequence[Column]]:
-    """Columns of every table by its name: declared by us, live, or found in a ring of another version."""
-    declared: Mapping[str, type[Table]] = {**recorded_tables(), **live_tables()}
-    known: dict[str, Sequence[Column]] = {name: table.columns for name, table in declared.items()}
-    for target in targets:
-        for name in target.ring_tables:
-            known.setdefault(name, ())  # its rings say what its columns are
-    return dict(sorted(known.items()))
+def _part(snapshot: Snapshot, target: Target) -> Part:
+    """Return the rows of a ring. Rank, world size and job are those that the target has by now: a rank that joins its
+    job after its first rows has them on these too."""
+    ring = snapshot.ring
+    return Part({**ring.coordinates, **target.place_in_job}, ring.columns, snapshot.segments(), snapshot.strings)
 
 
 def _coordinates(target: Target) -> dict[str, object]:

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from probe_agent.recorder.ring.table import Column
+from probe_agent.sql.tables.live_table import Columns
 from probe_agent.targets import Ring, RingError
 
-__all__ = ["Columns", "Snapshot"]
-
-#: Column name -> values; the unit in which DuckDB takes rows from us.
-Columns = dict[str, "np.ndarray[Any, Any]"]  # Any: the shape and type of an array differ from column to column
+__all__ = ["Snapshot"]
 
 _DTYPES = {"float": "<f8", "int": "<i8", "int or null": "<i8", "bool": "?", "text": "<u4", "time": "<i8"}
 _MARGIN = 16

@@ -12,11 +12,10 @@ import duckdb
 import numpy as np
 
 from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, NULL_INT, Column
+from probe_agent.sql.tables.live_table import Columns, Part
 
 from .coalesce import coalesce
 from .databases import quoted
-from .part import Part
-from .snapshot import Columns
 
 __all__ = ["TableSource"]
 

@@ -17,8 +17,8 @@ import duckdb
 from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
 
-from .answer import Answer
 from .errors import READ_ONLY, duckdb_error
+from .request import Answer
 from .values import json_rows
 
 __all__ = [

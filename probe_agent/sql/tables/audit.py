@@ -9,9 +9,9 @@ import numpy as np
 
 from probe_agent.audit import Entry, entries, notes
 from probe_agent.recorder.ring.table import Column
-from probe_agent.sql.engine.part import Part
-from probe_agent.sql.tables.host_table import HostTable
 from probe_agent.targets import Target
+
+from .live_table import HostTable, Part
 
 __all__ = ["Audit"]
 

@@ -1,35 +1,60 @@
-"""The tables that a recorder of our own version may write, whether or not a target has rows of them yet.
+"""Declarations of all tables: those that a recorder of this version may write, and the live ones.
 
-Runs in the host server, once: it imports the recorder's hooks, samplers and operations for their declarations and
-starts nothing.
+Runs in the host server and in query workers, once each: the recorder's hooks, samplers and operations are imported for
+their declarations, and nothing is started.
 """
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
+from typing import TypeVar
 
-from probe_agent.recorder.ring.table import Table
+from probe_agent.recorder.ring.table import Column, Table
+from probe_agent.targets import Target
 
-__all__ = ["recorded_tables"]
+from . import audit, gpu, process, python, torch
+from .live_table import LiveTable
+
+__all__ = ["known_tables", "live_tables", "recorded_tables"]
+
+T = TypeVar("T", bound=type[Table])
 
 
 @cache
 def recorded_tables() -> dict[str, type[Table]]:
-    """All of them by name."""
+    """Return the recorded tables by name, even if no target has rows of them yet."""
     modules = [import_module(f"probe_agent.recorder.{name}") for name in ("guest.failures", "steps.ends")]
     for folder in ("hooks", "samplers", "operations"):
         package = import_module(f"probe_agent.recorder.{folder}")
         modules += [import_module(i.name) for i in pkgutil.iter_modules(package.__path__, package.__name__ + ".")]
-    found = {table.name: table for module in modules for table in _declared_in(module)}
-    return dict(sorted(found.items()))
+    return _declared_in(modules, Table)
 
 
-def _declared_in(module: ModuleType) -> list[type[Table]]:
-    return [
-        value
+@cache
+def live_tables() -> dict[str, type[LiveTable]]:
+    """Return the live tables by name."""
+    return _declared_in((audit, gpu, process, python, torch), LiveTable)
+
+
+def known_tables(targets: Sequence[Target]) -> dict[str, Sequence[Column]]:
+    """Return the columns of every table by name: recorded, live, or found in a ring of another version."""
+    known: dict[str, Sequence[Column]] = {name: table.columns for name, table in recorded_tables().items()}
+    known.update({name: table.columns for name, table in live_tables().items()})
+    for target in targets:
+        for name in target.ring_tables:
+            known.setdefault(name, ())  # its rings say what its columns are
+    return dict(sorted(known.items()))
+
+
+def _declared_in(modules: Sequence[ModuleType], kind: type[T]) -> dict[str, type[T]]:
+    found = {
+        value.name: value
+        for module in modules
         for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, Table) and value.__module__ == module.__name__
-    ]
+        if isinstance(value, type) and issubclass(value, kind) and value.__module__ == module.__name__
+    }
+    return dict(sorted(found.items()))

@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from probe_agent.errors import NoAnswer
-from probe_agent.sql.engine.part import Part
 from probe_agent.targets import Target
 
-from .host_table import HostTable
-from .live_table import LiveTable, Row, live_tables
+from .declarations import live_tables
+from .live_table import HostTable, LiveTable, Part, Row
 
 __all__ = ["LiveRows", "TakeLive", "take_live"]
 

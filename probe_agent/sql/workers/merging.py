@@ -11,15 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from probe_agent.errors import ProbeError
-from probe_agent.sql.engine.answer import Answer
-from probe_agent.sql.engine.limits import out_of_memory
+from probe_agent.sql.engine.kernel_limits import hold_memory
+from probe_agent.sql.engine.request import Answer, out_of_memory
 from probe_agent.sql.merged import MergeExecutor
 from probe_agent.sql.merging import MalformedAnswer, NotThere
 from probe_agent.sql.untrusted_arrow import failure
 from probe_agent.wire import QueryRequest
 
 from .frames import received, send_body, send_head
-from .limits import hold_memory
 
 __all__ = ["merge"]
 

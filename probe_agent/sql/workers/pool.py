@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from probe_agent import errors
 from probe_agent.errors import LimitReached, NoAnswer, ProbeError, QueryFailed
-from probe_agent.sql.engine.limits import out_of_time
+from probe_agent.sql.engine.request import out_of_time
 
 from .frames import HEAD, MAX_HEAD_BYTES, Job, packed
 from .process import ZygoteProcess

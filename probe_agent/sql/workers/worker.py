@@ -16,11 +16,11 @@ import duckdb
 
 from probe_agent.errors import ProbeError
 from probe_agent.sql.engine.execute import Executor
-from probe_agent.sql.engine.limits import out_of_memory
+from probe_agent.sql.engine.kernel_limits import GROWN_BYTES, hold_cpu, mapped_bytes
+from probe_agent.sql.engine.request import out_of_memory
 from probe_agent.sql.tables.live_rows import LiveRows
 
 from .frames import Job, received, send_body, send_head
-from .limits import GROWN_BYTES, hold_cpu, mapped_bytes
 
 __all__ = ["work"]
 

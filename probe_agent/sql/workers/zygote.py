@@ -19,8 +19,9 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn
 
+from probe_agent.sql.engine.kernel_limits import die_with, give_way
+
 from .frames import HEAD
-from .limits import die_with, give_way
 
 __all__ = ["ASK", "FORK", "GIVE_WAY", "KILL", "MERGE", "main"]
 

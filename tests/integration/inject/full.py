@@ -25,7 +25,7 @@ from benchmarks.machine import provenance
 from probe_agent import inject
 from probe_agent.errors import ProbeError
 from probe_agent.inject import payload
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import LEFT_NOTHING, Target, detach, in_child, situation
 
@@ -103,7 +103,7 @@ class Figures:
             self.wrong += 1
             self.complain(error)
             return
-        left = payload.folders(Process(os.getpid()))[0].parent
+        left = payload.folders(Tracee(os.getpid()))[0].parent
         if end["left"] != LEFT_NOTHING or any(left.glob(f"{target.pid}-*")):
             self.wrong += 1
         self.wrong += end["result"]["wrong"]

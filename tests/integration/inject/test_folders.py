@@ -12,7 +12,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.inject import handshake
 from probe_agent.inject.folder import folders
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 from probe_agent.targets import TargetDirectory
 
 from .conftest import detach
@@ -135,7 +135,7 @@ def test_root_connects_to_no_socket_that_a_link_leads_to(tmp_path: Path) -> None
         )
         before = with_mounts(SHM) + AS_NOBODY
         with program(code, python=SYSTEM_PYTHON, before=before, cwd="/") as process:
-            answer = handshake.hello(Process(process.pid), folders(Process(process.pid))[0])
+            answer = handshake.hello(Tracee(process.pid), folders(Tracee(process.pid))[0])
             listed = [target.pid for target in TargetDirectory().targets()]
 
         with pytest.raises(BlockingIOError):

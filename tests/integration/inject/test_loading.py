@@ -15,7 +15,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject import carried
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import detach, installed_pythons
 
@@ -88,7 +88,7 @@ def test_a_program_of_another_name_is_not_started_to_compile_for_it(
 
 
 def test_code_is_kept_for_the_next_attach_unless_others_could_have_changed_it(cache: Path) -> None:
-    process = Process(os.getpid())
+    process = Tracee(os.getpid())
     packed = carried.pack(process, RECORDER)
     (file,) = cache.iterdir()
     kept = file.read_bytes()

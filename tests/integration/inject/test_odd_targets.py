@@ -17,7 +17,7 @@ from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads import borrow, code_caves
 from probe_agent.inject.threads.mailbox import QUIET_THREAD
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import detach, is_asleep
 
@@ -165,7 +165,7 @@ def test_a_program_whose_only_thread_is_blocked_for_ever(run: Run, tmp_path: Pat
 
 def test_a_thread_that_has_woken_up_is_not_borrowed_as_a_quiet_one(run: Run) -> None:
     pid = run(FOREVER).pid
-    process = Process(pid)
+    process = Tracee(pid)
     place = code_caves.find_free(process, code_caves.find_caves(process))
 
     with pytest.raises(AttachRefused, match="woken up"):

@@ -15,7 +15,7 @@ from support.waiting import until
 from probe_agent.errors import NoAnswer
 from probe_agent.inject import read_stacks
 from probe_agent.inject.gil_watch import LOADING, GilWatch
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import installed_pythons
 
@@ -84,7 +84,7 @@ def test_a_gil_that_our_own_loading_thread_has_is_not_kept(python: str, function
         try:
             assert process.stdout is not None
             process.stdout.readline()
-            watch = GilWatch(Process(process.pid))
+            watch = GilWatch(Tracee(process.pid))
             found = set()
             for _ in range(4):
                 watch.next_look = 0.0

@@ -18,7 +18,7 @@ from support.waiting import until
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads.ptrace import Seized
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import Target, detach, in_child, situation, state
 from .programs import program, refused, unshare
@@ -160,7 +160,7 @@ def test_memory_read_while_its_process_is_killed_is_whole_or_the_process_has_end
     """Between opening a process's memory and reading it, the kernel may have taken the memory away."""
     for _ in range(40):
         child = in_child(signal.pause)
-        process = Process(child)
+        process = Tracee(child)
         at = stack(process)
         killer = Timer(0.002, os.kill, (child, signal.SIGKILL))
         killer.start()
@@ -172,7 +172,7 @@ def test_memory_read_while_its_process_is_killed_is_whole_or_the_process_has_end
 
 def test_memory_that_was_opened_before_its_process_ended_has_ended() -> None:
     child = in_child(signal.pause)
-    at = stack(Process(child))
+    at = stack(Tracee(child))
     thread = Seized(child, os.open(f"/proc/{child}/mem", os.O_RDWR))
     assert len(thread.read(at, 8)) == 8
     os.kill(child, signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_memory_that_was_opened_before_its_process_ended_has_ended() -> None:
         thread.write(at, bytes(8))
 
 
-def stack(process: Process) -> int:
+def stack(process: Tracee) -> int:
     """Return where a process has memory as long as it lives."""
     return next(mapping for mapping in process.maps if mapping.path == "[stack]").end - 64
 

@@ -15,7 +15,7 @@ import pytest
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.lock import lock
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import detach, in_child
 from .programs import FOREVER, NOBODY, SYSTEM_PYTHON, become_nobody, child_of, needs_root, program, refused, unshare
@@ -144,7 +144,7 @@ def test_a_seccomp_filter_around_the_target() -> None:
     assert "a seccomp filter" in seen["limits"]
 
 
-def cannot_lock(process: Process) -> None:
+def cannot_lock(process: Tracee) -> None:
     with pytest.raises(AttachRefused, match="another attach to it is under way"), lock(process, 0.0):
         pass
 
@@ -156,9 +156,9 @@ def test_attaches_by_root_and_by_its_user_exclude_each_other() -> None:
 
         def as_its_user() -> None:
             become_nobody()
-            cannot_lock(Process(process.pid))
+            cannot_lock(Tracee(process.pid))
 
-        with lock(Process(process.pid), 0.0):
+        with lock(Tracee(process.pid), 0.0):
             assert run_in_child(as_its_user) == 0
 
 
@@ -171,9 +171,9 @@ def test_attaches_from_inside_and_outside_a_container_exclude_each_other() -> No
             for kind in ("pid", "mnt"):
                 with open(f"/proc/{pid}/ns/{kind}") as namespace:
                     assert libc.setns(namespace.fileno(), 0) == 0
-            assert run_in_child(lambda: cannot_lock(Process(1))) == 0
+            assert run_in_child(lambda: cannot_lock(Tracee(1))) == 0
 
-        with lock(Process(pid), 0.0):
+        with lock(Tracee(pid), 0.0):
             assert run_in_child(enter) == 0
 
 
@@ -182,13 +182,13 @@ def test_an_attacher_that_was_killed_leaves_no_lock() -> None:
         inside, outside = os.pipe()
 
         def hold() -> None:
-            with lock(Process(process.pid), 0.0):
+            with lock(Tracee(process.pid), 0.0):
                 os.write(outside, b"!")
                 signal.pause()
 
         holder = in_child(hold)
         os.read(inside, 1)
-        cannot_lock(Process(process.pid))
+        cannot_lock(Tracee(process.pid))
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)
 

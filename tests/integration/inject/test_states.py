@@ -18,7 +18,7 @@ from probe_agent import inject
 from probe_agent.errors import AttachRefused
 from probe_agent.inject import payload
 from probe_agent.inject.lock import lock
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import LEFT_NOTHING, Target, ask, detach, in_child, is_asleep
 
@@ -40,7 +40,7 @@ def test_a_main_thread_in_c_without_the_gil_is_left_alone(start: Callable[..., T
 
 def test_while_the_gil_is_held_the_agent_is_promised_and_then_comes(start: Callable[..., Target]) -> None:
     target = start("with_gil", seconds=4.5)
-    folder = payload.folders(Process(target.pid))[0]
+    folder = payload.folders(Tracee(target.pid))[0]
 
     answers = []
     for _ in range(2):
@@ -78,7 +78,7 @@ def test_an_attach_waits_for_the_one_before_it(start: Callable[..., Target]) -> 
     target = start("spin")
 
     with ThreadPoolExecutor(1) as other:
-        with lock(Process(target.pid), 0.0):
+        with lock(Tracee(target.pid), 0.0):
             with pytest.raises(AttachRefused, match="another attach to it is under way"):
                 inject.attach(target.pid, timeout_s=0.05)
             attaching = other.submit(inject.attach, target.pid)
@@ -127,7 +127,7 @@ def test_an_attacher_killed_at_any_instant_does_no_harm(start: Callable[..., Tar
 @pytest.mark.situation("Ctrl-C while the attach waits for the GIL", "nothing happens in the target, then or later")
 def test_ctrl_c_while_it_waits_takes_the_payload_back(start: Callable[..., Target]) -> None:
     target = start("with_gil", seconds=3.0)
-    folder = payload.folders(Process(target.pid))[0]
+    folder = payload.folders(Tracee(target.pid))[0]
     child = in_child(lambda: interruptible(target.pid))
     until((folder / payload.PAYLOAD).exists)
     sleep(0.3)  # it is waiting for the interpreter now, or about to
@@ -153,7 +153,7 @@ def test_a_target_without_a_free_descriptor_refuses_and_takes_it_later(start: Ca
 
     with pytest.raises(AttachRefused, match="Too many open files"):
         inject.attach(target.pid)
-    folder = payload.folders(Process(target.pid))[0]
+    folder = payload.folders(Tracee(target.pid))[0]
     was_left = folder.exists()
     target.stop.touch()
     until(lambda: len(os.listdir(f"/proc/{target.pid}/fd")) < 10)
@@ -178,7 +178,7 @@ def test_a_python_that_is_over_refuses(start: Callable[..., Target]) -> None:
 
     assert target.is_alive()
     assert refused.value.message.count("not any more") == 1
-    assert not payload.folders(Process(target.pid))[0].exists()
+    assert not payload.folders(Tracee(target.pid))[0].exists()
 
 
 @pytest.mark.situation("another user's, attached by root", "works; the recorder's files belong to that user")

@@ -14,7 +14,7 @@ from probe_agent.gpu.nvml import Nvml
 from probe_agent.procfs import read_process
 from probe_agent.sql.engine.databases import Database
 from probe_agent.sql.engine.source import TableSource
-from probe_agent.sql.tables.gpu_samples import GpuSamples, _parts, _variable, owners
+from probe_agent.sql.tables.gpu import GpuSamples, _parts, _variable, owners
 from probe_agent.targets import Target
 
 

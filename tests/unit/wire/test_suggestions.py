@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probe_agent.sql.tables.declarations import recorded_tables
-from probe_agent.sql.tables.live_table import live_tables
+from probe_agent.sql.tables.declarations import live_tables, recorded_tables
 from probe_agent.wire import suggest_column, suggest_table, suggestions
 
 TABLES = {

@@ -13,7 +13,7 @@ from probe_agent.inject import payload
 from probe_agent.inject.threads import stub_aarch64, stub_x86_64
 from probe_agent.inject.threads.mailbox import NUM_BYTES, Words
 from probe_agent.inject.threads.symbols import INTERPRETER, PTHREAD
-from probe_agent.inject.threads.tracee import Process
+from probe_agent.inject.threads.tracee import Tracee
 
 capstone = pytest.importorskip("capstone")
 
@@ -127,7 +127,7 @@ def test_a_body_calls_what_it_should_in_order_and_returns(machine: ModuleType, b
 def test_everything_fits_into_a_place(machine: ModuleType, sve: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stub_aarch64, "has_sve", lambda: sve)
     folder = Path("/dev/shm/probe-4294967294/4194304-99999999999999")
-    text = payload.lines(Process(os.getpid()), folder, "pending call")
+    text = payload.lines(Tracee(os.getpid()), folder, "pending call")
 
     stub = machine.stub(AT, GUARD, CALL, (1, 2, 3, 4), WORDS)
     body = machine.thread_body(AT, FUNCTIONS, TEXT, WORDS)

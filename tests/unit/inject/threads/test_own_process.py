@@ -13,15 +13,15 @@ from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads import code_caves, elf, symbols
 from probe_agent.inject.threads.code_caves import find_caves
 from probe_agent.inject.threads.mailbox import DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, QUIET_THREAD, Said
-from probe_agent.inject.threads.tracee import Module, Process
+from probe_agent.inject.threads.tracee import Module, Tracee
 
 
 @pytest.fixture
-def process() -> Process:
-    return Process(os.getpid())
+def process() -> Tracee:
+    return Tracee(os.getpid())
 
 
-def test_functions_are_where_the_dynamic_loader_has_them(process: Process) -> None:
+def test_functions_are_where_the_dynamic_loader_has_them(process: Tracee) -> None:
     known = {name: ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in symbols.INTERPRETER}
     libc = ctypes.CDLL(None)
     known |= {name: ctypes.cast(getattr(libc, name), ctypes.c_void_p).value for name in symbols.PTHREAD}
@@ -31,15 +31,15 @@ def test_functions_are_where_the_dynamic_loader_has_them(process: Process) -> No
     assert found == known
 
 
-def test_a_function_that_is_not_what_the_file_has_is_refused(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest: Callable[[Process, int, int], bytes] = Process.read_memory
-    monkeypatch.setattr(Process, "read_memory", lambda *place: bytes(len(honest(*place))))
+def test_a_function_that_is_not_what_the_file_has_is_refused(process: Tracee, monkeypatch: pytest.MonkeyPatch) -> None:
+    honest: Callable[[Tracee, int, int], bytes] = Tracee.read_memory
+    monkeypatch.setattr(Tracee, "read_memory", lambda *place: bytes(len(honest(*place))))
 
     with pytest.raises(AttachRefused, match="is not what"):
         symbols.addresses(process, symbols.INTERPRETER)
 
 
-def test_places_hold_nothing_and_can_be_run_and_written(process: Process) -> None:
+def test_places_hold_nothing_and_can_be_run_and_written(process: Tracee) -> None:
     found = find_caves(process)
 
     assert len(found) > 3
@@ -52,7 +52,7 @@ def test_places_hold_nothing_and_can_be_run_and_written(process: Process) -> Non
         assert place.is_free(process)
 
 
-def test_no_place_is_in_the_dynamic_loader(process: Process) -> None:
+def test_no_place_is_in_the_dynamic_loader(process: Tracee) -> None:
     loader = [m for m in process.maps if m.path.rpartition("/")[2].startswith("ld-")]
 
     found = find_caves(process)
@@ -78,7 +78,7 @@ GONE = 4_194_303
         (Said(FREE, 0, 0, 0, 0, 0, 0, 0), False),
     ],
 )
-def test_what_waits_for_the_interpreter_is_told_by_its_words(process: Process, said: Said, waits: bool) -> None:
+def test_what_waits_for_the_interpreter_is_told_by_its_words(process: Tracee, said: Said, waits: bool) -> None:
     assert code_caves._waits(process, said) is waits
 
 
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_program_is_a_value_error(tmp_path: os.PathLike[str]) 
         elf.Elf(path)
 
 
-def test_the_module_of_a_file_is_read_once(process: Process) -> None:
+def test_the_module_of_a_file_is_read_once(process: Tracee) -> None:
     first, second = (process.module(process.exe) for _ in range(2))
 
     assert isinstance(first, Module)

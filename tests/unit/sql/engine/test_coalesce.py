@@ -8,8 +8,8 @@ import pytest
 from probe_agent.recorder.ring.table import NULL_FLOAT, Column
 from probe_agent.sql.engine import coalesce as module
 from probe_agent.sql.engine.databases import Database
-from probe_agent.sql.engine.part import Part
 from probe_agent.sql.engine.source import TableSource
+from probe_agent.sql.tables.live_table import Part
 
 COLUMNS = (
     Column("step", "int", "", ""),

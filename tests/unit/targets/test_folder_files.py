@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from probe_agent.recorder.guest.end_mark import exit_code_of, mark_end
-from probe_agent.targets.end import end_of
+from probe_agent.targets.folder_files import end_of
 
 
 @pytest.mark.parametrize(
     ("how", "more", "told", "badly"),
     [
         ("raised", {"error": "ValueError: no"}, "raised ValueError: no", True),
-        ("exit", {"error": ""}, "came to its own end", False),
+        ("exit", {"error": ""}, "exited normally", False),
         ("gone", {"code": -9}, "was killed by SIGKILL", True),
-        ("gone", {"code": 0}, "left with exit code 0 without a word", False),
-        ("gone", {"code": None}, "died without a word", True),
+        ("gone", {"code": 0}, "exited with code 0, without its exit handlers", False),
+        ("gone", {"code": None}, "disappeared, cause unknown", True),
     ],
 )
 def test_an_end_is_told_as_it_was_written_down(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from probe_agent.sql.tables.empty_tables import why_empty
+from probe_agent.sql.tables.notes import why_empty
 from probe_agent.targets import Target
 
 NO_TORCH = ("torch is not imported in this process", "probe list")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from probe_agent.recorder.ring.table import KINDS
-from probe_agent.sql.tables.declarations import recorded_tables
-from probe_agent.sql.tables.live_table import live_tables
+from probe_agent.sql.tables.declarations import live_tables, recorded_tables
 
 
 def test_the_live_tables_are_found() -> None:

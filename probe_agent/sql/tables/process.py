@@ -6,8 +6,9 @@ import hashlib
 from collections.abc import Sequence
 
 from probe_agent.recorder.ring.table import Column
-from probe_agent.sql.tables.recorder_table import STEP, RecorderTable
 from probe_agent.targets import Target, read_source
+
+from .live_table import STEP, RecorderTable
 
 __all__ = ["ProcessEnv"]
 

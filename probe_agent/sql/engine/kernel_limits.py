@@ -1,7 +1,7 @@
 """Limits that a query worker sets itself: memory, CPU time, priority.
 
-Runs in the worker: 30 µs a statement. The kernel holds them, whatever DuckDB does: an allocation beyond the limit fails
-and DuckDB answers Out of Memory; a worker beyond its CPU time ends. The wall-clock limit is kept by the server.
+Runs in the worker: 30 µs a statement. The kernel enforces them, whatever DuckDB does: an allocation beyond the limit
+fails and DuckDB answers Out of Memory; a worker beyond its CPU time is ended. The server enforces the wall-clock limit.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from time import sleep
 
 __all__ = ["GROWN_BYTES", "die_with", "free_memory", "give_way", "hold_cpu", "hold_memory", "mapped_bytes"]
 
-#: What a statement may map beyond the memory that it may use: answers, sorting, fragments that DuckDB does not count.
+#: What a statement may map beyond its memory: answers, sorting, fragments that DuckDB does not count.
 SLACK_BYTES = 512 << 20
-#: A worker that has grown by more than this since its start is replaced: the allocator does not give it back.
+#: A worker that has grown by more than this since its start is replaced: its allocator does not return memory.
 GROWN_BYTES = 256 << 20
 #: The kernel lets ten autogroups a second be changed, on the whole host.
 _AUTOGROUP_TRIES, _AUTOGROUP_WAIT_S = 8, 0.05
 _PR_SET_PDEATHSIG = 1
-#: More than any address space has, and a number that the kernel takes.
+#: More than any address space has, and a number that the kernel accepts.
 _MOST_BYTES = 1 << 62
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -35,7 +35,7 @@ def mapped_bytes() -> int:
 
 
 def hold_memory(memory_mb: int, more_bytes: int = 0) -> None:
-    """Let this process map `memory_mb`, some slack and `more_bytes` more than now."""
+    """Limit this process to what it maps now, `memory_mb`, some slack and `more_bytes`."""
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     wanted = mapped_bytes() + memory_mb * 1_000_000 + SLACK_BYTES + more_bytes
     wanted = min(wanted, most if most != resource.RLIM_INFINITY else _MOST_BYTES)
@@ -43,7 +43,7 @@ def hold_memory(memory_mb: int, more_bytes: int = 0) -> None:
 
 
 def free_memory() -> None:
-    """Take the limit of `hold_memory` back."""
+    """Lift the limit of `hold_memory`."""
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
@@ -58,10 +58,9 @@ def hold_cpu(more_s: float) -> None:
 
 
 def give_way(pid: int) -> None:
-    """Have a process, the leader of its session, leave the processors to everybody else who wants them: at nice 19 it
-    gets 1.5 % of one that a training uses. There is no way back.
+    """Give a process, the leader of its session, nice 19 for good: it gets 1.5 % of a CPU that a job uses.
 
-    SCHED_IDLE would be less, but then nothing is answered where all processors are in use: `SELECT 7` took 10 s there.
+    SCHED_IDLE would be less, but then nothing is answered while all CPUs are busy: `SELECT 7` took 10 s.
     """
     with suppress(OSError):  # it has ended, or a thread of it
         for thread in os.listdir(f"/proc/{pid}/task"):

@@ -1,0 +1,117 @@
+"""Live tables of what a target's threads and loader workers are doing: `python.backtrace`, `python.workers`, …"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from probe_agent.errors import NoAnswer
+from probe_agent.recorder.ring.table import Column
+from probe_agent.targets import Target, newest_step, take_stacks, take_worker_stacks, workers_of
+from probe_agent.wire import ThreadStack
+
+from .live_table import STEP, LiveTable, Row
+
+__all__ = ["Backtrace", "Stacks", "WorkerStacks", "Workers"]
+
+_FRAME_COLUMNS: tuple[Column, ...] = (
+    STEP,
+    Column("depth", "int", "", "0 is the innermost call"),
+    Column("func", "text", "", "name of the function"),
+    Column("file", "text", "", "path of its source, as the target has it"),
+    Column("lineno", "int", "", "the line being executed, not that of the def"),
+    Column("frame_type", "text", "", "python or native"),
+    Column("thread", "text", "", "name of the thread"),
+    Column("tid", "int", "", "the kernel's number for the thread; NULL where Python does not know it"),
+)
+
+
+class Backtrace(LiveTable):
+    name = "python.backtrace"
+    doc = "Frames of the main thread, taken when the query runs."
+    columns = _FRAME_COLUMNS
+
+    @classmethod
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
+        taken = take_stacks(target, all_threads=False)
+        main = tuple(thread for thread in taken.threads if thread.is_main)
+        return list(_frame_rows(target, main)), taken.notes
+
+
+class Stacks(LiveTable):
+    name = "python.stacks"
+    doc = "Frames of every thread, taken when the query runs."
+    columns = _FRAME_COLUMNS
+
+    @classmethod
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
+        taken = take_stacks(target, all_threads=True)
+        return list(_frame_rows(target, taken.threads)), taken.notes
+
+
+class Workers(LiveTable):
+    name = "python.workers"
+    doc = "DataLoader worker processes, out of /proc when the query runs; their stacks are in python.worker_stacks."
+    columns = (
+        STEP,
+        Column("worker_pid", "int", "", "process id of the worker, as the host sees it"),
+        Column("kind", "text", "", "loader: torch says so; fork: a copy of the target (torch before 2.6)"),
+        Column("state", "text", "", "running, sleeping, waiting for a disk, stopped"),
+        Column("waits_in", "text", "", "the kernel function it sleeps in; NULL where the kernel does not tell"),
+        Column("age", "float", "s", "time since it was started"),
+        Column("cpu_user", "float", "s", "CPU time in its own code since then"),
+        Column("cpu_system", "float", "s", "CPU time in the kernel since then"),
+        Column("major_faults", "int", "", "pages that had to be read from a disk"),
+        Column("num_threads", "int", "", "its threads"),
+        Column("rss", "float", "MiB", "resident memory"),
+        Column("rss_shared", "float", "MiB", "of it files and shared memory, batches on their way among them"),
+    )  # fmt: skip
+
+    @classmethod
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
+        newest = newest_step(target)
+        rows = [
+            (
+                newest[0] if newest else None,
+                worker.process.pid,
+                worker.kind,
+                worker.process.state,
+                worker.waits_in,
+                worker.process.age_s,
+                worker.cpu_user,
+                worker.cpu_system,
+                worker.major_faults,
+                worker.num_threads,
+                worker.rss,
+                worker.rss_shared,
+            )
+            for worker in workers_of(target)
+        ]
+        return rows, [] if rows else [f"{target} has no loader workers now"]
+
+
+class WorkerStacks(LiveTable):
+    name = "python.worker_stacks"
+    doc = "Frames of every thread of the DataLoader workers, read from outside by py-spy when the query runs."
+    columns = (Column("worker_pid", "int", "", "process id of the worker, as the host sees it"), *_FRAME_COLUMNS)
+
+    @classmethod
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
+        rows: list[Row] = []
+        notes: list[str] = []
+        for worker in workers_of(target):
+            try:
+                threads = take_worker_stacks(worker)
+            except NoAnswer as error:
+                notes.append(error.message)
+                continue
+            rows += [(worker.process.pid, *row) for row in _frame_rows(target, threads)]
+        return rows, notes or ([] if rows else [f"{target} has no loader workers now"])
+
+
+def _frame_rows(target: Target, threads: tuple[ThreadStack, ...]) -> Iterator[Row]:
+    """One row a frame, innermost first."""
+    newest = newest_step(target)
+    step = newest[0] if newest else None
+    for thread in threads:
+        for frame in thread.frames:
+            yield step, frame.depth, frame.func, frame.file, frame.lineno, frame.frame_type, thread.thread, thread.tid
