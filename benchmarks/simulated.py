@@ -51,7 +51,7 @@ async def serve(base: Path, addresses: Sequence[str]) -> None:
     import uvicorn
 
     from probe_agent.server.app import create_app
-    from probe_agent.sql import QueryEngine
+    from probe_agent.sql.query_engine import QueryEngine
     from probe_agent.targets import TargetDirectory
 
     servers = []

@@ -1,9 +1,11 @@
-"""Gets the recorder into a running process from outside: no compiler, no debugger, no package in the target."""
+"""Attach from outside: gets the recorder into a running process without compiler, debugger or package in it.
+
+Runs in the attaching process.
+"""
 
 from .attach import Attached, attach
-from .cpu_profile import Sampler
 from .nudge import wake
-from .preflight.checks import Check, examine
-from .py_spy import holder_text, read_stacks
+from .preflight import Check, examine
+from .py_spy import Sampler, holder_text, read_stacks
 
 __all__ = ["Attached", "Check", "Sampler", "attach", "examine", "holder_text", "read_stacks", "wake"]

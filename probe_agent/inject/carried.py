@@ -22,7 +22,6 @@ from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 
 from .threads.tracee import Tracee
-from .versions import python_version
 
 __all__ = ["PACKAGE", "pack"]
 
@@ -55,7 +54,7 @@ def pack(process: Tracee, recorder: Path) -> bytes:
     """What the loader in the target reads: {name: (is it a package, its packed source)}, magic number, {name: code},
     and the source of the first."""
     modules = dict(_modules(recorder))
-    version = python_version(process) or _OURS
+    version = process.python_version or _OURS
     program = None if version == _OURS else _program(process)
     if version != _OURS and program is None:
         return _packed(modules, _NONE)

@@ -1,8 +1,8 @@
-"""Python stacks of a process that cannot be asked: without the agent, or while a C call in it holds the GIL.
+"""Python stacks read by py-spy, a program of its own: of one moment, or sampled for some seconds.
 
-Read from its memory by py-spy, a program of its own, in 30 to 130 ms; the process is not stopped and not written to.
-Runs beside the target, as a subprocess with a deadline. Read while the process runs on, so two frames may be of two
-instants.
+Works without the agent, and while a C call holds the GIL. The process is neither stopped nor written to; a read takes
+30 to 130 ms of a CPU beside it, sampling takes what docs/overhead.md says. The process runs on meanwhile, so two frames
+may be of two moments.
 """
 
 from __future__ import annotations
@@ -18,24 +18,29 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from probe_agent.errors import NoAnswer
+from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.wire import Frame, ThreadStack
 
 from .threads.tracee import Tracee
 
-__all__ = ["complaint", "gil_holder", "holder_text", "installed", "read_stacks"]
+__all__ = ["Sampler", "gil_holder", "holder_text", "read_stacks"]
 
 #: It is done in a tenth of that on a machine with something to spare. Who holds the GIL is not worth waiting long for.
 READ_S, HOLDER_S = 3.0, 1.0
 #: What it reads may change under its hands; then it says so, and a second look is right.
 TRIES = 3
 #: Where threads of ours begin, whether the recorder was carried in or imported; the job's call other code of ours.
-_OUR_BEGINNING = re.compile(r"(<probe>/\S*\.|/probe_agent/recorder/)(boot(\.py)?:start|own_threads(\.py)?:_run)")
+_OUR_BEGINNING = re.compile(r"(<probe>/\S*\.|/probe_agent/recorder/(?:\w+/)*)(boot(\.py)?:start|own_threads(\.py)?:_run)")
+MAX_SECONDS, MAX_RATE = 3600, 1000
+#: It starts, and afterwards draws, within this.
+GRACE_S = 30.0
+_DONE = re.compile(rb"Samples: (\d+) Errors: (\d+)")
+_BEHIND = re.compile(rb"([\d.]+)s behind in sampling")
 
 
 def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ...]:
     """All threads of process `pid`, the main one first. Raises NoAnswer."""
-    reader = installed(pid)
+    reader = _installed(pid)
     deadline = monotonic() + timeout_s
     said = ""
     for _ in range(TRIES):
@@ -48,7 +53,7 @@ def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ..
             )
             if done.returncode == 0:
                 return _threads(pid, json.loads(done.stdout))
-            said = complaint(done.stderr)
+            said = _complaint(done.stderr)
         except subprocess.TimeoutExpired:
             said = said or f"not done within {timeout_s:g} s"
             break
@@ -76,7 +81,68 @@ def holder_text(holder: ThreadStack) -> str:
     return f"{name}{number} holds the GIL{where}"
 
 
-def installed(pid: int) -> str:
+class Sampler:
+    """One run of py-spy; `cancel` may be called from another thread."""
+
+    def __init__(self, pid: int, seconds: int, rate: int, *, idle: bool, format_: str) -> None:
+        """`format_` is one of py-spy's. Raises BadRequest or NoAnswer."""
+        if not (1 <= seconds <= MAX_SECONDS and 1 <= rate <= MAX_RATE):
+            raise BadRequest(
+                f"{seconds} s at {rate} samples a second cannot be taken",
+                f"1 to {MAX_SECONDS} seconds, 1 to {MAX_RATE} samples a second",
+            )
+        self._pid = pid
+        self._seconds = seconds
+        self._cancelled = False
+        self._command = [
+            _installed(pid), "record", "--nonblocking", "--threads", "--full-filenames", "--pid", str(pid),
+            "--duration", str(seconds), "--rate", str(rate), "--format", format_,
+        ] + ["--idle"] * idle  # fmt: skip
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self) -> tuple[bytes, str]:
+        """What it wrote, and a remark about how many samples that is. Raises NoAnswer."""
+        # It speaks on stdout and writes to a file; this one is in memory, and goes when we close it.
+        with os.fdopen(os.memfd_create("profile"), "rb") as file:
+            process = subprocess.Popen(
+                [*self._command, "--output", f"/dev/fd/{file.fileno()}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(file.fileno(),),
+            )
+            with process:
+                self._process = process
+                if self._cancelled:
+                    process.kill()
+                try:
+                    said, _ = process.communicate(timeout=self._seconds + GRACE_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    said = b"it was not done in time"
+            data = file.read()
+        done = _DONE.search(said)
+        if process.returncode or not done:
+            raise NoAnswer(
+                f"the stacks of pid {self._pid} could not be sampled: py-spy says: {_complaint(said)}",
+                f"does it run, and may we read it? see: probe doctor {self._pid}",
+            )
+        note = f"{int(done[1]):,} samples in {self._seconds} s"
+        if int(done[2]):
+            note += f"; {int(done[2]):,} more are lost: stacks that changed while they were read"
+        behind = [float(found) for found in _BEHIND.findall(said)]
+        if behind:
+            note += f"; up to {max(behind):g} s late: take fewer a second"
+        return data, note
+
+    def cancel(self) -> None:
+        """End it; the process that is sampled does not notice."""
+        self._cancelled = True
+        if self._process is not None:
+            self._process.kill()
+
+
+def _installed(pid: int) -> str:
     """The program. Raises NoAnswer, about `pid`, where there is none."""
     reader = _reader()
     if reader is None:
@@ -95,7 +161,7 @@ def _reader() -> str | None:
     return shutil.which("py-spy")
 
 
-def complaint(stderr: bytes) -> str:
+def _complaint(stderr: bytes) -> str:
     """What went wrong, of all that the program said."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
     return next((line for line in lines if line.startswith("Error: ")), lines[0]).removeprefix("Error: ")

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.routing import BaseRoute
 
 import probe_agent
-from probe_agent.sql import QueryEngine
+from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.targets import ArchiveDirectory, TargetDirectory
 
 from . import routes
@@ -42,7 +42,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        from probe_agent.sql import sample_host  # loads NumPy, which a short command does without
+        from probe_agent.sql.tables.gpu import sample_host  # loads NumPy, which a short command does without
 
         engine.start()
         try:

@@ -12,7 +12,7 @@ from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
 from probe_agent.errors import NoAnswer
-from probe_agent.sql import QueryEngine
+from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.targets import Target, TargetDirectory
 
 __all__ = ["AnyTarget", "AnyTargets", "ChosenTarget", "ChosenTargets", "Directory", "Engine", "LeftOut"]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from probe_agent.sql import Reply
+from probe_agent.sql.workers.pool import Reply
 
 from .disconnect import wait_for_disconnect
 

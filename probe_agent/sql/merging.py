@@ -18,7 +18,7 @@ from probe_agent.wire import QueryRequest
 from .engine.request import Answer, check_request, out_of_time
 from .workers.frames import HEAD, MAX_HEAD_BYTES, exactly, packed
 from .workers.process import ZygoteProcess
-from .workers.zygote import KILL, MERGE
+from .workers.zygote import KILL
 
 __all__ = ["MalformedAnswer", "MergedDatabase", "NotThere", "start_merging"]
 
@@ -197,7 +197,7 @@ class _Worker:
         if not _zygotes or _zygotes[-1].has_ended:
             _zygotes[:] = [ZygoteProcess(merging=True)]
         self._zygote = _zygotes[-1]
-        self._number, self.connection = self._zygote.fork(MERGE)
+        self._number, self.connection = self._zygote.fork()
         self.is_fit, self.was_ended = True, False
 
     def send(self, call: tuple[str, tuple[object, ...]], ends: float) -> None:

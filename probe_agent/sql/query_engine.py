@@ -13,8 +13,9 @@ from probe_agent.wire import QueryRequest
 
 from .engine.open_rings import OpenRings
 from .engine.request import check_request
-from .workers import Asker, Reply, Workers
+from .tables.live_rows import take_live
 from .workers.frames import Job
+from .workers.pool import Asker, Reply, Workers
 
 __all__ = ["QueryEngine"]
 
@@ -52,8 +53,6 @@ class QueryEngine:
         check_request(request)
 
         async def take(names: Sequence[str]) -> object:
-            from .tables.live_rows import take_live  # loads NumPy, 60 ms of a short command
-
             try:
                 return await take_live(names, targets, request.timeout_s * _LIVE_SHARE)
             except ProbeError as error:

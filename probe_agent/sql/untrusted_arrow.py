@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from nanoarrow import c_array_stream  # type: ignore[import-untyped]
+from nanoarrow.ipc import InputStream  # type: ignore[import-untyped]
+
 __all__ = ["decoded", "failure"]
 
 
 def decoded(stream: bytes) -> tuple[Any, list[Any]]:  # nanoarrow's, which has no types
     """Schema and arrays of an Arrow IPC stream."""
-    from nanoarrow import c_array_stream  # type: ignore[import-untyped]
-    from nanoarrow.ipc import InputStream  # type: ignore[import-untyped]
-
     with InputStream.from_readable(stream) as readable:
         arrays = c_array_stream(readable)
         return arrays.get_schema(), list(arrays)

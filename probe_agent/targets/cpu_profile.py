@@ -1,6 +1,6 @@
 """CPU profile of a target: its stacks, sampled from outside for some seconds, without the recorder's own threads.
 
-Runs beside the target; `inject/cpu_profile.py` says what it costs. Our code in the job's threads stays in the profile:
+Runs beside the target; `inject/py_spy.py` says what it costs. Our code in the job's threads stays in the profile:
 the job pays for it.
 """
 
@@ -31,7 +31,7 @@ _PAGE = """<!doctype html>
 
 
 #: The outermost frame of the recorder's threads as py-spy writes it, whether it was carried in or imported.
-_OURS = r"\((?:<probe>/\S*\.|\S*/probe_agent/recorder/)"
+_OURS = r"\((?:<probe>/\S*\.|\S*/probe_agent/recorder/(?:\w+/)*)"
 _BEGINNING = re.compile(rf"start\w* {_OURS}boot|_run {_OURS}own_threads")
 _GROUP = re.compile(
     r"<g><title>(?P<title>[^<]*) \([\d,]+ samples?, [\d.]+%\)</title>"

@@ -96,7 +96,7 @@ class TargetDirectory:
         if not living and job is None and len(chosen) > 1:
             # They may be of several jobs, whose rows must not be summed.
             raise NoAnswer(
-                f"no living target{'' if rank is None else f' has rank {rank}'}, and {len(chosen)} have ended: "
+                f"no living target{'' if rank is None else f' has rank {rank}'}, and {len(chosen)} ended: "
                 + _listed(list(map(str, chosen))),
                 "name one by its PID to query what it left; several that are named count as one database",
             )
@@ -157,7 +157,7 @@ def _with_pid(targets: list[Target], pid: int) -> list[Target]:
     if not chosen and read_process(pid) is None:
         raise NoAnswer(f"no such process on this host: pid {pid}", _known(targets))
     if not chosen:
-        raise NoAnswer(f"pid {pid} has no recorder", f"attach first: probe {pid} inject")
+        raise NoAnswer(f"pid {pid} has no recorder in it", f"attach first: probe {pid} inject")
     return [target for target in chosen if target.is_alive] or chosen
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import httpx
     from fastapi import FastAPI
 
-    from probe_agent.sql import QueryEngine
+    from probe_agent.sql.query_engine import QueryEngine
 
 __all__ = ["expect_query", "local_app", "open_client", "open_host"]
 
@@ -136,7 +136,7 @@ def _create_app(archive: str | None) -> FastAPI:
 @cache
 def _engine() -> QueryEngine:
     """One for all apps of this process, which have its workers together."""
-    from probe_agent.sql import QueryEngine
+    from probe_agent.sql.query_engine import QueryEngine
 
     return QueryEngine()
 

@@ -21,7 +21,6 @@ from probe_agent.inject.threads.elf import auxiliary
 from probe_agent.inject.threads.machine import ARCHITECTURES, machine
 from probe_agent.inject.threads.mailbox import FREE
 from probe_agent.inject.threads.tracee import Tracee
-from probe_agent.inject.versions import python_version
 
 from . import permissions, seccomp
 from .check import Check
@@ -173,7 +172,7 @@ def _python(process: Tracee) -> Check:
 
 
 def _version(process: Tracee) -> Check:
-    version = python_version(process)
+    version = process.python_version
     if version is None:
         return Check("version", True, "its Python's version is unknown")
     saw = "it runs Python {}.{}".format(*version) + (" (not tried)" if version > NEWEST_TRIED else "")

@@ -9,8 +9,7 @@ import os
 import re
 from pathlib import Path
 
-from probe_agent.inject.remedies import CAPABILITY, PTRACE_CALL
-from probe_agent.inject.threads.ptrace import why_forbidden
+from probe_agent.inject.threads.ptrace import CAPABILITY, PTRACE_CALL, why_forbidden
 from probe_agent.inject.threads.tracee import Tracee
 from probe_agent.procfs import Process
 

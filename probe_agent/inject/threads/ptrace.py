@@ -18,9 +18,20 @@ from time import monotonic, perf_counter, sleep
 from typing import TypeVar
 
 from probe_agent.errors import AttachRefused
-from probe_agent.inject.remedies import PTRACE_CALL
 
-__all__ = ["NT_PRSTATUS", "Busy", "Seized", "on_own_thread", "seized", "why_forbidden"]
+__all__ = ["CAPABILITY", "NT_PRSTATUS", "PTRACE_CALL", "Busy", "Seized", "on_own_thread", "seized", "why_forbidden"]
+
+#: Rights that containers come without.
+CAPABILITY = (
+    "in Docker: docker run --cap-add=SYS_PTRACE (from a container beside it also --pid=container:NAME);"
+    " in Kubernetes: securityContext.capabilities.add: [SYS_PTRACE], for a sidecar shareProcessNamespace: true too"
+)
+#: The system call itself, which the seccomp profile of a container may forbid.
+PTRACE_CALL = (
+    "in Docker: docker run --cap-add=SYS_PTRACE, whose profile allows it, or --security-opt seccomp=unconfined;"
+    " in Kubernetes: securityContext.capabilities.add: [SYS_PTRACE] and seccompProfile.type: Unconfined;"
+    " or attach from the host"
+)
 
 Result = TypeVar("Result")
 

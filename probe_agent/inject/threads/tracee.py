@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,15 @@ class Tracee(Process):
         return list(
             dict.fromkeys(m.path for m in self.maps if "x" in m.flags and m.path.startswith("/") and m.flags[3] == "p")
         )
+
+    @property
+    def python_version(self) -> tuple[int, int] | None:
+        """Major and minor version of its Python by the names of its files; None if they do not tell."""
+        for path in [*self.code_files, self.exe]:
+            match = re.search(r"python(\d)\.(\d+)", path.rpartition("/")[2])
+            if match:
+                return int(match[1]), int(match[2])
+        return None
 
     def module(self, path: str) -> Module | None:
         """One of the `code_files`, or the program; None when it is not mapped, cannot be read or is no ELF file."""

@@ -13,7 +13,8 @@ from probe_agent.server.dependencies import AnyTargets, ChosenTargets, Engine, L
 from probe_agent.server.disconnect import unless_disconnected
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.server.reply import ReplyResponse
-from probe_agent.sql import Asker, list_tables
+from probe_agent.sql.catalog import list_tables
+from probe_agent.sql.workers.pool import Asker
 from probe_agent.wire import QueryRequest, QueryResult, TableList
 
 __all__ = ["read"]

@@ -13,8 +13,7 @@ from probe_agent.recorder.ring.folder import is_held, remove
 from probe_agent.server.access.audit import audited
 from probe_agent.server.dependencies import ChosenTarget, Directory, Engine, Pid
 from probe_agent.server.problem import PROBLEMS
-from probe_agent.sql import newest_step
-from probe_agent.targets import Target, ask, settings
+from probe_agent.targets import Target, ask, newest_step, settings
 from probe_agent.wire import Cleaned, CleanRequest, Detached, DetachRequest, Removed, SettingChanges, SettingList
 
 __all__ = ["control", "read"]

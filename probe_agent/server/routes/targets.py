@@ -11,8 +11,16 @@ from fastapi import APIRouter, Query
 from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.server.dependencies import ChosenTargets, Directory
 from probe_agent.server.problem import PROBLEMS
-from probe_agent.sql import newest_step
-from probe_agent.targets import Process, Target, launched_by, peers_of, read_process, siblings_of, without_recorder
+from probe_agent.targets import (
+    Process,
+    Target,
+    launched_by,
+    newest_step,
+    peers_of,
+    read_process,
+    siblings_of,
+    without_recorder,
+)
 from probe_agent.wire import Candidate, Launched, LaunchedList, Peer, PeerList, SiblingList, TargetInfo, TargetList
 
 __all__ = ["read"]

@@ -48,7 +48,9 @@ def check_request(request: QueryRequest) -> None:
 
 def out_of_memory(memory_mb: int) -> LimitReached:
     """Return the error of a query that has used up its memory."""
-    return LimitReached(f"the query needs more than {memory_mb} MB of memory", "select fewer rows, or allow more: --memory MEGABYTES")
+    return LimitReached(
+        f"the query needs more than {memory_mb} MB of memory", "select fewer rows, or allow more: --memory MEGABYTES"
+    )
 
 
 def out_of_time(timeout_s: float) -> LimitReached:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
+from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
 from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
@@ -163,9 +165,6 @@ def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
 def arrow_stream(relation: Any, request: QueryRequest) -> tuple[memoryview, bool]:  # Any: None for one without rows
     """The rows of `relation`, as many as may be, and whether there are more. Raises LimitReached when they are longer
     than the query's memory."""
-    from nanoarrow import c_array_stream, ipc  # type: ignore[import-untyped]
-    from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
-
     out = io.BytesIO()
     most = request.max_rows
     if most < _ALL_ROWS and hasattr(relation, "limit"):  # a limit has the statement bound once more, 1 ms

@@ -21,7 +21,7 @@ from .live_table import LiveTable
 
 __all__ = ["known_tables", "live_tables", "recorded_tables"]
 
-T = TypeVar("T", bound=type[Table])
+T = TypeVar("T", bound=Table)
 
 
 @cache

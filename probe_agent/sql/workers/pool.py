@@ -23,7 +23,7 @@ from probe_agent.sql.engine.request import out_of_time
 
 from .frames import HEAD, MAX_HEAD_BYTES, Job, packed
 from .process import ZygoteProcess
-from .zygote import FORK, GIVE_WAY, KILL
+from .zygote import GIVE_WAY, KILL
 
 __all__ = ["Asker", "Reply", "Workers"]
 
@@ -171,7 +171,7 @@ class Workers:
         zygote = self._zygotes[0]
         threads = 1 if for_readers else min(_MAX_THREADS, _PROCESSORS)
         gives_way = for_readers and not self._credit.spend(_BIRTH_S)
-        number, connection = zygote.fork(FORK, threads, gives_way=gives_way)
+        number, connection = zygote.fork(threads, gives_way=gives_way)
         connection.setblocking(False)
         return _Worker(number, connection, zygote, for_readers, gives_way)
 

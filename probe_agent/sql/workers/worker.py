@@ -18,6 +18,7 @@ from probe_agent.errors import ProbeError
 from probe_agent.sql.engine.execute import Executor
 from probe_agent.sql.engine.kernel_limits import GROWN_BYTES, hold_cpu, mapped_bytes
 from probe_agent.sql.engine.request import out_of_memory
+from probe_agent.sql.tables.declarations import known_tables
 from probe_agent.sql.tables.live_rows import LiveRows
 
 from .frames import Job, received, send_body, send_head
@@ -28,6 +29,8 @@ __all__ = ["work"]
 _LOOK_S = 5.0
 #: After these DuckDB, or its allocator, is not what it was.
 _BROKEN = (MemoryError, duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.InternalException)
+
+known_tables(())  # load the declarations once, in the zygote
 
 
 def work(connection: socket.socket, threads: int) -> None:

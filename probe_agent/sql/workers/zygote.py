@@ -1,8 +1,8 @@
-"""The process that forks query workers: DuckDB and NumPy are loaded once, and a new worker takes a millisecond.
+"""Process that forks query workers: DuckDB and NumPy are loaded once, and a new worker takes 1 ms.
 
-Runs beside its server, single-threaded and asleep. It knows nothing of the server's state, has none of its sockets but
-one, and ends as soon as that is closed; the workers end with it. It is the only one to signal them: a process id whose
-process it has not waited for is nobody else's.
+Runs beside its server, single-threaded and asleep. It knows nothing of the server's state, has one of its sockets, and
+ends as soon as that is closed; the workers end with it. Only the zygote signals them: the PID of a process that it has
+not waited for cannot be given to another one.
 """
 
 from __future__ import annotations
@@ -16,57 +16,47 @@ import select
 import signal
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NoReturn
 
 from probe_agent.sql.engine.kernel_limits import die_with, give_way
 
 from .frames import HEAD
 
-__all__ = ["ASK", "FORK", "GIVE_WAY", "KILL", "MERGE", "main"]
+__all__ = ["ASK", "FORK", "GIVE_WAY", "KILL", "main"]
 
-#: What the server asks: the verb, the worker's number, the threads it may have, whether it gives way from the start.
+#: A request: the verb, the worker's number, the threads it may have, whether it gives way from the start.
 ASK = struct.Struct("<BQB?")
-FORK, KILL, GIVE_WAY, MERGE = 1, 2, 3, 4
+FORK, KILL, GIVE_WAY = 1, 2, 3
+
+#: What a worker does with its socket and this many threads, until the socket is closed.
+Work = Callable[[socket.socket, int], None]
 
 
 @dataclass
 class _Child:
     number: int
-    #: The worker's own end of its socket: how it has ended is said there.
+    #: The worker's end of its socket, over which the zygote says how the worker has ended.
     connection: socket.socket
 
 
-def main(descriptor: int, *, merging: bool) -> NoReturn:
-    """Fork workers for the server at the other end of a socket until that is closed; those that only put answers
-    together if `merging`, which takes less to load."""
+def main(descriptor: int, module: str) -> NoReturn:
+    """Fork workers that run the `work` of `module`, for the server at the other end of a socket, until it is closed."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")  # if the kernel has to end somebody, then never the job
-    _load(merging)
+        file.write("1000")  # if the kernel has to end a process, then never the job
+    work: Work = import_module(module).work  # once here, for all workers
     gc.freeze()  # or the first collection in a child would copy all of it
-    _Zygote(socket.socket(fileno=descriptor)).run()
+    _Zygote(socket.socket(fileno=descriptor), work).run()
     os._exit(0)
 
 
-def _load(merging: bool) -> None:
-    """Import now what every worker needs."""
-    import nanoarrow.ipc  # type: ignore[import-untyped]  # noqa: F401
-
-    if merging:
-        from .merging import merge  # noqa: F401
-
-        return
-    from probe_agent.sql.engine.gather import known_tables
-
-    from .worker import work  # noqa: F401
-
-    known_tables([])
-
-
 class _Zygote:
-    def __init__(self, server: socket.socket) -> None:
+    def __init__(self, server: socket.socket, work: Work) -> None:
         self._server = server
+        self._work = work
         self._children: dict[int, _Child] = {}
         self._ended, waking = socket.socketpair()
         for end in (self._ended, waking):
@@ -87,12 +77,12 @@ class _Zygote:
                 if not asked:
                     return
                 verb, number, threads, gives_way = ASK.unpack(asked)
-                if verb in (FORK, MERGE):
-                    self._fork(verb, number, socket.socket(fileno=descriptors[0]), threads, gives_way)
+                if verb == FORK:
+                    self._fork(number, socket.socket(fileno=descriptors[0]), threads, gives_way)
                 else:
                     self._tell(number, verb)
 
-    def _fork(self, verb: int, number: int, connection: socket.socket, threads: int, gives_way: bool) -> None:
+    def _fork(self, number: int, connection: socket.socket, threads: int, gives_way: bool) -> None:
         zygote = os.getpid()
         try:
             pid = os.fork()
@@ -112,14 +102,7 @@ class _Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for other in (self._server, self._ended, self._waking, *(c.connection for c in self._children.values())):
                 other.close()
-            if verb == MERGE:
-                from .merging import merge
-
-                merge(connection)
-            else:
-                from .worker import work
-
-                work(connection, threads)
+            self._work(connection, threads)
         finally:
             os._exit(0)
 
@@ -142,5 +125,5 @@ class _Zygote:
 
 def _say(connection: socket.socket, said: dict[str, object]) -> None:
     data = json.dumps(said).encode()
-    with contextlib.suppress(OSError):  # nobody listens any more, or there is no room: the end is seen then
+    with contextlib.suppress(OSError):  # the server has gone, or there is no room: it then sees the end of the socket
         connection.send(HEAD.pack(len(data)) + data, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)

@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING
 from probe_agent.wire import QueryRequest
 
 if TYPE_CHECKING:
-    from probe_agent.sql import MergedDatabase
+    from probe_agent.sql.merging import MergedDatabase
 
 __all__ = ["expect_merging", "malformed_answer", "not_there", "open_merged"]
 
 
 def expect_merging() -> None:
     """Have the worker made while there is something else to do."""
-    from probe_agent.sql import start_merging
+    from probe_agent.sql.merging import start_merging
 
     start_merging()
 
 
 def open_merged(request: QueryRequest) -> MergedDatabase:
     """An empty one, with the limits of `request`."""
-    from probe_agent.sql import MergedDatabase
+    from probe_agent.sql.merging import MergedDatabase
 
     return MergedDatabase(request)
 
 
 def malformed_answer() -> type[Exception]:
     """What it raises for an answer that does not fit."""
-    from probe_agent.sql import MalformedAnswer
+    from probe_agent.sql.merging import MalformedAnswer
 
     return MalformedAnswer
 
 
 def not_there() -> type[Exception]:
     """What it raises for a statement that DuckDB does not take."""
-    from probe_agent.sql import NotThere
+    from probe_agent.sql.merging import NotThere
 
     return NotThere

@@ -33,7 +33,8 @@ from .transfer import Transfer
 from .tree import Tree, replaced, tables_named, walk
 
 if TYPE_CHECKING:
-    from probe_agent.sql import Answer, MergedDatabase
+    from probe_agent.sql.engine.request import Answer
+    from probe_agent.sql.merging import MergedDatabase
     from probe_cli.client import Data
 
 __all__ = ["ARROW", "Outcome", "Step", "answer"]

@@ -16,7 +16,7 @@ from .split import Splitter, Unsplittable
 from .tree import Tree, replaced
 
 if TYPE_CHECKING:
-    from probe_agent.sql import MergedDatabase
+    from probe_agent.sql.merging import MergedDatabase
 
 __all__ = ["Need", "needs"]
 

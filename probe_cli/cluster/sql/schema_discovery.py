@@ -17,7 +17,7 @@ from probe_cli.cluster.fanout import Conversation, Member
 from .tables import KnownTable, known_tables, same_tables, understood
 
 if TYPE_CHECKING:
-    from probe_agent.sql import MergedDatabase
+    from probe_agent.sql.merging import MergedDatabase
 
 __all__ = ["Learned", "Otherwise"]
 

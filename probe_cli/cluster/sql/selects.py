@@ -13,7 +13,7 @@ from .functions import Functions
 from .tree import Tree, expressions, replaced
 
 if TYPE_CHECKING:
-    from probe_agent.sql import MergedDatabase
+    from probe_agent.sql.merging import MergedDatabase
 
 __all__ = ["OF_ONE_ROW", "PARTS", "Parser", "Select", "Split", "Unsplittable"]
 

@@ -16,7 +16,7 @@ from .selects import Parser, Select, Split, Unsplittable
 from .tree import Tree, column
 
 if TYPE_CHECKING:
-    from probe_agent.sql import MergedDatabase
+    from probe_agent.sql.merging import MergedDatabase
 
 __all__ = ["Split", "Splitter", "Unsplittable"]
 

@@ -16,7 +16,7 @@ from support.waiting import until
 
 pytest.importorskip("torch")
 
-from probe_agent.sql import QueryEngine
+from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.targets import TargetDirectory
 from probe_agent.wire import QueryRequest
 

@@ -22,7 +22,7 @@ from support.commands import environment
 from support.ports import free_port
 
 from probe_agent.activate import start as activate
-from probe_agent.sql import QueryEngine
+from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.targets import TargetDirectory
 from probe_agent.wire import QueryRequest
 

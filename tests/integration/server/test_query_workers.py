@@ -20,7 +20,7 @@ import httpx
 import pytest
 from support.waiting import until
 
-from probe_agent.sql import QueryEngine
+from probe_agent.sql.query_engine import QueryEngine
 
 from .served import PROBE, Served, plain, probe, serving, training
 

@@ -18,8 +18,7 @@ from support.waiting import until
 
 pytest.importorskip("torch")
 
-from probe_agent.sql import newest_step
-from probe_agent.targets import TargetDirectory
+from probe_agent.targets import TargetDirectory, newest_step
 from probe_cli.main import run
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "straggling.py"

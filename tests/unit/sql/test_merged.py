@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from probe_agent.sql import MalformedAnswer, MergedDatabase
 from probe_agent.sql.engine.statement import arrow_stream
+from probe_agent.sql.merging import MalformedAnswer, MergedDatabase
 from probe_agent.wire import QueryRequest
 
 COLUMNS = {"a": "BIGINT", "t": "VARCHAR", "d": "DOUBLE", "l": "BIGINT[]", "o": "BOOLEAN", "n": "VARCHAR"}

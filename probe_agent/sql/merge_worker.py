@@ -11,23 +11,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from probe_agent.errors import ProbeError
-from probe_agent.sql.engine.kernel_limits import hold_memory
-from probe_agent.sql.engine.request import Answer, out_of_memory
-from probe_agent.sql.merged import MergeExecutor
-from probe_agent.sql.merging import MalformedAnswer, NotThere
-from probe_agent.sql.untrusted_arrow import failure
 from probe_agent.wire import QueryRequest
 
-from .frames import received, send_body, send_head
+from .engine.kernel_limits import hold_memory
+from .engine.request import Answer, out_of_memory
+from .merged import MergeExecutor
+from .merging import MalformedAnswer, NotThere
+from .untrusted_arrow import failure
+from .workers.frames import received, send_body, send_head
 
-__all__ = ["merge"]
+__all__ = ["work"]
 
 #: How many times over what comes in one call may be here at once: as it came, decoded, in DuckDB.
 _COPIES = 4
 
 
-def merge(connection: socket.socket) -> None:
-    """Do what comes over `connection` until it is closed."""
+def work(connection: socket.socket, _threads: int) -> None:
+    """Answer what comes over `connection` until it is closed."""
     database: MergeExecutor | None = None
     request = QueryRequest("")
     try:
