@@ -30,7 +30,9 @@ READ_S, HOLDER_S = 3.0, 1.0
 #: What it reads may change under its hands; then it says so, and a second look is right.
 TRIES = 3
 #: Where threads of ours begin, whether the recorder was carried in or imported; the job's call other code of ours.
-_OUR_BEGINNING = re.compile(r"(<probe>/\S*\.|/probe_agent/recorder/(?:\w+/)*)(boot(\.py)?:start|own_threads(\.py)?:_run)")
+_OUR_BEGINNING = re.compile(
+    r"(<probe>/\S*\.|/probe_agent/recorder/(?:\w+/)*)(boot(\.py)?:start|own_threads(\.py)?:_run)"
+)
 MAX_SECONDS, MAX_RATE = 3600, 1000
 #: It starts, and afterwards draws, within this.
 GRACE_S = 30.0
