@@ -1,9 +1,9 @@
 """One rank of a gloo job, started by torchrun, with its recorder in FOLDER.
 
-    collectives.py FOLDER every     each way to a collective that there is, then wait
-    collectives.py FOLDER hang      the last rank leaves out one all_reduce, the others wait for it
+    collectives.py FOLDER every     every way to call a collective, then wait
+    collectives.py FOLDER hang      the last rank skips one all_reduce, the others wait for it
 
-Writes `done-RANK.json` with what it computed; ends when there is a file `stop` in FOLDER.
+Writes `done-RANK.json` with its results; ends when there is a file `stop` in FOLDER.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FOLDER = Path(sys.argv[1])
 
 
 def start_recorder() -> None:
-    """Record from now on; returns when everything that will be patched is."""
+    """Start recording; return once everything that will be patched is."""
     folders.BASES = (str(FOLDER),)
     _thread.start_new_thread(boot.start_planned, ("",))
     while not list(FOLDER.glob(f"*/{os.getpid()}-*/{folders.TARGET}")):
@@ -40,7 +40,7 @@ def start_recorder() -> None:
 
 
 def python_calls(group: dist.ProcessGroup, sums: dict[str, float]) -> None:
-    """Every function of torch.distributed, each with tensors of its own size."""
+    """Call every function of torch.distributed, each with tensors of its own size."""
     rank, size = dist.get_rank(), dist.get_world_size()
 
     def ones(length: int) -> torch.Tensor:
@@ -95,7 +95,7 @@ def python_calls(group: dist.ProcessGroup, sums: dict[str, float]) -> None:
 
 
 def asynchronous(group: dist.ProcessGroup) -> None:
-    """Rank 0 waits for the others, who come 0.3 s late; then it is rank 0 that looks long after completion."""
+    """Let rank 0 wait for the others, which are 0.3 s late; then rank 0 waits long after completion."""
     if dist.get_rank():
         time.sleep(0.3)
     dist.all_reduce(torch.ones(31), group=group, async_op=True).wait()
@@ -128,7 +128,7 @@ def breaks_and_graphs() -> list[int]:
 
 
 def compiled(group: dist.ProcessGroup) -> list[int]:
-    """Collectives inside compiled functions, with a graph break by torch itself (async_op) and without."""
+    """Call collectives inside compiled functions, with a graph break by torch itself (async_op) and without."""
 
     def inside(tensor: torch.Tensor) -> torch.Tensor:
         tensor = tensor * 2

@@ -1,9 +1,9 @@
-"""Records rows that can be checked by themselves: every column follows from the first.
+"""A recorder of rows that can be verified: every column follows from the first.
 
     counted_rows.py BASE CAPACITY ROWS      write ROWS rows, then wait
     counted_rows.py BASE CAPACITY hammer    write as fast as it can
 
-Runs the recorder with its folder in BASE. Says `ready` when it can be asked; ends when its standard input does.
+Runs the recorder with its folder in BASE. Prints `ready` when it answers; ends when its standard input does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Counts steps for ever, with the answering half of the recorder and nothing else of it.
+"""An endless loop that counts steps, with only the answering half of the recorder.
 
-Standard library only, for every Python that a target may run. What it keeps, it keeps as locals of main(). Says
-`ready` once the socket listens and steps are taken; ends when its standard input does, and prints how it went.
+Standard library only, for every Python that a target may run. It keeps everything as locals of main(). Prints
+`ready` once the socket listens and steps are taken; ends when its standard input does, and prints its report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ errors = []
 
 
 class Batch:
-    """Something that weak references can watch."""
+    """An object that weak references can watch."""
 
     alive = 0
 

@@ -1,6 +1,6 @@
-"""Trains a small MLP for a fixed number of steps, with the answering half of the recorder and nothing else of it.
+"""A small MLP that trains for a fixed number of steps, with only the answering half of the recorder.
 
-Usage: eval_torch.py SOCKET STEPS. Keeps everything as locals of main(). Prints `ready`, then one line a step: the
+Usage: eval_torch.py SOCKET STEPS. Keeps everything as locals of main(). Prints `ready`, then one line per step: the
 exact loss; ends earlier when its standard input does.
 """
 

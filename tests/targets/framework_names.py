@@ -1,10 +1,10 @@
-"""Trains with a framework until it is killed; no frame of this file names a thing of it.
+"""A job that trains with a framework until it is killed; no frame of this file names an object of it.
 
     framework_names.py transformers | lightning | hidden FOLDER
 
 `hidden` trains without a framework, with model and optimizer where no frame leads to them.
 
-Says `ready` when the fifth step begins.
+Prints `ready` when the fifth step begins.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOREVER = 10**9
 
 
 class Tiny(nn.Module):
-    """What transformers' Trainer trains: a module that gives a loss."""
+    """A module that returns a loss, for transformers' Trainer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def lightning_fit(folder: str) -> None:
 
 
 class Hidden:
-    """Without a `__dict__` there is no way from it to what it has."""
+    """Without a `__dict__` no path leads to its contents."""
 
     __slots__ = ("network", "stepper")
 

@@ -1,8 +1,8 @@
-"""Trains in the ways of several frameworks: each first alone, then again under the recorder, from the same seed.
+"""Training loops of several frameworks: each first alone, then again under the recorder, from the same seed.
 
     frameworks.py FOLDER transformers | generating | accelerate | lightning | compiled | distributed
 
-`distributed` is one rank of a torchrun. Writes `done-RANK.json`: for each training when it ran under the recorder, its
+`distributed` is one rank of a torchrun. Writes `done-RANK.json`: for each loop when it ran under the recorder, its
 number of optimizer steps, its losses, what Dynamo did, and a digest of the weights, alone and under the recorder.
 Ends when there is a file `stop` in FOLDER.
 """
@@ -65,7 +65,7 @@ def batches(length: int = 4) -> DataLoader:
 
 
 class Training:
-    """What one training tells of itself."""
+    """The report of one training loop."""
 
     def __init__(self) -> None:
         self.losses: list[float] = []
@@ -87,7 +87,7 @@ def plain(
     step: Callable[[], object] | None = None,
     pause: float = 0.0,
 ) -> None:
-    """The loop that everybody writes."""
+    """Train with the usual loop."""
     for number, (inputs, targets) in enumerate(batches()):
         if number == STEPS:
             break
@@ -137,7 +137,7 @@ def transformers(told: Training) -> None:
 
 
 def generating(told: Training) -> None:
-    """No training at all: a token a step."""
+    """Generate a token per step, without training."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -279,7 +279,7 @@ KINDS: dict[str, tuple[Callable[[Training], None], ...]] = {
 
 
 def start_recorder() -> None:
-    """Record from now on; returns when everything that will be patched is."""
+    """Start recording; return once everything that will be patched is."""
     folders.BASES = (str(FOLDER),)
     _thread.start_new_thread(boot.start_planned, ("",))
     while not list(FOLDER.glob(f"*/{os.getpid()}-*/{folders.TARGET}")):
@@ -288,7 +288,7 @@ def start_recorder() -> None:
 
 
 def dynamos_counters() -> dict[str, int]:
-    """What Dynamo has done so far; empty where it is not loaded."""
+    """Return what Dynamo has done so far; empty if it is not loaded."""
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None:
         return {}
@@ -297,7 +297,7 @@ def dynamos_counters() -> dict[str, int]:
 
 
 def run(training: Callable[[Training], None]) -> Iterator[object]:
-    """Its digest, what Dynamo did, when it ran, and itself."""
+    """Return its digest, what Dynamo did, when it ran, and itself."""
     if "torch._dynamo" in sys.modules:
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()

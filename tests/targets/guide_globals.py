@@ -1,4 +1,4 @@
-"""A training script that keeps everything it owns as globals."""
+"""A training script that keeps everything as globals."""
 
 import torch
 from guide_trainer import Trainer, make_loader, make_model, parse_arguments

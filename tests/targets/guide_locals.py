@@ -1,4 +1,4 @@
-"""The same training as guide_globals.py by a script that keeps everything as locals of main()."""
+"""The same job as guide_globals.py in a script that keeps everything as locals of main()."""
 
 import torch
 from guide_trainer import Trainer, make_loader, make_model, parse_arguments

@@ -1,6 +1,6 @@
-"""What both guide scripts train: a small MLP on made-up numbers, fed by worker processes.
+"""The training loop of both guide scripts: a small MLP on synthetic numbers, fed by worker processes.
 
-The scripts differ in where they keep `model`, `optimizer`, `trainer` and `train_loader`, and in nothing else.
+The scripts differ only in where they keep `model`, `optimizer`, `trainer` and `train_loader`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_loader(num_workers: int) -> DataLoader[Any]:
-    """The same samples in the same order in every run."""
+    """Return a loader with the same samples in the same order in every run."""
     made = torch.Generator().manual_seed(1)
     inputs = torch.randn(NUM_SAMPLES, 32, generator=made)
     targets = inputs.square().sum(dim=1, keepdim=True)
@@ -50,7 +50,7 @@ def make_model() -> nn.Sequential:
 
 
 class Trainer:
-    """A loop as many projects have one; says `ready` on stdout at step 5."""
+    """A loop as in many projects; prints `ready` on stdout at step 5."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, train_loader: DataLoader[Any]) -> None:
         self.model = model
@@ -77,7 +77,7 @@ class Trainer:
                     time.sleep(arguments.pause)
 
     def training_step(self, inputs: torch.Tensor, targets: torch.Tensor) -> float:
-        """One optimizer step; the loss before it."""
+        """Take one optimizer step; return the loss before it."""
         self.current_step += 1
         self.optimizer.zero_grad()
         loss = nn.functional.mse_loss(self.model(inputs), targets)
@@ -87,7 +87,7 @@ class Trainer:
         return loss.item()
 
     def report(self) -> None:
-        """The end, on stdout: how many steps, and every parameter bit for bit."""
+        """Print the number of steps, and every parameter bit for bit."""
         parameters = torch.cat([p.detach().flatten() for p in self.model.parameters()])
         digest = hashlib.sha256(bytes(parameters.view(torch.uint8).tolist())).hexdigest()
         print(f"finished: {self.current_step} steps, parameters {digest[:16]}", flush=True)

@@ -1,6 +1,6 @@
-"""A job in which a C call holds the GIL for as long as the test likes: `python held_gil.py regex|pow|thread`.
+"""A job in which a C call holds the GIL for as long as the test wants: `python held_gil.py regex|pow|thread`.
 
-SIGUSR2 begins the call (`regex` and `pow` begin at once when a second argument says `now`), SIGUSR1 ends it; a line on
+SIGUSR2 begins the call (`regex` and `pow` begin at once if a second argument says `now`), SIGUSR1 ends it; a line on
 standard input ends the job, which then prints how many calls were ended.
 """
 
@@ -15,7 +15,7 @@ import time
 
 
 class Enough(Exception):
-    """What SIGUSR1 raises: both calls look for signals now and then, without letting go of the GIL."""
+    """Raised by SIGUSR1: both calls check for signals now and then, without releasing the GIL."""
 
 
 def enough(*_):
@@ -31,7 +31,7 @@ def huge_pow():
 
 
 def thread():
-    """Another thread holds it, in a call like that of an extension that forgot to let go; the main one waits."""
+    """Hold it on another thread, in a call like that of an extension that never releases it; the main one waits."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)  # written to by C, when SIGUSR1 comes

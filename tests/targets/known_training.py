@@ -1,8 +1,8 @@
-"""Trains a model whose every size is known, with two loader workers, as long as its standard input is open.
+"""A job whose model has known sizes, with two loader workers; it trains as long as its standard input is open.
 
     known_training.py BASE
 
-Runs the recorder with its folder in BASE. Says `ready` when it can be asked and a step has been taken.
+Runs the recorder with its folder in BASE. Prints `ready` when it answers and a step has been taken.
 """
 
 from __future__ import annotations

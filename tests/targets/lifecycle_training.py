@@ -1,8 +1,8 @@
-"""A training that looks at itself: `lifecycle_training.py KIND FOLDER [STEPS]`; KIND is eager, ddp or a backend.
+"""A job that inspects itself: `lifecycle_training.py KIND FOLDER [STEPS]`; KIND is eager, ddp or a backend.
 
-Says `ready` at step 5 and trains until FOLDER/stop exists, or for STEPS steps. Each loss goes to FOLDER/losses bit for
-bit; the last line on stdout has the number of steps, a digest of the weights, and what the process was like before
-and, if FOLDER/look was there, after.
+Prints `ready` at step 5 and trains until FOLDER/stop exists, or for STEPS steps. Each loss goes to FOLDER/losses
+bit for bit; the last line on stdout has the number of steps, a digest of the weights, and the state of the process
+before and, if FOLDER/look was there, after.
 """
 
 import hashlib

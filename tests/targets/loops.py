@@ -1,7 +1,7 @@
-"""Loops without an optimizer of torch's: `loops.py FOLDER KIND`. Each runs alone, then once more for whoever attached.
+"""Loops without a torch optimizer: `loops.py FOLDER KIND`. Each runs alone, then once more under the recorder.
 
-Between the two it goes on at leisure until FOLDER/go is there, and afterwards it waits for FOLDER/stop.
-FOLDER/done.json tells what it has counted and timed itself the second time, and whether both gave the same bits.
+Between the two it continues slowly until FOLDER/go is there, and afterwards it waits for FOLDER/stop.
+FOLDER/done.json has its own counts and times of the second run, and whether both gave the same bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Net(nn.Module):
 
 
 class Told:
-    """What a run has counted, timed and computed."""
+    """The counts, times and results of a run."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, float, bytes]] = []
@@ -64,7 +64,7 @@ def by_hand(net: nn.Module, num: int, told: Told) -> None:
 
 
 def evolution(net: nn.Module, num: int, told: Told) -> None:
-    """Ten candidates a generation; a step is a call."""
+    """Run ten candidates per generation; a step is a call."""
     with torch.no_grad():
         for generation in range(num // 10):
             noise = [torch.randn(p.shape) * 0.01 for p in net.parameters()]
@@ -81,13 +81,13 @@ def inference(net: nn.Module, num: int, told: Told) -> None:
 
 
 def pool(net: nn.Module, num: int, told: Told) -> None:
-    """Eight threads at once; gradients are left on, as a careless server does."""
+    """Run eight threads at once; gradients stay on, as in a careless server."""
     with ThreadPoolExecutor(8, "serve") as threads:
         list(threads.map(lambda number: told.call(net, number), range(num)))
 
 
 def server(net: nn.Module, num: int, told: Told) -> None:
-    """Four requests at a time on one event loop; the model takes about a tenth of the time."""
+    """Serve four requests at a time on one event loop; the model takes about a tenth of the time."""
 
     async def request(numbers: asyncio.Queue[int]) -> None:
         while not numbers.empty():
@@ -107,7 +107,7 @@ def server(net: nn.Module, num: int, told: Told) -> None:
 
 
 def raw(net: nn.Module, num: int, told: Told) -> None:
-    """No module, no `backward`, no optimizer, and another tensor after each update."""
+    """Train without a module, `backward` or an optimizer, with another tensor after each update."""
     w = torch.ones(8, requires_grad=True)
     for number in range(num):
         began = time.perf_counter()
@@ -118,7 +118,7 @@ def raw(net: nn.Module, num: int, told: Told) -> None:
 
 
 def nothing(net: nn.Module, num: int, told: Told) -> None:
-    """Operations without a module or a gradient."""
+    """Run operations without a module or a gradient."""
     x = torch.ones(8)
     for number in range(num):
         x = torch.tanh(x * 1.01)
@@ -137,7 +137,7 @@ def main() -> None:
     first = {name: value.clone() for name, value in net.state_dict().items()}
 
     def run(num: int) -> Told:
-        """From the same weights and random numbers each time."""
+        """Run from the same weights and random numbers each time."""
         net.load_state_dict(first)
         torch.manual_seed(7)
         told = Told()

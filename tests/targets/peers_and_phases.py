@@ -1,9 +1,9 @@
 """One rank of a gloo job of three, started by torchrun, with its recorder in FOLDER: `peers_and_phases.py FOLDER`.
 
-First every way to a send and a receive, and pipelines of torch.distributed.pipelining; then a training with a
+First every way to send and receive, and pipelines of torch.distributed.pipelining; then a training loop with a
 collective in every phase of its steps, rank 0 a little late before each; each without the recorder, then with it.
 
-Writes `done-RANK.json` with what it computed; ends when there is a file `stop` in FOLDER.
+Writes `done-RANK.json` with its results; ends when there is a file `stop` in FOLDER.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAIR = [1, 2]
 
 
 def pairs(group: dist.ProcessGroup) -> float:
-    """What rank 2 has got from rank 1, in a group in which these are 0 and 1."""
+    """Return what rank 2 received from rank 1, in a group in which these are 0 and 1."""
     rank, tensor = dist.get_rank(), torch.zeros(3)
     got = 0.0
     if rank == 1:
@@ -67,7 +67,7 @@ def ring() -> float:
 
 
 def pipeline(make: Callable[..., ScheduleGPipe | Schedule1F1B]) -> list[float]:
-    """Steps of a pipeline with a stage on each rank."""
+    """Run steps of a pipeline with a stage on each rank."""
     rank, size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(rank)
     module = nn.Linear(4, 4)
@@ -91,7 +91,7 @@ def sends(group: dist.ProcessGroup) -> list[object]:
 
 
 class Late:
-    """All-reduces in a group of its own, to which rank 0 comes late."""
+    """All-reduces in a separate group, to which rank 0 comes late."""
 
     def __init__(self) -> None:
         self.group = dist.new_group()
@@ -151,7 +151,7 @@ def generate(model: Model, inputs: torch.Tensor) -> None:
 
 
 def train(late: dict[str, Late], num_steps: int) -> list[float]:
-    """Two micro-batches a step; everything that there are phases for, in each of them."""
+    """Train with two micro-batches per step, and all phases in each of them."""
     torch.manual_seed(1)
     model = Model(late)
     optimizer = Optimizer(model.parameters(), lr=0.01, momentum=0.9)

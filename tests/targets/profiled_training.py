@@ -1,14 +1,14 @@
-"""Trains a small MLP and does on command what can come between a profiler and its steps.
+"""A small MLP that trains, and does on command what can come between a profiler and its steps.
 
     profiled_training.py [--steps N] [--base BASE]
 
-Without --steps it trains until its standard input ends; with it, the last line it prints is as to `digest`.
-With --base it starts the recorder itself, with its folder in BASE. Says `ready` at step 5. Commands, one a line:
+Without --steps it trains until its standard input ends; with it, the last line it prints is the answer to `digest`.
+With --base it starts the recorder itself, with its folder in BASE. Prints `ready` at step 5. Commands, one per line:
 
     own, warm, off        use torch's profiler itself, or let it warm up; stop that
-    when-profiled WHAT    as soon as somebody profiles: own, fork, end, slow, or hold (until `go`)
-    digest                say how many steps it has taken, and a digest of all losses
-    profiled?             say whether a profiler is on
+    when-profiled WHAT    as soon as a profiler runs: own, fork, end, slow, or hold (until `go`)
+    digest                print how many steps it has taken, and a digest of all losses
+    profiled?             print whether a profiler is on
 """
 
 from __future__ import annotations

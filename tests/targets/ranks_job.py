@@ -1,11 +1,11 @@
-"""One rank of a gloo job that trains, started by torchrun, as if it were alone on its host: a folder and a host server
-of its own.
+"""One rank of a gloo job that trains, started by torchrun, as if alone on its host: with its own folder and host
+server.
 
     ranks_job.py FOLDER ADDRESS…     the rank's recorder keeps its files in FOLDER/RANK, its server listens on ADDRESS
-    ranks_job.py FOLDER              whether there is a recorder is up to the environment; where it says RANKS_HOST, a
+    ranks_job.py FOLDER              the environment decides whether there is a recorder; if it sets RANKS_HOST, a
                                      folder, all ranks keep their files there, as on one host
 
-The ranks meet as torchrun has them meet, or where RANKS_MEET says, a URL.
+The ranks meet as torchrun arranges, or at the URL in RANKS_MEET.
 
 Trains until there is a file `stop` in FOLDER, all ranks for the same number of steps; writes `done-RANK.json` with what
 it learnt and what it would have learnt alone.
@@ -33,7 +33,7 @@ FOLDER, ADDRESSES = Path(sys.argv[1]), sys.argv[2:]
 
 
 def train(model: nn.Module, is_over) -> int:
-    """Steps until `is_over(step)`."""
+    """Train until `is_over(step)`."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     step = 0
     while not is_over(step):
@@ -50,7 +50,7 @@ def mlp() -> nn.Module:
 
 
 def stopped(step: int) -> bool:
-    """Whether rank 0 has seen the file; the same answer on all ranks."""
+    """Return whether rank 0 has seen the file; the same answer on all ranks."""
     time.sleep(0.02)
     flag = torch.tensor([float((FOLDER / "stop").exists())])
     dist.broadcast(flag, 0)

@@ -1,4 +1,4 @@
-"""What a process is like, as it sees itself: everything that an attach could leave behind."""
+"""State of a process as seen from inside: everything that an attach could leave behind."""
 
 import gc
 import os
@@ -10,7 +10,7 @@ import time
 
 
 def snapshot():
-    """Taken before and after, two of them are equal."""
+    """Take the state; equal before and after if nothing was left behind."""
     gc.collect()
     return {
         "stdout": getattr(sys.stdout, "write", None).__qualname__,
@@ -36,7 +36,7 @@ def snapshot():
 
 
 def _num_threads():
-    """How many there are for some time: one that was joined is still listed for a moment."""
+    """Return the lasting number of threads: one that was joined is still listed for a moment."""
     numbers = []
     for _ in range(5):
         numbers.append(len(os.listdir("/proc/self/task")))
@@ -45,13 +45,13 @@ def _num_threads():
 
 
 def _masked(line):
-    """Without signals 32 and 33: glibc takes them for itself when a process starts its first thread."""
+    """Exclude signals 32 and 33: glibc uses them when a process starts its first thread."""
     name, _, mask = line.partition(":")
     return name, hex(int(mask, 16) & ~(0b11 << 31))
 
 
 def _of_torch():
-    """Its methods that we stand in for, and its tables of hooks."""
+    """Return the methods of torch that we patch, and its tables of hooks."""
     import torch
     from torch.optim import optimizer as optimizers
     from torch.utils.data import dataloader

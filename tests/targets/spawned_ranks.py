@@ -46,7 +46,7 @@ def main(rank: int, folder: Path) -> None:
 
 
 def stopped(folder: Path) -> bool:
-    """Whether rank 0 has seen the file; the same answer on all ranks."""
+    """Return whether rank 0 has seen the file; the same answer on all ranks."""
     flag = torch.tensor([float((folder / "stop").exists())])
     dist.broadcast(flag, 0)
     return bool(flag.item())

@@ -1,11 +1,11 @@
-"""One rank of a gloo job of DDP or FSDP, started by torchrun; one rank can be made slow while it runs.
+"""One rank of a gloo job of DDP or FSDP, started by torchrun; one rank can be slowed down while it runs.
 
     straggling.py FOLDER [fsdp]
 
 Reads FOLDER/case now and then: `nobody`, or what is slow, which rank and by how many seconds, such as `data 2 0.05`.
 What: `data` (a loader that sleeps), `forward` (a module that sleeps), `checkpoint` (a pause after the optimizer),
-`backward` (a pause while gradients are made). Writes FOLDER/ready-RANK with its PID after a few steps; ends when there
-is a file `stop`. Rank 1 has other variables than the others.
+`backward` (a pause while gradients are computed). Writes FOLDER/ready-RANK with its PID after a few steps; ends when
+there is a file `stop`. Rank 1 has different environment variables.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Samples(Dataset):
 
 
 class Slow(torch.autograd.Function):
-    """Passes its input on, and takes its time with the gradient."""
+    """Pass the input on, and delay the gradient."""
 
     @staticmethod
     def forward(ctx, case, value):

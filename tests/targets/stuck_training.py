@@ -1,10 +1,11 @@
-"""Trainings that wait for somebody else: `python stuck_training.py NAME GO [RANK]`; they go on once the file GO exists.
+"""Jobs that wait for another process or thread: `python stuck_training.py NAME GO [RANK]`; they continue once GO
+exists.
 
     all_reduce   two ranks on gloo; rank 1 does not join the collective
     loader       a DataLoader whose worker is slow
-    pulses       the same, with a worker that lets go of the GIL for microseconds, often
+    pulses       the same, with a worker that releases the GIL for microseconds, often
 
-Each says `ready` just before it waits, and prints its result in the end.
+Each prints `ready` just before it waits, and its result in the end.
 """
 
 import os

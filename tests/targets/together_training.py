@@ -2,7 +2,7 @@
 
     together_training.py BASE OPTIMIZER NUM_HOSTS [STEPS]
 
-Its recorder lies in BASE/host0, host1 …, as if the ranks were on NUM_HOSTS hosts, and comes two steps later on each
+Its recorder is in BASE/host0, host1 …, as if the ranks were on NUM_HOSTS hosts, and starts two steps later on each
 rank than on the one before: with `sgd`, which keeps no count, every rank then numbers its steps differently. With
 NUM_HOSTS 0 there is no recorder, and no pause after each step.
 
@@ -33,7 +33,7 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
 def start_recorder(rank: int) -> None:
-    """Record from now on; returns when everything that will be patched is."""
+    """Start recording; return once everything that will be patched is."""
     host = BASE / f"host{rank % NUM_HOSTS}"
     host.mkdir(exist_ok=True)
     folders.BASES = (str(host),)

@@ -1,4 +1,4 @@
-"""What is written down, where, and what happens when it cannot be."""
+"""The audit log: its contents, its place, and the behaviour if it cannot be written."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_line_that_had_no_room_to_its_end_does_not_spoil_the_next_one(file: Pa
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are set aside after a few lines."""
+    """Files are rotated after a few lines."""
     monkeypatch.setattr(audit, "MAX_BYTES", 1000)
     monkeypatch.setattr(audit, "NUM_KEPT", 3)
 

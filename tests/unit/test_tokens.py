@@ -1,4 +1,4 @@
-"""Where tokens are made and found, and which files are not believed."""
+"""Token files: where they are created and found, and which ones are ignored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Telling endpoints from commands."""
+"""Endpoints told from commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probe_cli.session import Session
 
 
 def session_of(monkeypatch: pytest.MonkeyPatch, *args: str) -> Session:
-    """What the command `tables` is handed when `probe ARGS` runs; it does nothing else."""
+    """Return what the command `tables` receives when `probe ARGS` runs; it does nothing else."""
     handed: list[Session] = []
 
     @click.command("tables")

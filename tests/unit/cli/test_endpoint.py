@@ -1,4 +1,4 @@
-"""What a user may write as an endpoint, and what is said about the rest."""
+"""Valid endpoints, and messages about the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be known of gpu.samples without a GPU: its words, its ring, whose a GPU is, and its rows in SQL."""
+"""gpu.samples as far as it can be tested without a GPU: its text, its ring, the owner of a GPU, and its rows in SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs a process sees, by CUDA_VISIBLE_DEVICES; torch's own reading of it is the reference."""
+"""The GPUs that a process sees, by CUDA_VISIBLE_DEVICES; torch's own reading of it is the reference."""
 
 from __future__ import annotations
 

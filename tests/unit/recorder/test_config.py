@@ -1,4 +1,4 @@
-"""Settings: defaults, the environment, live changes, and errors that say what would do."""
+"""Settings: defaults, the environment, live changes, and errors with the valid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is let in by a token, under which names, and to which endpoints."""
+"""Access by token: to which endpoints, and under which host names."""
 
 from __future__ import annotations
 

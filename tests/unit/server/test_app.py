@@ -1,4 +1,4 @@
-"""The app is put together from the files in routes/."""
+"""The app contains all routes of routes/."""
 
 from __future__ import annotations
 

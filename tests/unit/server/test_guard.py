@@ -1,4 +1,4 @@
-"""Who is turned away before anything is read: strange names, foreign pages, bodies that never end."""
+"""Requests that are rejected before they are read: foreign host names, foreign pages, endless bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The database where answers come together: what a host sends is not believed."""
+"""The database that combines answers does not trust the hosts' data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def stream() -> bytes:
 
 
 def damaged(stream: bytes, draw: random.Random) -> bytes:
-    """`stream` cut short, or with a few bytes or a length that are wrong."""
+    """Return `stream` truncated, or with a few wrong bytes or a wrong length."""
     data = bytearray(stream)
     at = draw.randrange(len(data) // 8) * 8
     kind = draw.randrange(4)

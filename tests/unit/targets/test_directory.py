@@ -1,4 +1,4 @@
-"""Targets are found by their folders, and believed only where these are safe."""
+"""Targets are found by their folders, and trusted only if these are safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""faulthandler's text becomes frames."""
+"""faulthandler's text is parsed into frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a target ended, out of its folder."""
+"""The end of a target, read from its folder."""
 
 from __future__ import annotations
 

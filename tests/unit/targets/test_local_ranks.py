@@ -1,4 +1,4 @@
-"""Which processes of a host are ranks of one job, by what launchers have put into their environment."""
+"""Processes of a host that are ranks of one job, by the environment that launchers set."""
 
 from __future__ import annotations
 

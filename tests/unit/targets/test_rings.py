@@ -1,4 +1,4 @@
-"""A ring is checked before it is believed."""
+"""A ring is checked before it is used."""
 
 from __future__ import annotations
 

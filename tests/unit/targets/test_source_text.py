@@ -1,4 +1,4 @@
-"""The text of a frame's line, from files that the target names and may have filled with links."""
+"""The source text of a frame, from files that the target names and may have replaced by links."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start a 
 
 @contextmanager
 def sleeping(before: str = "", **how: Any) -> Iterator[int]:
-    """A process that sleeps, after the Python line `before`."""
+    """A process that sleeps after the Python line `before`."""
     code = f"import os, sys\n{before}\nprint('ready', flush=True)\nsys.stdin.read()"
     how = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, **how}
     with subprocess.Popen([sys.executable, "-c", code], **how) as process:
@@ -37,7 +37,7 @@ def sleeping(before: str = "", **how: Any) -> Iterator[int]:
 
 
 def source(pid: int, file: str) -> str | None:
-    """The first line of `file`, as a frame of process `pid` would show it."""
+    """Return the first line of `file`, as a frame of process `pid` would show it."""
     frame = Frame(func="f", file=file, lineno=1, depth=0, frame_type="python", source=None)
     thread = ThreadStack("MainThread", 1, pid, True, False, False, (frame,))
     process = read_process(pid)
@@ -48,7 +48,7 @@ def source(pid: int, file: str) -> str | None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that everybody may enter, with a file for everybody, one for root, one for root's group, and links."""
+    """A folder open to all users, with a file for all users, one for root, one for root's group, and links."""
     for parent in (tmp_path, *tmp_path.parents):
         if parent.stat().st_uid == os.geteuid() and parent != Path("/"):
             parent.chmod(parent.stat().st_mode | 0o055)

@@ -1,4 +1,4 @@
-"""What is suggested for a name that does not exist."""
+"""Suggestions for a name that does not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who takes connections to an address: asked of the kernel, or read from its list."""
+"""The user who accepts connections to an address: asked of the kernel, or read from its list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(params=[("127.0.0.1",) * 2, ("127.3.2.1",) * 2, ("0.0.0.0", "127.3.2.1"), ("::1",) * 2, ("::", "::1")])
 def bound(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, str]]:
-    """A socket, and an address at which it is reached once it listens."""
+    """A socket, and the address at which it is reached once it listens."""
     with socket.socket(socket.AF_INET6 if ":" in request.param[0] else socket.AF_INET) as listener:
         try:
             listener.bind((request.param[0], 0))

@@ -1,4 +1,4 @@
-"""The transport over asyncio's sockets: which connection a request takes, and what is said when there is no answer."""
+"""The transport over asyncio's sockets: the connection that a request uses, and the error without an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLOSED = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nhi"
 async def serving(
     answers: list[bytes], *, hangs_up: bool = False, check: Callable[[], None] | None = None
 ) -> AsyncIterator[tuple[httpx.AsyncClient, list[int]]]:
-    """A client of a server that gives `answers` in turn, and the connection each request came over."""
+    """A client of a server that gives `answers` in turn, and the connection of each request."""
     asked: list[int] = []
     num_connections = 0
 

@@ -1,4 +1,4 @@
-"""The token that a question carries: of our own file, made meanwhile, or none."""
+"""The token of a request: from our own file, created meanwhile, or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The aligned table: whole when piped, as wide as the terminal otherwise."""
+"""The aligned table: full width in a pipe, as wide as the terminal otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What other programs read: json, jsonl and csv."""
+"""Formats for other programs: json, jsonl and csv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folded stacks rolled up by the job's own functions."""
+"""Folded stacks summed by the job's own functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table on a terminal whose prose wraps: nothing is cut, and nothing is wider than the terminal."""
+"""A table on a terminal with wrapped prose: nothing is cut, and nothing is wider than the terminal."""
 
 from __future__ import annotations
 

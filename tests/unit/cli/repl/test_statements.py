@@ -1,4 +1,4 @@
-"""When the repl runs what was typed, and when it waits for more."""
+"""The repl runs a complete statement and waits for the rest of an incomplete one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The aarch64 stub, run in an emulator: the thread gets back every register, whatever the function did to them."""
+"""The aarch64 stub in an emulator: the thread gets back every register, whatever the function did to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLAGS = [arm.UC_ARM64_REG_NZCV, arm.UC_ARM64_REG_FPCR, arm.UC_ARM64_REG_FPSR]
 
 
 def machine() -> Any:
-    """An emulated processor with code, data and a stack, and vectors of 64 bytes; what an operating system does."""
+    """An emulated processor with code, data and a stack, vectors of 64 bytes, and what an operating system does."""
     processor = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
     processor.ctl_set_cpu_model(arm.UC_CPU_ARM64_MAX)
     for area in (CODE, DATA, STACK, FUNCTIONS, BACK):
@@ -40,7 +40,7 @@ def mov_w0(value: int) -> bytes:
 
 
 def ruin_everything(processor: Any, chance: random.Random) -> None:
-    """What a function may do to registers that are not its own, and more."""
+    """Do what a function may do to registers that are not its own, and more."""
     for register in GENERAL[:19]:
         processor.reg_write(register, chance.getrandbits(64))
     for register in VECTORS:
@@ -66,7 +66,7 @@ RUIN_SCALABLE = words(
 
 
 def scalable(processor: Any) -> bytes:
-    """All scalable registers, written to memory by the processor; p0 is lost by that."""
+    """Return all scalable registers, written to memory by the processor; this loses p0."""
     code = stub_aarch64._scalable(save=True)
     stack = processor.reg_read(arm.UC_ARM64_REG_SP)
     processor.mem_write(BACK + 0x1000, code)
@@ -83,7 +83,7 @@ def execute(processor: Any, code: bytes) -> None:
 
 
 def prepared(is_initialised: int, ruin: bytes = b"") -> tuple[Any, list[int]]:
-    """A processor with registers full of noise and a stub; the list takes the arguments that the function gets."""
+    """A processor with registers full of noise and a stub; the list receives the function's arguments."""
     processor, chance, arguments = machine(), random.Random(7), []
     guard, function = FUNCTIONS, FUNCTIONS + 0x100
     stub = stub_aarch64.stub(CODE, guard, function, (11, 22, 33, 44), WORDS)

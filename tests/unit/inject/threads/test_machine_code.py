@@ -1,4 +1,4 @@
-"""The bytes we send a thread through are the instructions that we mean, for both processors."""
+"""The bytes of the stubs are the intended instructions, for both processors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MACHINES = pytest.mark.parametrize("machine", [stub_x86_64, stub_aarch64], ids=[
 
 
 def listing(machine: ModuleType, code: bytes) -> list[str]:
-    """The instructions, one a line; fails when a byte is none."""
+    """Return the instructions, one per line; fail on an invalid byte."""
     if machine is stub_x86_64:
         reader = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
     else:
@@ -37,7 +37,7 @@ def listing(machine: ModuleType, code: bytes) -> list[str]:
 
 
 def code_of(machine: ModuleType, code: bytes) -> bytes:
-    """A stub without what `returns_to` fills in."""
+    """Return a stub without the part that `returns_to` fills in."""
     return code[:-8] if machine is stub_x86_64 else code[:-4]
 
 

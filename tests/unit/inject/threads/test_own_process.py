@@ -1,4 +1,4 @@
-"""What is read from outside about a process is what the process knows of itself: tried on the one that tests."""
+"""Facts read from outside about a process match its own: tried on the process that runs the tests."""
 
 from __future__ import annotations
 

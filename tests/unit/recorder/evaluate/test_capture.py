@@ -1,4 +1,4 @@
-"""The streams of the job are the job's, before, during and after."""
+"""The job's streams stay the job's before, during and after an eval."""
 
 from __future__ import annotations
 

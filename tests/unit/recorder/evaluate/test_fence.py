@@ -1,4 +1,4 @@
-"""The exception that stops code lands in the code, or nowhere."""
+"""The exception that stops code lands in that code, or nowhere."""
 
 from __future__ import annotations
 

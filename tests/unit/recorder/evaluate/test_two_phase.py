@@ -1,4 +1,4 @@
-"""What one rank does with code that is held: it runs after the agreed step, or not at all."""
+"""One rank with held code: it runs after the agreed step, or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probe_agent.recorder.steps.step import Step
 
 
 class Code:
-    """Stands for an evaluation."""
+    """Stand-in for an evaluation."""
 
     def __init__(self) -> None:
         self.started = 0.0

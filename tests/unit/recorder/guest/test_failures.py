@@ -1,4 +1,4 @@
-"""Failures of ours become rows; what a signal handler of the job raises inside our code is not ours."""
+"""Failures of ours become rows; an exception of the job's signal handler inside our code is not ours."""
 
 from __future__ import annotations
 

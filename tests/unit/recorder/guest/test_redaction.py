@@ -1,4 +1,4 @@
-"""Secrets are not shown, and what only looks like one is."""
+"""Secrets are hidden, and text that only looks like one is shown."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_it_is_quick_on_whatever_the_kernel_lets_through(piece: str) -> None:
 
 @contextmanager
 def faster_than(seconds: float) -> Iterator[None]:
-    """In CPU time, which a busy machine does not stretch."""
+    """Compare CPU times, which a busy machine does not stretch."""
     began = process_time()
     yield
     assert process_time() - began < seconds

@@ -1,4 +1,4 @@
-"""The recorder's sources around a real training in this process, without injection, server or thread."""
+"""The recorder's sources around a real training loop in this process, without injection, server or thread."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from probe_agent.recorder.torch.device import Device  # noqa: E402
 
 
 class Recording:
-    """Rows of a recorder whose rings were never made: they wait in their buffers."""
+    """Rows of a recorder without rings: they wait in their buffers."""
 
     def __init__(self, like: Any = torch, **settings: int) -> None:
         self.failures = Failures(RowBuffer(Errors))
@@ -53,7 +53,7 @@ class Recording:
             source.stop()
 
     def tick(self) -> None:
-        """What our own thread does every `flush.interval`, as far as it finds steps."""
+        """Do what our own thread does every `flush.interval`, as far as it concerns steps."""
         self.updates.tick()
         self.inference.tick()
 

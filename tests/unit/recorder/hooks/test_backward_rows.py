@@ -1,6 +1,6 @@
 """Backward rows of python.torch_trace: the time of each call's own operators, in the run of the engine it belongs to.
 
-Modules sleep in their backward and note how long by their own clock. Each kind of loop checks that a row holds what its
+Modules sleep in their backward and measure it with their own clock. Each kind of loop checks that a row holds what its
 module measured, and that the rows of a step take no longer than the step's backward.
 """
 
@@ -42,7 +42,7 @@ class Slow(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """Sleeps in its backward."""
+    """Sleep in the backward."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Named:
 
 
 class Gives(nn.Module):
-    """A layer whose output comes in something."""
+    """A layer with its output inside a container."""
 
     def __init__(self, wrap) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ def assert_within_the_phase(it) -> None:
 
 
 def assert_rows(rows, took: list[float]) -> None:
-    """Each holds what its module measured; a busy machine makes some longer, not all of them."""
+    """Check that each holds what its module measured; a busy machine makes some longer, not all of them."""
     assert len(rows) == len(took)
     excess = [row["duration"] - known for row, known in zip(rows, took, strict=True)]
     assert min(excess) >= 0.0
@@ -355,7 +355,7 @@ def test_a_graph_is_freed_as_ever_and_one_that_is_kept_tells_nothing_after_detac
 
 
 def test_a_job_that_keeps_its_losses_does_not_keep_us(recording):
-    """Whose list of losses is never emptied has the graph of every step as long as it runs."""
+    """A job that never clears its list of losses keeps the graph of every step."""
     layer, losses = Layer(0.0), []
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     with recording(trace_every=1, trace_deep_every=1) as it:

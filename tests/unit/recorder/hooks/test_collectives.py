@@ -1,4 +1,4 @@
-"""python.collectives: what stands in for ProcessGroup's methods, in a group of one."""
+"""python.collectives: the patches of ProcessGroup's methods, in a group of one."""
 
 from __future__ import annotations
 

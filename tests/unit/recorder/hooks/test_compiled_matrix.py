@@ -1,4 +1,4 @@
-"""Zero interference with torch.compile: what is compiled how, and when we come and go, changes nothing Dynamo does."""
+"""Zero interference with torch.compile: attach and detach at any time change nothing that Dynamo does."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def whole_loss(net):
 
 
 def breaking(net):
-    """A graph break of the job's own, in the middle of a module."""
+    """Break the graph in the middle of a module."""
     inner = net[2].inner
     net[2].inner = nn.Sequential(inner, Breaks())
     return torch.compile(net, backend="eager")
@@ -84,7 +84,7 @@ HOW = [eager, function, fullgraph, dynamic, in_place, regional, regional_wrapped
 
 
 def run(how, recording=None, *, attach=0, detach=3 * STEPS + 1, **settings):
-    """Trains, with us from step `attach` on and until `detach`; what came out, and what Dynamo has counted."""
+    """Train with the recorder from step `attach` until `detach`; return the result, and Dynamo's counts."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     net = model()
@@ -131,7 +131,7 @@ def messages(caught):
 
 @pytest.fixture(scope="module")
 def alone():
-    """What each way of compiling comes to without us, once."""
+    """Return the result of each way of compiling without us, once."""
     known = {}
 
     def of(how):

@@ -1,4 +1,4 @@
-"""Loaders without a name are found by the batch that the job got last, and not kept."""
+"""Loaders without a name are found by the last batch that the job got, and not kept."""
 
 from __future__ import annotations
 

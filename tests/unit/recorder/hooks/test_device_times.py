@@ -1,7 +1,7 @@
-"""A device that computes later than the host, by a fake of torch's event API: nothing waits for it.
+"""A device that computes later than the host, with a fake of torch's event API: the recorder never waits for it.
 
-Tensors on it cannot be read, an event says that it has not come until the test lets it come, and whoever asks for the
-time between events that have not come, or for anything while a graph is captured, fails the test.
+Tensors on it cannot be read, an event is incomplete until the test completes it, and asking for the time between
+incomplete events, or for anything while a graph is captured, fails the test.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EVENT_MS = 3.0
 
 
 class OnDevice(torch.Tensor):
-    """A tensor that lies on the device, as far as Python can see."""
+    """A tensor on the device, as far as Python can see."""
 
     @property
     def device(self) -> torch.device:
@@ -40,7 +40,7 @@ class OnDevice(torch.Tensor):
 
 
 class Cuda:
-    """What we use of torch.cuda."""
+    """The part of torch.cuda that we use."""
 
     def __init__(self) -> None:
         self.num_recorded = 0
@@ -80,7 +80,7 @@ class Cuda:
         self.Event = Event
 
     def come(self) -> None:
-        """The device has done all it was given."""
+        """Complete everything that the device was given."""
         self.num_come = self.num_recorded
 
     @contextmanager
@@ -111,7 +111,7 @@ class Cuda:
 
 
 class Torch:
-    """torch with a device; of what is not about the device its own."""
+    """torch with a device; all else is its own."""
 
     Tensor = OnDevice
 

@@ -1,7 +1,7 @@
-"""What is recorded beside what the modules know themselves: their own clock, their own memory, their own calls.
+"""Recorded rows against what the modules measure themselves: their own clock, their own memory, their own calls.
 
-A busy machine makes single windows longer and none shorter, so each is compared with the clock of the module in it, and
-of several steps the best one has to be within the bound.
+A busy machine makes single spans longer and none shorter, so each is compared with the clock of the module in it, and
+of several steps the best one must be within the bound.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def clock() -> float:
 
 
 class Known(nn.Module):
-    """Sleeps, and notes how long by its own clock; in its backward as well."""
+    """Sleep, and measure it with its own clock; in its backward as well."""
 
     def __init__(self, seconds: float, inner: nn.Module | None = None) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class SlowBackward(torch.autograd.Function):
 
 
 class Through(nn.Module):
-    """Calls another module by way of a function."""
+    """Call another module through a function."""
 
     def __init__(self, inner: nn.Module, by) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Recursive(nn.Module):
 
 
 class Raises(nn.Module):
-    """Fails after it has called another module, on every second call."""
+    """Fail after calling another module, on every second call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Raises(nn.Module):
 
 
 def train(net, num_steps=STEPS, again=(), between=None):
-    """A plain loop; `again` are exceptions after which a forward is tried once more."""
+    """Train in a plain loop; `again` are exceptions after which a forward is retried."""
     optimizer = torch.optim.SGD(net.parameters(), 0.0)
     for _ in range(num_steps):
         optimizer.zero_grad()
@@ -122,7 +122,7 @@ def rows_of(it, step, stage="forward", module=None):
 
 
 def assert_exact(recorded: list[float], known: list[float]) -> None:
-    """Every window holds what the module measured in it, and is no longer than that but by a few per cent."""
+    """Check that every span holds what the module measured in it, and is at most a few per cent longer."""
     assert len(recorded) == len(known)
     excess = [one / other - 1.0 for one, other in zip(recorded, known, strict=True)]
     assert min(excess) >= 0.0
@@ -130,7 +130,7 @@ def assert_exact(recorded: list[float], known: list[float]) -> None:
 
 
 def assert_adds_up(it, root: str) -> None:
-    """Phases to the step, self times to the forward of the step and to the outermost module."""
+    """Check that phases add up to the step, self times to the forward of the step and to the outermost module."""
     assert len(it.steps) == STEPS - 1
     for step in it.steps:
         names = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")

@@ -1,6 +1,6 @@
-"""`forward` of python.steps: in every step, sampled or not, from what came last before it to where backward begins.
+"""`forward` of python.steps: in every step, sampled or not, from the last event before it to the start of backward.
 
-The programs sleep for known times in the forward and beside it; whatever is not the forward must not be in it.
+The programs sleep for known times in the forward and beside it; only the forward may be in it.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def zero_grad_last(net, optimizer) -> None:
 
 
 def batch_fetched_before_backward(net, optimizer) -> None:
-    """The next one is fetched while a device computes."""
+    """Fetch the next one while a device computes."""
     coming = iter(batches())
     (x,) = next(coming)
     for _ in range(STEPS - 1):
@@ -128,7 +128,7 @@ def assert_phases_add_up(step) -> None:
 
 
 def assert_forward(steps, num: int = 1) -> None:
-    """Each holds so many forwards with their losses, the best of them no more."""
+    """Check that each holds that many forwards with their losses, and the best of them no more."""
     forwards = [step["forward"] for step in steps]
     assert min(forwards) >= num * (FORWARD_S + LOSS_S)
     assert min(forwards) < num * (FORWARD_S + LOSS_S + SLACK_S)

@@ -1,4 +1,4 @@
-"""`python.gc` of this very process, whose collector is given something to do."""
+"""`python.gc` of this very process, whose collector gets work to do."""
 
 from __future__ import annotations
 

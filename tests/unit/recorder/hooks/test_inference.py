@@ -59,7 +59,7 @@ def train(net, num_steps, optimizer=None):
 
 @contextmanager
 def looking(it, monkeypatch):
-    """Our thread looks at this one, as it does in a job, only sooner."""
+    """Our thread reads the stack of this one, as in a job, only sooner."""
     monkeypatch.setattr(inference, "QUIET_NS", 0)
     monkeypatch.setattr(inference, "LOOK_SHARE", 0.5)
     going = [True]
@@ -323,7 +323,7 @@ def test_a_graphs_class_that_makes_its_own_call_is_left_alone():
 
 
 def call_on_threads(net, num_threads, num_calls):
-    """The seconds that each call took, by thread, as the thread's own clock has it."""
+    """Return the seconds of each call, by thread, by the thread's own clock."""
     took = [[] for _ in range(num_threads)]
     together = threading.Barrier(num_threads)
 

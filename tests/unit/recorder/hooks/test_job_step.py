@@ -1,4 +1,4 @@
-"""`step` is the number that the job itself has for it, where it has one."""
+"""`step` is the job's own number, if it has one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRAINERS: list[Trainer] = []
 
 
 class Trainer:
-    """Counts as most do: after optimizer.step()."""
+    """Count as most do: after optimizer.step()."""
 
     def __init__(self, begin: int = 0, by: int = 1, kind: type[torch.optim.Optimizer] = torch.optim.SGD) -> None:
         self.net = nn.Linear(8, 1)
@@ -23,7 +23,7 @@ class Trainer:
         self.by = by
 
     def train(self, num_steps: int) -> list[int]:
-        """The number of each step."""
+        """Return the number of each step."""
         numbers = []
         for _ in range(num_steps):
             self.net(torch.ones(4, 8)).sum().backward()

@@ -1,4 +1,4 @@
-"""`loss` is the step's, also where it is made of several."""
+"""`loss` is that of the step, also if it consists of several."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ PARTS = [
 
 
 def train(end, num_steps: int = 4, scaler=None) -> tuple[list[float], list[torch.Tensor]]:
-    """What the job itself has for the loss of each step, and what it ends with."""
+    """Return the job's own loss of each step, and its result."""
     torch.manual_seed(0)
     net, tokens = nn.Linear(8, 1), torch.tensor(N)
     optimizer = torch.optim.AdamW(net.parameters())

@@ -242,7 +242,7 @@ def test_the_jobs_own_global_hooks_come_and_go_as_without_us(recording):
 
 
 def test_a_forward_that_raises_on_another_thread_raises_what_it_raised(recording):
-    """torch goes through its hooks once more then; they come and go on the thread that steps."""
+    """torch iterates over its hooks once more then; they come and go on the thread that steps."""
 
     class Raises(torch.nn.Module):
         def forward(self, x):
@@ -293,7 +293,7 @@ def test_a_hook_of_the_job_registered_in_a_sampled_step_can_be_removed_after_det
 
 @pytest.mark.parametrize("compiled_first", [True, False])
 def test_global_hooks_of_the_job_are_compiled_as_without_us(recording, compiled_first):
-    """Dynamo goes through torch's tables, too, and guards on them."""
+    """Dynamo iterates over torch's tables, too, and guards on them."""
     of_the_job = torch_module.register_module_forward_hook(lambda module, args, output: output * 2)
     model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), backend="eager")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,5 +1,5 @@
-"""What else jobs do with their models and tensors in the middle of a recorded step, of a training or of a loop that
-only calls its model: it goes as it goes without us."""
+"""Unusual uses of models and tensors in the middle of a recorded step, with and without training: the result is the
+same as without us."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Broken(nn.Module):
 
 
 class Equal(Net):
-    """Compares as the job likes it."""
+    """Compare in the job's own way."""
 
     __hash__ = nn.Module.__hash__
 
@@ -46,7 +46,7 @@ class Equal(Net):
 
 
 class Unlike(UserDict):
-    """A batch with values that cannot be had."""
+    """A batch with values that cannot be read."""
 
     def values(self) -> object:
         raise OSError("not now")
@@ -83,7 +83,7 @@ def is_saved_with_its_input(net: nn.Module) -> object:
 
 
 def is_pickled_with_its_class(net: nn.Module) -> object:
-    """As cloudpickle and dill do it with what a script defines."""
+    """Pickle as cloudpickle and dill do with what a script defines."""
     given = {name: value for name, value in vars(type(net)).items() if name == "__call__"}
     return pickle.loads(pickle.dumps(given)) in ({}, {"__call__": nn.Module.__call__}), pickle.loads(
         pickle.dumps(net.__call__)
@@ -111,7 +111,7 @@ def is_subclassed(net: nn.Module) -> object:
 
 
 def is_of_another_call(net: nn.Module) -> object:
-    """The job's own `__call__`, put on the class and taken off again."""
+    """Put the job's own `__call__` on the class and remove it again."""
     theirs = type(net).__call__
     type(net).__call__ = lambda self, *args: theirs(self, *args) + 1
     seen = net(torch.ones(1, 8))
@@ -201,7 +201,7 @@ def is_counted(net: nn.Module) -> object:
 
 
 class Listed(torch.utils._python_dispatch.TorchDispatchMode):
-    """Sees every operator that is called."""
+    """Record every operator that is called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -222,7 +222,7 @@ def is_watched(net: nn.Module) -> object:
 
 
 class Reluctant(torch.Tensor):
-    """A loss that is expensive to read: where it is sharded, ranks would have to talk."""
+    """A loss that is expensive to read: if it is sharded, ranks would have to communicate."""
 
     def item(self) -> float:
         raise AssertionError("nobody asked")
@@ -315,7 +315,7 @@ USES = (
 
 
 def plain(value: object) -> object:
-    """The same with lists for tensors, which do not compare as a whole."""
+    """Replace tensors by lists, which compare as a whole."""
     if isinstance(value, torch.Tensor):
         return value.tolist()
     if isinstance(value, (tuple, list)):
@@ -324,7 +324,7 @@ def plain(value: object) -> object:
 
 
 def observed(use: Callable[[nn.Module], object]) -> tuple[object, list[str]]:
-    """What a use gives on a model made anew, between two of its steps, and what Python warned of."""
+    """Return the result of a use on a new model, between two of its steps, and Python's warnings."""
     torch.manual_seed(0)
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
@@ -350,7 +350,7 @@ def test_it_goes_as_it_goes_without_us(recording, use):
 
 
 def observed_in_a_loop(use: Callable[[nn.Module], object], recording=None, num_before: int = 2):
-    """The same where nothing is trained, and how many calls were steps; what the class has when that is over."""
+    """The same without training; also how many calls were steps, and the contents of the class afterwards."""
     torch.manual_seed(0)
     net = Net()
     with warnings.catch_warnings(record=True) as warned:

@@ -1,4 +1,4 @@
-"""python.steps: one row a step, whatever the loop looks like, and nothing left behind."""
+"""python.steps: one row per step in any kind of loop, and nothing left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank is in its job, from what torch, Megatron and DeepSpeed keep: rank 5 of eight that are not there."""
+"""Coordinates of a rank, from torch, Megatron and DeepSpeed: rank 5 of eight simulated ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops without an optimizer of torch's: a step is a backward that is followed by an update of the parameters."""
+"""Loops without a torch optimizer: a step is a backward that is followed by an update of the parameters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def by_new_storage(parameters):
 
 
 class OwnOptimizer:
-    """Has nothing of torch's."""
+    """An optimizer independent of torch's."""
 
     def __init__(self, parameters):
         self.parameters = list(parameters)
@@ -61,7 +61,7 @@ UPDATES = [by_another_optimizer, by_data, past_autograd, under_no_grad, by_new_s
 
 
 def train(it, net, update, num_steps, micro_batches=1):
-    """Train by hand; our own thread ticks between two steps, as it does in a job, only sooner."""
+    """Train by hand; our own thread ticks between two steps, as in a job, only sooner."""
     losses = []
     for _ in range(num_steps):
         for _ in range(micro_batches):

@@ -1,4 +1,4 @@
-"""What the job records itself: right kinds, bounded, and nothing that can raise into the job."""
+"""The job's own tables: right types, bounded, and nothing that can raise into the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from probe_agent.recorder.source import Recorder
 
 
 class Job:
-    """A recorder whose rings were never made."""
+    """A recorder without rings."""
 
     def __init__(self) -> None:
         self.errors_buffer = RowBuffer(Errors)

@@ -1,4 +1,4 @@
-"""Which address a rank tells the others, and what it says about it."""
+"""The address that a rank publishes, and its remarks."""
 
 from __future__ import annotations
 

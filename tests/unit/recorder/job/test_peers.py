@@ -1,4 +1,4 @@
-"""Conversations with a real TCPStore: one that works, one that is stopped or has gone, and other kinds of store."""
+"""Exchanges with a real TCPStore: one that works, one that is stopped or gone, and other kinds of store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ both_servers = pytest.mark.parametrize("store", ["uv", "threads"], indirect=True
 
 
 def peers(base: Path, rank: int, at: float = 1.5) -> Peers:
-    """What the recorder of a rank has, in a folder with its target.json."""
+    """The peers of a rank's recorder, in a folder with its target.json."""
     folder = base / f"host{rank}" / f"{rank}-1"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / TARGET).write_text(json.dumps({"host": f"host{rank}", "attached_at": at, "host_pid": 100 + rank}))

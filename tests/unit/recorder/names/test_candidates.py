@@ -1,4 +1,4 @@
-"""Which objects count as the obvious one; with classes that only look like torch's."""
+"""The obvious candidates for a name; with classes that only look like torch's."""
 
 from __future__ import annotations
 

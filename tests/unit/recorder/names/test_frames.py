@@ -11,7 +11,7 @@ from probe_agent.recorder.names import frames
 
 
 class Thing:
-    """Something a weak reference can watch."""
+    """An object that a weak reference can watch."""
 
 
 def test_reading_a_local_does_not_keep_it_alive() -> None:

@@ -1,4 +1,4 @@
-"""What `process.env` is made of, and that asking changes nothing in the process."""
+"""The sources of `process.env`, which change nothing in the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from probe_agent.recorder.source import Recorder
 
 
 def ask() -> list[list[Any]]:
-    """The rows, asked on a thread of its own as in a target."""
+    """Return the rows, read on a separate thread as in a target."""
     found: list[dict[str, Any]] = []
     recorder = Recorder(Settings({}), lambda name, error: None)
     thread = threading.Thread(target=lambda: found.append(environment.answer(recorder, {})))

@@ -1,4 +1,4 @@
-"""What we add up of a profile is what torch's own `key_averages` says."""
+"""Our sums of a profile equal torch's own `key_averages`."""
 
 from __future__ import annotations
 

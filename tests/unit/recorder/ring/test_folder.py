@@ -1,4 +1,4 @@
-"""Who is alive, who is dead, and whose files go."""
+"""Living targets, ended ones, and the files that are removed."""
 
 from __future__ import annotations
 

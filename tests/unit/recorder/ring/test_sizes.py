@@ -1,4 +1,4 @@
-"""What the rings of a target take together: it is the job's memory."""
+"""The total size of a target's rings, which is the job's memory."""
 
 from __future__ import annotations
 

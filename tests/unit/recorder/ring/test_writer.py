@@ -1,4 +1,4 @@
-"""The ring file holds what was written, in the layout it declares."""
+"""The ring file holds the written rows in its declared layout."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Sampling:
         self.recorder.close()
 
     def rows(self) -> list[dict[str, object]]:
-        """What it has recorded, decoded."""
+        """Return the recorded rows, decoded."""
         texts = {number: text for text, number in self._buffer._numbers.items()}
         rows = []
         for row in self._buffer.rows:

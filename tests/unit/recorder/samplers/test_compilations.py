@@ -1,4 +1,4 @@
-"""torch.compile: what Dynamo did, read from what it notes for itself."""
+"""torch.compile: Dynamo's work, read from its own records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`probe.overhead`: what samples too much is seen after two seconds, and then every ten."""
+"""`probe.overhead`: excessive sampling is detected after two seconds, and then every ten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`process.samples` of this very process, which does what can be checked."""
+"""`process.samples` of this very process, with a known load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the allocator's statistics and of its list of blocks; this machine has no GPU to run it on."""
+"""Rows made of the allocator's statistics and its list of blocks; this machine has no GPU to run it on."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MIB = 2**20
 
 
 def counter(current: int, peak: int) -> dict[str, dict[str, int]]:
-    """As torch.cuda.memory_stats_as_nested_dict gives it."""
+    """Return a counter as in torch.cuda.memory_stats_as_nested_dict."""
     return {"all": {"current": current, "peak": peak, "allocated": 0, "freed": 0}}
 
 
 def block(size: int, state: str, *frames: tuple[str, str, int]) -> dict[str, object]:
-    """As torch.cuda.memory_snapshot gives it."""
+    """Return a block as in torch.cuda.memory_snapshot."""
     listed = [{"name": name, "filename": file, "line": line} for name, file, line in frames]
     return {"size": size, "requested_size": size - 100, "state": state, "frames": listed}
 

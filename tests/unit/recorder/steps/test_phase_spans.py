@@ -1,4 +1,4 @@
-"""In which phase of the step a moment lies."""
+"""The phase of a step at a given moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How groups number their collectives, and which of them did not come by in Python."""
+"""Numbering of collectives by group, and those that were not called from Python."""
 
 from __future__ import annotations
 

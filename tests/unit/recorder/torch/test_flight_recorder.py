@@ -1,4 +1,4 @@
-"""What Flight Recorder leaves out is put back."""
+"""Gaps in Flight Recorder's entries are filled."""
 
 from __future__ import annotations
 

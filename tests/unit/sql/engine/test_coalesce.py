@@ -1,4 +1,4 @@
-"""Small parts that are put together hold what they held apart."""
+"""Small parts that are combined hold the same rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def coordinates(rank: int | None) -> dict[str, object]:
 
 
 def part(rank: int | None, strings: list[str] | None, *lengths: int) -> Part:
-    """A part of segments so long; text as numbers of `strings`, or as text."""
+    """A part of segments of that length; text as numbers of `strings`, or as text."""
     segments = []
     for first, length in enumerate(lengths):
         steps = np.arange(length) + 1000 * first
@@ -46,7 +46,7 @@ def part(rank: int | None, strings: list[str] | None, *lengths: int) -> Part:
 
 
 def rows(parts: list[Part]) -> tuple[list[object], int]:
-    """What DuckDB reads, and how many arrays it was shown."""
+    """Return what DuckDB reads, and the number of arrays it was given."""
     database = Database(512)
     source = TableSource("test.rows", COLUMNS, parts)
     database.show({"test.rows": source.register(database.connection)})

@@ -1,4 +1,4 @@
-"""A database that serves one query after the other shows each its own tables and nothing of those before."""
+"""A reused database shows each query its own tables and nothing of earlier ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tables a statement names: the others are not taken from the target."""
+"""The tables that a statement names: the others are not read from the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A snapshot shows whole rows in order, and knows when it was overtaken."""
+"""A snapshot shows whole rows in order, and knows if it was overtaken."""
 
 from __future__ import annotations
 

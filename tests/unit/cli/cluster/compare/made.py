@@ -1,4 +1,4 @@
-"""Facts of a synchronous job that never ran: each rank takes its time, and waits in backward for the last."""
+"""Facts of a synthetic synchronous job: each rank takes its time, and waits in backward for the last."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Slow = Callable[[int, int], Mapping[str, float]]  # of rank and step: what is ad
 
 
 def columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
-    """Rows as columns; text as the questions read it."""
+    """Return rows as columns; text in the form in which queries return it."""
     if not rows:
         return {}
     text = [name for name, value in rows[0].items() if isinstance(value, str)]
@@ -47,7 +47,7 @@ def columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
 
 
 def rows_between(table: Columns, first: int, last: int | None = None) -> Columns:
-    """Some of the rows of a table."""
+    """Return some of the rows of a table."""
     return {name: values[first:last] for name, values in table.items()}
 
 
@@ -63,8 +63,8 @@ def job(
     uncertainty: float = 0.0005,
     first_step: Callable[[int], int] = lambda rank: 0,
 ) -> list[Facts]:
-    """The facts of each rank. `noise` is the scatter of each phase; `clocks` are the offsets of the hosts' clocks;
-    ranks count their steps from `first_step`."""
+    """Return the facts of each rank. `noise` is the scatter of each phase; `clocks` are the offsets of the hosts'
+    clocks; ranks count their steps from `first_step`."""
     chance = random.Random(seed)
     names = [f"node{rank * hosts // num_ranks}" for rank in range(num_ranks)]
     offsets = dict(clocks or {})
@@ -115,5 +115,5 @@ def job(
 
 
 def without_calls(facts: list[Facts]) -> list[Facts]:
-    """The same job, its collectives unseen."""
+    """Return the same job, with its collectives unseen."""
     return [replace(fact, calls={}) for fact in facts]

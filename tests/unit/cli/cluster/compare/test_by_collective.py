@@ -1,4 +1,4 @@
-"""`--by collective`: what is moved, how long that takes, and what it makes a second."""
+"""`--by collective`: the bytes, their time, and the rate."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1024.0 * 1024.0
 
 
 def waited_for(facts: list[Facts], **more: float) -> list[Facts]:
-    """The same job, its calls made by Python: each stands still until its collective is over."""
+    """Return the same job with its calls made by Python: each waits until its collective is over."""
 
     def told(fact: Facts) -> Facts:
         calls = fact.calls

@@ -1,4 +1,4 @@
-"""A job that hangs: two looks at it, and whom it waits for."""
+"""A job that hangs: two looks at it, and the rank it waits for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def targets(**changed: object) -> dict[Who, TargetInfo]:
 
 
 def waiting(but: int, at: int = 812) -> dict[Who, Progress]:
-    """All ranks have come to collective `at` of the group, except one."""
+    """All ranks have entered collective `at` of the group, except one."""
     behind = {"0": ("default_pg", at - 1, "all_reduce", (0, 1, 2, 3))}
     here = {"0": ("default_pg", at, "all_reduce", (0, 1, 2, 3))}
     return {who: Progress(7, 1.0, (), behind if who.rank == but else here) for who in RANKS}

@@ -1,4 +1,4 @@
-"""When a difference is more than noise, and the clocks of the hosts."""
+"""Differences beyond noise, and the clocks of the hosts."""
 
 from __future__ import annotations
 

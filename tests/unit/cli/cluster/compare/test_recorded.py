@@ -1,7 +1,7 @@
-"""The same on facts of real jobs: rows of tests/targets/straggling.py, four ranks on a busy machine of two cores.
+"""Comparison of recorded real jobs: rows of tests/targets/straggling.py, four ranks on a busy machine of two cores.
 
-`recorded.json` has for each case what `python.steps` and `torch.flight_recorder` had, a row a step and a call. The slow
-rank slept 20 ms a step.
+`recorded.json` has for each case the contents of `python.steps` and `torch.flight_recorder`, a row per step and
+call. The slow rank slept 20 ms a step.
 """
 
 from __future__ import annotations

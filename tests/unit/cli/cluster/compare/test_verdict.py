@@ -1,4 +1,4 @@
-"""Who holds the job up, with what, and at what cost: jobs that never ran, with every way to be slow, and noise."""
+"""Verdicts on simulated jobs with every way to be slow, and noise: the rank, the phase and the cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each `--by`: what it says, when it stays silent, and when its data is missing."""
+"""Each `--by`: its verdict, its silence, and its answer without data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A job that never ran: ranks, groups, noise and delays, and the rows that they would have told.
+"""Simulator of a job: ranks, groups, noise and delays, and the rows that they would record.
 
-The oracle of the delay analysis: what a planted delay costs is how much sooner the same job ends without it.
+The oracle of the delay analysis: the cost of a planted delay is how much sooner the same job ends without it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUFFERED_S = 20e-6
 
 @dataclass(frozen=True)
 class Own:
-    """The rank does something itself; `place` is its name."""
+    """The rank's own work; `place` is its name."""
 
     place: str
     seconds: float
@@ -27,7 +27,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Call:
-    """It calls a collective; with `tag` it goes on and waits later, with `by_cpp` nobody sees it wait."""
+    """A call of a collective; with `tag` it continues and waits later, with `by_cpp` its wait is invisible."""
 
     group: str
     op: str = "all_reduce"
@@ -52,7 +52,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class WaitForCpp:
-    """What DDP's reducer does at the end of backward."""
+    """The wait of DDP's reducer at the end of backward."""
 
 
 Action = Own | Call | P2P | Wait | WaitForCpp
@@ -60,7 +60,7 @@ Action = Own | Call | P2P | Wait | WaitForCpp
 
 @dataclass(frozen=True)
 class Job:
-    """`programs` is what each rank does in a step; `groups` are the ranks of each group."""
+    """`programs` is the work of each rank in a step; `groups` are the ranks of each group."""
 
     programs: Sequence[Sequence[Action]]
     groups: Mapping[str, Sequence[int]]
@@ -82,7 +82,7 @@ Delay = Callable[[int, int, str], float]
 
 @dataclass
 class Ran:
-    """What came of it: for each rank its calls and the end of its steps."""
+    """The result: for each rank its calls and the end of its steps."""
 
     job: Job
     calls: list[list[dict[str, object]]]
@@ -115,7 +115,7 @@ def run(job: Job, num_steps: int, *, noise: float = 0.0, seed: int = 0, delay: D
     by_cpp: list[list[tuple[tuple[object, ...], int, float]]] = [[] for _ in ranks]
 
     def over(key: tuple[object, ...], size: int, transfer: float, began: float, op: str) -> float | None:
-        """When it is complete; None while somebody has not come."""
+        """Return when it completes; None while a rank is missing."""
         if op == "send" and job.buffered:
             return began + BUFFERED_S
         came = met.get(key, {})
@@ -213,8 +213,8 @@ def told(
     order: Sequence[int] = (),
     scale: float = 1.0,
 ) -> list[RankRows]:
-    """The rows. By host: its clock, and how wrong we are about it; by rank: the number of its first step, and the step
-    before which its rows are overwritten; `num_late` steps of C++'s rows are not written yet."""
+    """Return the rows. By host: its clock, and the error of our estimate; by rank: the number of its first step, and
+    the step before which its rows are overwritten; `num_late` steps of C++'s rows are not written yet."""
     found = []
     job = ran.job
     for rank in order or range(job.num_ranks):
@@ -261,7 +261,7 @@ def _no_calls() -> dict[str, np.ndarray]:
 
 
 def ddp(num_ranks: int = 4, num_buckets: int = 3, *, num_hosts: int = 1, metrics: bool = False) -> Job:
-    """DDP: C++ calls only, and what the optimizer needs; with `metrics` a call of Python's after backward."""
+    """DDP: C++ calls only, and the optimizer's work; with `metrics` a Python call after backward."""
     program: list[Action] = [Own("data", 0.001), Own("forward", 0.006)]
     for number in range(num_buckets):
         program += [Own(f"backward {number}", 0.003), Call("world", by_cpp=True)]
@@ -340,7 +340,7 @@ def pipeline(
 
 
 def fsdp(num_ranks: int = 4, num_layers: int = 3, *, num_hosts: int = 1) -> Job:
-    """Each layer's weights are gathered while the one before computes."""
+    """Gather each layer's weights while the one before computes."""
     program: list[Action] = [Own("data", 0.001), Call("world", "all_gather", tag="g0")]
     for layer in range(num_layers):
         program.append(Wait(f"g{layer}"))
@@ -356,7 +356,7 @@ def fsdp(num_ranks: int = 4, num_layers: int = 3, *, num_hosts: int = 1) -> Job:
 
 
 def hierarchical(num_hosts: int = 2, per_host: int = 4) -> Job:
-    """A reduction within each host, and one between their first ranks, who tell the others."""
+    """A reduction within each host, and one between their first ranks, which broadcast the result."""
     num_ranks = num_hosts * per_host
     groups = {f"host{at}": range(at * per_host, (at + 1) * per_host) for at in range(num_hosts)}
     groups["leaders"] = range(0, num_ranks, per_host)

@@ -1,4 +1,4 @@
-"""Planted delays, and what they cost: the same job simulated without them."""
+"""Planted delays and their cost, against the same job simulated without them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ STEPS = 60
 
 
 def late(ranks: Collection[int], place: str, seconds: float, when: Callable[[int], bool] = lambda step: True) -> Delay:
-    """These ranks take so much longer at places whose names begin with `place`."""
+    """Slow these ranks down at places whose names begin with `place`."""
     return lambda rank, step, at: seconds if rank in ranks and at.startswith(place) and when(step) else 0.0
 
 
 def analysed(
     job: Job, delay: Delay, *, steps: int = STEPS, noise: float = 0.05, seed: int = 1
 ) -> tuple[Analysis, float]:
-    """The analysis, and what the delay really costs a step."""
+    """Return the analysis, and the true cost of the delay per step."""
     with_it = simulator.run(job, steps, noise=noise, seed=seed, delay=delay)
     without = simulator.run(job, steps, noise=noise, seed=seed)
     found = analyse(simulator.told(with_it), num_steps=steps)

@@ -1,4 +1,4 @@
-"""Timelines made by hand, with answers worked out by hand."""
+"""Handmade timelines, with answers computed by hand."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_wait_is_charged_to_whom_the_last_one_waited_for() -> None:
 
 
 def late_by(seconds: float, uncertainty: float, *, by_cpp: bool = False) -> Analysis:
-    """Two hosts; rank 1 comes so much later to the one collective of each step."""
+    """Two hosts; rank 1 comes that much later to the one collective of each step."""
     rows = [waits(step, "world", [step + 0.5, step + 0.5 + seconds], step + 0.5 + seconds) for step in range(8)]
     ends = [float(step + 1) for step in range(8)]
     return analyse(

@@ -1,4 +1,4 @@
-"""Jobs and delays that nobody thought of: hypothesis plants them, the simulator knows what they cost."""
+"""Generated jobs and delays: hypothesis plants them, the simulator knows their cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ QUICK = settings(
 
 @dataclass(frozen=True)
 class Case:
-    """A job, a delay, and how its rows were told."""
+    """A job, a delay, and the shape of its rows."""
 
     job: Job
     rank: int

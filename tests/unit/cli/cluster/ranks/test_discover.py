@@ -1,4 +1,4 @@
-"""Lists of hosts behind `-t`, and what is said about bad ones."""
+"""Lists of hosts behind `-t`, and messages about bad ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rank of a job ended first, as far as what was seen of the ends can tell."""
+"""The first rank of a job to end, as far as the recorded ends can tell."""
 
 from __future__ import annotations
 

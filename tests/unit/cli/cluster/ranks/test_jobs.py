@@ -1,4 +1,4 @@
-"""Which targets are ranks of one job, and what is said where several jobs are meant."""
+"""Targets that are ranks of one job, and the message if several jobs match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agreement of many ranks over a network that loses and delays: all run the code, or none, or it is said."""
+"""Agreement of many ranks over a network that loses and delays: all run the code, or none, or the answer says so."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Code:
 
 
 class Rank:
-    """The training thread and the recorder of one rank, with code that it holds; and the way there."""
+    """The training thread and the recorder of one rank that holds code, and the network to it."""
 
     def __init__(self, number: int, first_step: int) -> None:
         self.number = number
@@ -68,7 +68,7 @@ class Rank:
 
 
 async def agree(ranks: list[Rank], at: int | None = None) -> tuple[int | None, Exception | None]:
-    """Take steps on all ranks until some after the agreement; the agreed step, or what was said instead."""
+    """Take steps on all ranks until some after the agreement; return the agreed step, or the message instead."""
 
     async def train() -> None:
         while True:
@@ -96,7 +96,7 @@ async def agree(ranks: list[Rank], at: int | None = None) -> tuple[int | None, E
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits of a fast network, so that much can be tried; and no signal handlers, which only one can have."""
+    """Use the limits of a fast network, so that many rounds fit, and no signal handlers, which only one can have."""
     monkeypatch.setattr(coordinator, "CONFIRM_S", 0.1)
     monkeypatch.setattr(coordinator, "HOLD_S", 0.5)
     monkeypatch.setattr(coordinator, "MAX_ATTEMPTS", 3)

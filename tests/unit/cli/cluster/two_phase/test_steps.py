@@ -1,4 +1,4 @@
-"""On which step ranks can agree, from what they have said."""
+"""The step on which ranks can agree, from their reports."""
 
 from __future__ import annotations
 
