@@ -46,10 +46,8 @@ class Across:
 
 def ask(session: Session, request: QueryRequest, across: Across, format_: str, output: str | None) -> int:
     """Ask, and write the answer."""
-    from .client.connect import expect_query
     from .client.loop import run
 
-    expect_query()
 
     async def choose() -> int:
         return len(await session.choose())
@@ -107,9 +105,9 @@ def _write(data: bytes, format_: str, output: str | None) -> None:
 
 def _ask_many(session: Session, request: QueryRequest, across: Across, format_: str, output: str | None) -> int:
     """Ask all endpoints as one database; who did not answer is said on stderr, and in JSON in the answer."""
-    from .cluster.sql import start_merging
+    from .cluster.sql.database import expect_merging
 
-    start_merging()
+    expect_merging()
     from .client.loop import run
     from .cluster.fanout import Answers, open_conversation
     from .cluster.sql.execute import answer

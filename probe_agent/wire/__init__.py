@@ -26,7 +26,7 @@ from .settings import SettingChanges, SettingInfo, SettingList
 from .siblings import SiblingList
 from .stacks import Backtrace, Frame, ThreadStack
 from .suggestions import suggest, suggest_column, suggest_table
-from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
+from .tables import ColumnInfo, TableInfo, TableList, shape
 from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
 from .watching import WatchLine, WatchRequest
 
@@ -74,7 +74,6 @@ __all__ = [
     "WatchLine",
     "WatchRequest",
     "decode",
-    "quoted",
     "shape",
     "suggest",
     "suggest_column",

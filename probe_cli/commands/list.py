@@ -30,6 +30,7 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
     living one is left.
     """
     from probe_cli.client import open_host
+    from probe_cli.client.host_server import running_server
     from probe_cli.client.loop import run
     from probe_cli.endpoint import LocalProcess
     from probe_cli.render.show import show, show_each
@@ -44,11 +45,15 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
         listed = run(of_this_host())
         show(_sheet(listed, dead, format_), format_, remark)
         _remark_on_dead(listed, dead, "")
+        _remark_on_servers(listed, "")
+        remark(running_server())
         return 0
     answers = session.ask(_question, timeout_s=timeout_s, of_many=True)
     show_each([(endpoint, _sheet(listed, dead, format_)) for endpoint, listed in answers.answered], format_, remark)
     for endpoint, listed in answers.answered:
-        _remark_on_dead(listed, dead, "" if answers.num_asked == 1 else f"{endpoint}: ")
+        of = "" if answers.num_asked == 1 else f"{endpoint}: "
+        _remark_on_dead(listed, dead, of)
+        _remark_on_servers(listed, of)
     return answers.exit_code
 
 
@@ -80,6 +85,12 @@ def _remark_on_dead(listed: TargetList, dead: bool, of: str) -> None:
         remark(f"{of}{left_out} more {'has' if left_out == 1 else 'have'} ended; list them with: probe list --dead")
     for sentence in told_first(listed.targets, of_living_jobs=left_out > 0):
         remark(of + sentence)
+
+
+def _remark_on_servers(listed: TargetList, of: str) -> None:
+    for target in listed.targets:
+        if target.alive and target.server_problem:
+            remark(f"{of}pid {target.pid}: {target.server_problem}")
 
 
 def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:

@@ -64,6 +64,9 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     numbers = ("BIGINT",) * len(roles)
     types = ("BIGINT", "VARCHAR", "BIGINT", "VARCHAR", *numbers, "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
     show(Sheet(columns, types, rows), format_, remark)
+    for _, member in found.answered:
+        if member.info.alive and member.info.server_problem:
+            remark(f"pid {member.info.pid}: {member.info.server_problem}")
     for note in dict.fromkeys(note for _, (_, notes) in times.answered for note in notes):
         remark(note)
     return Answers(found.answered, found.unanswered + times.unanswered).exit_code

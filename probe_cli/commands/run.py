@@ -22,6 +22,7 @@ def command(arguments: tuple[str, ...]) -> None:
     `python`.
     """
     import os
+    import sys
 
     import probe_agent
     from probe_agent.errors import BadRequest
@@ -34,6 +35,7 @@ def command(arguments: tuple[str, ...]) -> None:
         **os.environ,
         "PROBE": "1" if asked in ("", "0") else asked,
         "PYTHONPATH": os.pathsep.join(paths),
+        "PROBE_SERVER_PYTHON": sys.executable,  # it has what a host server needs, which the command's may lack
     }
     try:
         os.execvpe(words[0], words, environment)

@@ -12,9 +12,7 @@ from contextlib import contextmanager
 
 import duckdb
 
-from probe_agent.wire import quoted
-
-__all__ = ["Database", "Databases", "open_database"]
+__all__ = ["Database", "Databases", "open_database", "quoted"]
 
 _MAX_IDLE = 4
 
@@ -107,5 +105,11 @@ def open_database(
     return connection
 
 
+def quoted(identifier: str) -> str:
+    """An SQL identifier, whatever is in it."""
+    return '"' + identifier.replace('"', '""') + '"'
+
+
 def _qualified(name: str) -> str:
-    return quoted(*name.split(".", 1))
+    schema, _, table = name.partition(".")
+    return f"{quoted(schema)}.{quoted(table)}"

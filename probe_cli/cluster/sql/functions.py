@@ -1,36 +1,55 @@
-"""The functions of DuckDB that return the same on every host, and the aggregates.
+"""Which of DuckDB's functions give the same wherever they run, and which are aggregates.
 
-A function that is not known to be pure runs here, over fetched rows.
+What is not known to be harmless is not sent to the hosts: it runs here, over rows that were fetched.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-__all__ = ["Functions"]
+__all__ = ["CLOCKS", "Functions"]
 
-#: DuckDB calls them pure, but they tell about the process they run in.
-_OF_THE_PROCESS = ("current_", "pg_", "has_", "inet_", "getenv", "version", "alias", "stats", "json_execute")
-#: Macros that only combine their arguments; any other macro hides what it calls.
-_PURE_MACROS = ("nullif", "fdiv", "fmod", "date_add", "split_part", "if", "array_to_string")
+#: Functions and words that read the clock: a statement has one time, so they become constants before it is split.
+CLOCKS = (
+    "now",
+    "current_timestamp",
+    "get_current_timestamp",
+    "transaction_timestamp",
+    "current_date",
+    "today",
+    "localtimestamp",
+    "current_localtimestamp",
+)
+#: Called harmless by DuckDB, but they tell of the place they run at.
+_OF_THE_PLACE = ("current_", "pg_", "has_", "inet_", "getenv", "version", "alias", "stats", "json_execute")
+#: Macros in name only: nothing but an expression of their arguments.
+_MACROS = ("nullif", "fdiv", "fmod", "date_add", "split_part", "if", "array_to_string")
 
 
 @dataclass(frozen=True)
 class Functions:
-    """Names in lower case."""
+    """Names in lower case. What is neither may be anything: a macro hides what it calls."""
 
     pure: frozenset[str]
     aggregates: frozenset[str]
 
     @classmethod
-    def among(cls, listed: Sequence[tuple[str, str, str | None]]) -> Functions:
-        """Sort functions by what DuckDB says of them: name, kind, stability."""
+    @cache
+    def among(cls, listed: tuple[tuple[str, str, str | None], ...]) -> Functions:
+        """Told apart by what DuckDB says of each: name, kind, stability."""
         kinds: dict[str, set[tuple[str, str | None]]] = {}
         for name, kind, stability in listed:
             kinds.setdefault(name.lower(), set()).add((kind, stability))
-        pure = {name for name, found in kinds.items() if found == {("scalar", "CONSISTENT")}}
-        pure = {name for name in pure if not name.startswith(_OF_THE_PROCESS)}
-        pure |= {name for name in _PURE_MACROS if {kind for kind, _ in kinds.get(name, ())} == {"macro"}}
+        pure = {
+            name
+            for name, found in kinds.items()
+            if found == {("scalar", "CONSISTENT")} and not name.startswith(_OF_THE_PLACE)
+        }
         aggregates = {name for name, found in kinds.items() if "aggregate" in {kind for kind, _ in found}}
-        return cls(frozenset(pure), frozenset(aggregates))
+        return cls(frozenset(pure | _known(_MACROS, kinds)), frozenset(aggregates))
+
+
+def _known(names: Sequence[str], kinds: dict[str, set[tuple[str, str | None]]]) -> set[str]:
+    return {name for name in names if {kind for kind, _ in kinds.get(name, ())} == {"macro"}}

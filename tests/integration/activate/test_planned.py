@@ -329,7 +329,7 @@ def test_with_all_a_child_that_becomes_another_program_leaves_nothing():
 
 
 @pytest.mark.situation("a target becomes another Python program by exec", "a target again")
-def test_a_target_that_execs_itself_is_a_target_again(tmp_path):
+def test_a_target_that_executes_itself_anew_is_a_target_again(tmp_path):
     write(tmp_path, {"train.py": WAITS})
     code = "import os, sys; sys.stdin.readline(); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
@@ -406,7 +406,7 @@ if __name__ == "__main__":
 @pytest.mark.situation("PROBE=1 accelerate launch", "every rank is a target, the launcher is not")
 @pytest.mark.parametrize("launch", [[str(Path(sys.executable).parent / "accelerate"), "launch"],
                                     ["-m", "accelerate.commands.launch"]], ids=["accelerate", "module"])  # fmt: skip
-def test_the_process_that_accelerate_launches_is_a_target_and_accelerate_is_not(tmp_path, launch):
+def test_what_accelerate_launches_is_a_target_and_accelerate_is_not(tmp_path, launch):
     pytest.importorskip("accelerate")
     write(tmp_path, {"train.py": WAITS})
     simple = [

@@ -31,7 +31,7 @@ def probe(*args: str) -> str:
 
 
 @pytest.mark.situation("in a container: its own mounts, processes, network", "works from outside, as do all questions")
-def test_a_container_is_reached_from_outside() -> None:
+def test_a_container_is_asked_from_outside() -> None:
     before = (
         *unshare("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"),
         *OWN_SHM,
@@ -53,7 +53,7 @@ def test_a_container_is_reached_from_outside() -> None:
 
 
 @pytest.mark.situation("in a chroot", "works from outside, as do all questions")
-def test_a_chroot_is_reached_from_outside(tmp_path: Path) -> None:
+def test_a_chroot_is_asked_from_outside(tmp_path: Path) -> None:
     if shutil.which("chroot") is None:
         pytest.skip("no chroot here")
     root = tmp_path / "root"

@@ -80,7 +80,7 @@ def test_an_eval_that_waits_for_a_step_never_runs(start: Callable[..., Any], tmp
 
 @pytest.mark.torch
 @pytest.mark.situation("detach while code is held for a step that all ranks agree on", "it never runs, nothing stays")
-def test_held_code_never_runs_after_a_detach(tmp_path: Path) -> None:
+def test_code_that_is_held_for_a_step_never_runs_whatever_it_was_told(tmp_path: Path) -> None:
     with training("eager", tmp_path) as target:
         wait_until_ready(target)
         states = []

@@ -37,7 +37,7 @@ def visit(probe: Any, pid: int) -> list[tuple[int, str]]:
 
 @pytest.mark.situation("a training, eager and compiled", "its losses and weights are bit for bit those of its twin")
 @pytest.mark.parametrize("kind", ["eager", pytest.param("aot_eager", marks=pytest.mark.long), *COMPILED])
-def test_a_job_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
+def test_a_training_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
     with training(kind, tmp_path / "probed") as probed:
         wait_until_ready(probed)
         visits = [visit(probe, probed.pid) for _ in range(2 if kind == "eager" else 1)]

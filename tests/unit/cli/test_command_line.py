@@ -84,7 +84,7 @@ def test_every_command_has_one_line_of_help() -> None:
         assert 10 < len(command.get_short_help_str(200)) < 60
 
 
-def test_an_unknown_variable_is_reported_with_the_right_one(monkeypatch, capsys) -> None:
+def test_a_variable_that_nobody_reads_is_named_with_the_right_one(monkeypatch, capsys) -> None:
     monkeypatch.setenv("PROBE_ENDPONT", "1")
 
     run(["tables", "--no-such-option"])
