@@ -63,7 +63,7 @@ def kept_token(environ: Mapping[str, str] = os.environ) -> str | None:
     path = token_file(environ)
     token = next((_kept(name) for name in (path, _reading(path)) if os.path.exists(name)), None)
     if token is None and environ.get("PROBE_TOKEN_FILE"):
-        raise BadRequest(f"PROBE_TOKEN_FILE is {path}, and there is no such file", "is the path right?")
+        raise BadRequest(f"PROBE_TOKEN_FILE is {path}, and there is no such file", "correct the path")
     return token
 
 
@@ -98,7 +98,7 @@ def _kept(path: str) -> str:
             status = os.fstat(file.fileno())
             text = file.read(4096).strip()
     except (OSError, UnicodeDecodeError) as failure:
-        raise BadRequest(f"cannot read the token in {path}: {failure}", "is it yours?") from None
+        raise BadRequest(f"cannot read the token in {path}: {failure}", "check its owner and mode (0600)") from None
     if not stat.S_ISREG(status.st_mode) or status.st_mode & 0o077 or status.st_uid not in (0, os.geteuid()):
         raise BadRequest(
             f"the token in {path} is not ours alone (owner {status.st_uid}, mode {status.st_mode & 0o777:o})",

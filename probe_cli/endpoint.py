@@ -1,6 +1,6 @@
-"""What the user names: a process on this host, a host server with or without a rank, or what a target left.
+"""Endpoints: a process on this host, a host server with or without a rank, or the folder of a target.
 
-Plain parsing, nothing is contacted. Runs in the CLI; imports nothing but the standard library.
+Parsing only, nothing is contacted. Runs in the CLI.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class Archive:
 
     @property
     def selector(self) -> dict[str, str]:
-        """The query parameter that names the folder."""
-        return {"folder": self.path}
+        """Nothing: there is one target."""
+        return {}
 
     def __str__(self) -> str:
         return self.path
@@ -119,7 +119,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Ranks of a job that no endpoint leads to: they can be spoken of, and not asked."""
+    """Ranks of a job that no endpoint leads to: they can be named, and not asked."""
 
     ranks: tuple[int, ...]
     host: str = ""
@@ -132,8 +132,8 @@ class Ranks:
 Endpoint = LocalProcess | TcpServer | UnixServer | Archive
 
 FORMS = (
-    "an endpoint is a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, host:port/pid=PID, [::1]:port,"
-    " https://host:port, unix:/path, unix:/path//RANK, or the folder that a target has left in /dev/shm/probe-UID"
+    "use a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, host:port/pid=PID, [::1]:port,"
+    " https://host:port, unix:/path, unix:/path//RANK, or the folder of a target in /dev/shm/probe-UID"
 )
 _TLS = "https://"
 #: What makes a folder that of a target.
@@ -146,7 +146,7 @@ _PICKED = re.compile(r"pid=(?P<pid>\d+)|(?:(?P<job>[a-z]+)(?:/|$))?(?P<rank>\d+)
 
 
 def parse_endpoint(text: str) -> Endpoint:
-    """What `text` names, or BadRequest that says what is wrong with it."""
+    """Return the endpoint that `text` names. Raises BadRequest."""
     text = text.strip()
     if text.isascii() and text.isdigit():
         return LocalProcess(int(text))
@@ -157,11 +157,11 @@ def parse_endpoint(text: str) -> Endpoint:
     if tcp := _TCP.fullmatch(text):
         port = int(tcp["port"])
         if not 0 < port < 65536:
-            raise BadRequest(f"{text}: {port} is no TCP port", "ports are 1 to 65535")
+            raise BadRequest(f"{text}: invalid port {port}", "use a port from 1 to 65535")
         return TcpServer(tcp["v6"] or tcp["name"], port, *_picks(tcp["picked"] or "", text))
     if os.path.isdir(text):
         if not os.path.isfile(os.path.join(text, _IDENTITY)):
-            raise BadRequest(f"{text} is a folder, but no target's: there is no {_IDENTITY} in it", FORMS)
+            raise BadRequest(f"{text} is not the folder of a target: there is no {_IDENTITY} in it", FORMS)
         return Archive(os.path.realpath(text))
     raise BadRequest(f"{text!r} is not an endpoint{_reason(text)}", FORMS)
 
@@ -171,7 +171,7 @@ def of_job(endpoint: Endpoint, job: str) -> Endpoint:
     if isinstance(endpoint, TcpServer | UnixServer) and endpoint.pid is None and endpoint.job in (None, job):
         return replace(endpoint, job=job)
     raise BadRequest(
-        f"--job {job} picks one of the jobs of a host, and {endpoint} is one target or job already", "leave out --job"
+        f"--job {job} picks a job of a host, and {endpoint} is a single target or job already", "leave out --job"
     )
 
 
@@ -180,7 +180,7 @@ def _parse_unix(text: str) -> UnixServer:
     if not slashes or not path:
         path, picked = text.removeprefix("unix:"), ""
     if not path.startswith("/"):
-        raise BadRequest(f"{text}: the path of a socket must be absolute", FORMS)
+        raise BadRequest(f"{text}: the path of the socket is not absolute", FORMS)
     return UnixServer(path, *_picks(picked, text))
 
 

@@ -1,6 +1,6 @@
 """The `probe` command: tells endpoints from commands, loads the one command it needs, reports every error.
 
-Imports click and nothing heavier: `probe --help` answers in under 0.2 s.
+Imports click and nothing heavier: `probe --help` answers within 0.1 s.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import click
 
 from probe_agent import __version__
 from probe_agent.errors import BadRequest, ProbeError
+from probe_agent.recorder.config import unknown_variables
 
 from . import commands
+from .cluster.ranks.discover import endpoints_of, split
 from .endpoint import ThisHost, of_job
-from .messages import report_bug
+from .messages import error_text, print_error, print_usage_error, remark, report_bug
 from .options import rank_set
-from .session import Session, remark
 
 __all__ = ["cli", "main"]
 
@@ -29,14 +30,19 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
   probe ENDPOINT COMMAND …          one target
   probe -t ENDPOINT [-t …] COMMAND  several at once
   probe -t ENDPOINT --all COMMAND   every rank of its job
-  probe COMMAND                     $PROBE_ENDPOINT, or the only target on this host
+  probe COMMAND                     $PROBE_ENDPOINT, or the only target here
 
 ENDPOINT is a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, [::1]:port, https://host:port,
-unix:/path, or the folder that a target has left. A list of hosts is node[01-64]:port, @FILE (one a line), slurm:port
-(the hosts of this SLURM job) or dns:NAME:port (every address of a headless Kubernetes service).
+unix:/path, or the folder of a target that has ended. A list of hosts is node[01-64]:port, @FILE (one a line),
+slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address of a headless Kubernetes service).
 
 \b
-Exit codes: 0 fine, 1 the answer is an error, 2 usage, 3 some targets did not answer, 4 none could be reached;
+Exit codes:
+  0  success
+  1  the answer is an error
+  2  wrong usage
+  3  some targets did not answer
+  4  no target could be reached
 `compare` has more of its own.
 """
 
@@ -48,7 +54,12 @@ class CommandGroup(click.Group):
         return commands.names()
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return commands.load(cmd_name) if cmd_name in commands.names() else None
+        return commands.load(cmd_name) if cmd_name in commands.SHORT_HELP else None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(commands.SHORT_HELP.items()))
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -63,27 +74,29 @@ class CommandGroup(click.Group):
     def _endpoint_as_option(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`123 query …` becomes `-t 123 query …`; what follows an endpoint must be a command."""
         _, rest, _ = self.make_parser(ctx).parse_args(list(args))
-        if not rest or rest[0] in commands.names():
+        if not rest or rest[0] in commands.SHORT_HELP:
             return args
         options, (first, *others) = args[: len(args) - len(rest)], rest
-        from .cluster.ranks.discover import endpoints_of
-
         try:
             endpoints_of(first)
         except BadRequest as refusal:
-            near = commands.near(first)
-            if near:
-                raise click.UsageError(f"{first!r} is no command; did you mean {near}", ctx) from None
-            raise click.UsageError(
-                f"{first!r} is no command, and as an endpoint: {refusal.message}\n{refusal.hint}", ctx
+            if near := _near(first):
+                raise BadRequest(f"{first!r} is not a command", near) from None
+            raise BadRequest(
+                f"{first!r} is neither a command nor an endpoint: {refusal.message}", refusal.hint
             ) from None
         _, follows, _ = self.make_parser(ctx).parse_args(list(others))
-        if follows and follows[0] not in commands.names():
-            near = commands.near(follows[0])
-            raise click.UsageError(f"{follows[0]!r} is no command" + (f"; did you mean {near}" if near else ""), ctx)
+        if follows and follows[0] not in commands.SHORT_HELP:
+            raise BadRequest(f"{follows[0]!r} is not a command", _near(follows[0]) or "list the commands: probe --help")
         if not others:
-            raise click.UsageError(f"what shall I ask {first}? For example: probe {first} backtrace", ctx)
+            raise BadRequest("missing command", f"for example: probe {first} backtrace")
         return [*options, "-t", first, *others]
+
+
+def _near(word: str) -> str:
+    from .suggest import near  # a door: only a word that is no command needs it, and the wire's suggestions
+
+    return near(word)
 
 
 @click.group(
@@ -92,13 +105,15 @@ class CommandGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     subcommand_metavar="[ENDPOINT] COMMAND [ARGS]…",
 )
-@click.option("-t", "--target", "targets", multiple=True, metavar="ENDPOINT", help="A target; may be repeated.")
-@click.option("--all", "everyone", is_flag=True, help="All ranks of the job, on whatever hosts; its store tells where.")
+@click.option(
+    "-t", "--target", "targets", multiple=True, metavar="ENDPOINT", help="A target; may be given several times."
+)
+@click.option("--all", "everyone", is_flag=True, help="All ranks of the job, on all its hosts.")
 @click.option("--rank", "ranks", callback=rank_set, metavar="RANKS", help="Only these ranks of the job: 0,4-7.")
-@click.option("--job", metavar="JOB", help="The job whose name (see: probe list) begins so, where there are several.")
-@click.option("--require-all", is_flag=True, help="When some do not answer, show nothing and exit with 3.")
-@click.option("--no-inject", is_flag=True, help="Never attach to a process that has no agent.")
-@click.option("--itself", is_flag=True, help="Ask a launcher (torchrun, …) itself, not what it has started.")
+@click.option("--job", metavar="JOB", help="Only the job whose name begins with JOB (see: probe list).")
+@click.option("--require-all", is_flag=True, help="Show nothing and exit with 3 unless all answer.")
+@click.option("--no-inject", is_flag=True, help="Never attach to a process without a recorder.")
+@click.option("--itself", is_flag=True, help="Ask a launcher (torchrun, …) itself, not its processes.")
 @click.version_option(__version__, "-V", "--version", prog_name="probe")
 @click.pass_context
 def cli(
@@ -111,10 +126,11 @@ def cli(
     no_inject: bool,
     itself: bool,
 ) -> None:
+    from .session import Session  # a door: HTTP and all of the cluster stand behind it, and no help text needs them
 
-    from .cluster.ranks.discover import endpoints_of, split
-
-    _name_unknown_variables()
+    # A misspelt variable must not look like one that was heeded.
+    for problem in unknown_variables(os.environ):
+        remark(error_text(problem.message, problem.hint))
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
     if job is not None:
@@ -122,15 +138,6 @@ def cli(
     ctx.obj = Session(
         named, inject=not no_inject, everyone=everyone, ranks=ranks, require_all=require_all, itself=itself
     )
-
-
-def _name_unknown_variables() -> None:
-    """A misspelt variable must not look like one that was heeded."""
-    if any(name.startswith("PROBE_") for name in os.environ):
-        from probe_agent.recorder.config import unknown_variables  # a door: the one list of all variables
-
-        for problem in unknown_variables(os.environ):
-            remark(f"probe: {problem.message}\ntry: {problem.hint}")
 
 
 def main() -> NoReturn:
@@ -146,15 +153,15 @@ def main() -> NoReturn:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line and say how it went; nothing is raised, whatever happens."""
+    """Run one command line and return its exit code; nothing is raised, whatever happens."""
     try:
         code = cli.main(args, prog_name="probe", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except ProbeError as error:
-        print(f"probe: {error.message}" + (f"\ntry: {error.hint}" if error.hint else ""), file=sys.stderr)
+        print_error(error)
         return error.exit_code
     except click.ClickException as error:
-        error.show()
+        print_usage_error(error)
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return 130
@@ -163,5 +170,5 @@ def run(args: list[str]) -> int:
 
 
 def _drop_stdout() -> None:
-    """Whoever read us has gone: let the interpreter's last flush go nowhere."""
+    """The reader has gone: let the interpreter's last flush go nowhere."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

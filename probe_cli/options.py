@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from .render.formats import FORMATS
+from probe_agent.errors import BadRequest
 
-__all__ = ["across_options", "format_option", "rank_set", "seconds", "text_from", "timeout_option"]
+from .render.sheet import FORMATS
+
+__all__ = ["format_option", "limits_options", "rank_set", "seconds", "text_from", "timeout_option"]
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -25,7 +27,7 @@ def format_option(*more: str) -> Callable[[F], F]:
         type=click.Choice([*FORMATS, *more]),
         default="table",
         show_default=True,
-        help="How the answer is written.",
+        help="Output format.",
     )
 
 
@@ -42,7 +44,7 @@ def timeout_option(default: float | None, help_: str) -> Callable[[F], F]:
     )
 
 
-def across_options(command: F) -> F:
+def limits_options(command: F) -> F:
     """`--host-timeout` and `--max-transfer`, for a query to several endpoints."""
     host_timeout = click.option(
         "--host-timeout",
@@ -51,7 +53,7 @@ def across_options(command: F) -> F:
         default=5.0,
         show_default=True,
         metavar="SECONDS",
-        help="Of several endpoints: how long to wait for each.",
+        help="With several endpoints: how long to wait for each.",
     )
     max_transfer = click.option(
         "--max-transfer",
@@ -60,38 +62,41 @@ def across_options(command: F) -> F:
         default=256.0,
         show_default=True,
         metavar="MIB",
-        help="Of several endpoints: how much they may send in all.",
+        help="With several endpoints: how much they may send in all.",
     )
     return host_timeout(max_transfer(command))
 
 
 def seconds(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-    """A click callback: a length of time as people write it, in seconds."""
+    """A click callback: a duration as people write it, in seconds."""
     if text is None:
         return None
     number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
     try:
-        return float(number) * _UNITS[unit]
+        duration = float(number) * _UNITS[unit]
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no length of time: 90, 15m, 12h or 7d") from None
+        duration = -1.0
+    if not 0 <= duration < float("inf"):
+        raise BadRequest(f"invalid duration {text!r} for {parameter.opts[-1]}", "use 90, 15m, 12h or 7d")
+    return duration
 
 
 def rank_set(context: click.Context, parameter: click.Parameter, text: str | None) -> frozenset[int]:
-    """A click callback: ranks and ranges of them, as PROBE_RANKS takes them; empty where the option is not given."""
-    chosen: set[int] = set()
+    """A click callback: ranks and ranges of ranks, as PROBE_RANKS takes them; empty where the option is not given."""
+    found: set[int] = set()
     for part in text.split(",") if text is not None else ():
         first, dash, last = (end.strip() for end in part.partition("-"))
         ends = (first, last if dash else first)
         if not all(end.isascii() and end.isdigit() and len(end) < 7 for end in ends) or int(ends[0]) > int(ends[1]):
-            raise click.BadParameter(f"{text!r}: it takes ranks and ranges of them, such as 0 or 0,4-7")
-        chosen.update(range(int(ends[0]), int(ends[1]) + 1))
-    return frozenset(chosen)
+            raise BadRequest(f"invalid ranks {text!r} for --rank", "use ranks and ranges, such as 0 or 0,4-7")
+        found.update(range(int(ends[0]), int(ends[1]) + 1))
+    return frozenset(found)
 
 
 def text_from(argument: str | None, path: str | None, what: str) -> str:
     """The text of `argument`, of the file `path`, or of stdin (`-`, or nothing named and stdin is no terminal)."""
     if argument not in (None, "-") and path is not None:
-        raise click.UsageError(f"{what} was given twice: as an argument and with -f")
+        raise BadRequest(f"{what} was given twice: as an argument and with -f", "leave out one of them")
     if argument is not None and argument != "-":
         return argument
     if path is not None and path != "-":
@@ -99,7 +104,7 @@ def text_from(argument: str | None, path: str | None, what: str) -> str:
             with open(path, encoding="utf-8") as file:
                 return file.read()
         except (OSError, UnicodeDecodeError) as refusal:
-            raise click.UsageError(f"cannot read {path}: {refusal}") from refusal
+            raise BadRequest(f"cannot read {path}: {refusal}", "name a readable text file") from refusal
     if argument is None and path is None and sys.stdin.isatty():
-        raise click.UsageError(f"{what} is missing: give it as an argument, with -f FILE, or on stdin")
+        raise BadRequest(f"{what} is missing", "give it as an argument, with -f FILE, or on stdin")
     return sys.stdin.read()

@@ -1,37 +1,38 @@
 """What `main` hands to a command: the endpoints that were named, and how to ask them.
 
-Runs in the CLI on its main thread. Heavy packages are loaded only once a question is really asked.
+Runs in the CLI on its main thread.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
+from probe_agent.wire import QueryRequest, QueryResult
 
+from .client import Client, Data
+from .client.loop import run
+from .cluster.fanout import Answers, ask
+from .cluster.query import Limits, query_arrow, query_rows
+from .cluster.ranks.default_target import all_targets, default_target
+from .cluster.ranks.ended import told_first
+from .cluster.ranks.find_job import find_job
+from .cluster.ranks.jobs import one_job
+from .cluster.ranks.launched import Led, started_by
+from .cluster.ranks.listing import LIST_S, Member, each, in_a_job, members, of_ranks
 from .endpoint import Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
+from .messages import print_error, remark
 
-if TYPE_CHECKING:
-    from .client import Client
-    from .cluster.fanout import Answers
-    from .cluster.ranks.launched import Led
-    from .cluster.ranks.listing import Member
-
-__all__ = ["Incomplete", "Session", "remark"]
+__all__ = ["Incomplete", "Session"]
 
 T = TypeVar("T")
 
 
-def remark(text: str) -> None:
-    """Say something that is not data: it goes to stderr."""
-    print(text, file=sys.stderr, flush=True)
-
-
 class Incomplete(NoAnswer):
-    """Some did not answer, and only all of them will do."""
+    """Some did not answer, and only an answer of all counts."""
 
     exit_code = 3
 
@@ -74,9 +75,6 @@ class Session:
         question looks after that itself. With `needs_agent` False it is put to a process without the agent, too, when
         that cannot come.
         """
-        from .client.loop import run
-        from .cluster.fanout import Answers, ask
-        from .cluster.ranks.listing import LIST_S
 
         async def choose_and_ask() -> Answers[T]:
             await self.follow_launchers()
@@ -99,15 +97,29 @@ class Session:
         answers = run(choose_and_ask(), ctrl_c=ctrl_c)
         return self._told(Answers(answers.answered, self.missing + answers.unanswered))
 
+    def query(self, request: QueryRequest, limits: Limits) -> Answers[QueryResult]:
+        """The rows of one SQL statement; several endpoints answer as one database."""
+        return self._query(partial(query_rows, request=request, limits=limits))
+
+    def query_arrow(self, request: QueryRequest, limits: Limits) -> Answers[Data]:
+        """The same as an Arrow IPC stream."""
+        return self._query(partial(query_arrow, request=request, limits=limits))
+
+    def _query(self, question: Callable[..., Coroutine[Any, Any, Answers[T]]]) -> Answers[T]:
+        async def choose_and_query() -> Answers[T]:
+            endpoints = await self.choose()
+            self._refuse_some(self.missing, len(endpoints))
+            return await question(endpoints, inject=self.inject, remark=remark)
+
+        answers = run(choose_and_query())
+        return self._told(Answers(answers.answered, self.missing + answers.unanswered))
+
     def members(self, timeout_s: float | None = None) -> Answers[Member]:
         """Every target behind the endpoints, by rank. A host server leads to the whole job, and so does this host where
         nothing is named; a PID, a rank or a folder is one target, unless --all asks for its job.
 
         `answered` has each under its own endpoint; `failed` are those that were not found, as `ask` reports them.
         """
-        from .client.loop import run
-        from .cluster.ranks.ended import told_first
-        from .cluster.ranks.listing import LIST_S
 
         async def choose_and_list() -> Answers[Member]:
             self.everyone = self.everyone or not self.named or any(_is_server(endpoint) for endpoint in self.named)
@@ -121,20 +133,16 @@ class Session:
 
     def ranks_of_job(self) -> Answers[Member]:
         """`members` that have a rank; those without one are said on stderr."""
-        from .cluster.ranks.listing import in_a_job
 
         found = self.members()
         ranked = in_a_job(found)
         others = [endpoint for endpoint in found.answered if endpoint not in ranked.answered]
         if others:
             names = ", ".join(f"pid {member.info.pid}" for _, member in others[:16]) + (", …" if others[16:] else "")
-            remark(f"without {names}: no rank, or torch.distributed has not told it yet")
+            remark(f"without {names}: no rank, or torch.distributed has not set it yet")
         return ranked
 
     async def _members(self, timeout_s: float) -> Answers[Member]:
-        from .cluster.fanout import Answers
-        from .cluster.ranks.jobs import one_job
-        from .cluster.ranks.listing import each, members
 
         if self._found is not None:
             return self._found
@@ -153,7 +161,6 @@ class Session:
 
         What is `failed` in `members` is in the result too: its exit code is the one of the whole.
         """
-        from .cluster.fanout import Answers
 
         found = self.members() if members is None else members
         endpoints = tuple(endpoint for endpoint, _ in found.answered)
@@ -170,8 +177,6 @@ class Session:
     ) -> Answers[T]:
         """Put `question` to endpoints that `members` has found; failures are said, and with `alone` the only one
         asked raises."""
-        from .client.loop import run
-        from .cluster.fanout import ask
 
         answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
         return self._told(answers, may_raise=alone)
@@ -180,9 +185,6 @@ class Session:
         """The endpoints this run is about: those named, or the only target of this host. With --all, and with a job at
         several host servers, the servers of that whole job; with --rank an endpoint for each of these ranks. Who is
         `missing` then, is known."""
-        from .cluster.ranks.default_target import all_targets, the_only_target
-        from .cluster.ranks.find_job import follow
-        from .cluster.ranks.listing import LIST_S, of_ranks
 
         if self.endpoints or self.missing:
             return self.endpoints
@@ -190,9 +192,9 @@ class Session:
         self._say_who_is_asked()
         of_a_job = len(self.named) > 1 and any(isinstance(at, TcpServer | UnixServer) and at.job for at in self.named)
         if not self.everyone and not self.ranks and not of_a_job:
-            self.endpoints = self.named or (await the_only_target(),)
+            self.endpoints = self.named or (await default_target(),)
             return self.endpoints
-        job = await follow(
+        job = await find_job(
             self.named or await all_targets(),
             inject=self.inject,
             remark=remark,
@@ -207,7 +209,6 @@ class Session:
 
     async def follow_launchers(self) -> None:
         """Put what a launcher has started in its place among the endpoints that were named."""
-        from .cluster.ranks.launched import started_by
 
         if self.itself or self._led is not None:
             return
@@ -232,9 +233,9 @@ class Session:
         if several and not self.everyone and not self.ranks:
             led = several[0]
             raise BadRequest(
-                f"{len(led.processes)} processes fit: {led}",
-                f"name one: probe {led.processes[0].pid} …; or put it to each: probe -t {led.pid} --all …;"
-                " the launcher itself: --itself",
+                f"{led}: {len(led.processes)} targets, and this command takes one",
+                f"name one: probe {led.processes[0].pid} …; ask all: probe -t {led.pid} --all …;"
+                " ask the launcher itself: --itself",
             )
 
     def _told(self, answers: Answers[T], *, may_raise: bool = True) -> Answers[T]:
@@ -247,8 +248,7 @@ class Session:
     def report(self, answers: Answers[T]) -> None:
         """Say on stderr who did not answer, and why."""
         for endpoint, error in answers.unanswered:
-            named = error.message if str(endpoint) in error.message else f"{endpoint}: {error.message}"
-            remark(f"probe: {named}" + (f"\ntry: {error.hint}" if error.hint else ""))
+            print_error(error, of=str(endpoint))
         if answers.unanswered:
             remark(answers.summary())
         self._refuse_some(answers.unanswered, len(answers.answered))
@@ -257,7 +257,7 @@ class Session:
         if self.require_all and failed and num_others:
             who = ", ".join(str(endpoint) for endpoint, _ in failed[:16]) + (", …" if len(failed) > 16 else "")
             raise Incomplete(
-                f"{len(failed)} of {len(failed) + num_others} did not answer ({who}), and --require-all is given:"
+                f"{len(failed)} of {len(failed) + num_others} did not answer ({who}); with --require-all"
                 " nothing is shown",
                 failed[0][1].hint,
             )
@@ -269,9 +269,6 @@ class Session:
 
     def processes(self, pid: int | None) -> list[int]:
         """The PIDs a command about processes of this host is meant for: its own argument, or the endpoints."""
-        import click
-
-        from .client.loop import run
 
         if pid is not None:
             self.named = (LocalProcess(pid),)
@@ -279,7 +276,7 @@ class Session:
         self._say_who_is_asked()
         pids = [endpoint.pid for endpoint in self.named if isinstance(endpoint, LocalProcess)]
         if not pids or len(pids) < len(self.named):
-            raise click.UsageError("this command is about a process of this host: name its PID")
+            raise BadRequest("this command is about a process of this host, and none is named", "name its PID")
         return pids
 
 

@@ -1,6 +1,7 @@
-"""GPUs of the host as NVIDIA's management library (NVML) shows them. Not run on a GPU yet.
+"""One look at every GPU of the host through NVIDIA's management library. Not run on a GPU yet.
 
-NVML needs no CUDA context, so looking takes no memory of the GPU. What a GPU or driver does not support is NaN.
+The door to `pynvml` (nvidia-ml-py), which loads the driver's library. NVML needs no CUDA context, so a look takes no
+memory of the GPU. What a GPU or driver does not support is NaN.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any
 
-from probe_agent.units import mib
-
 __all__ = ["NUMBERS", "Gpu", "Nvml", "NvmlUnavailable", "throttle_reasons"]
 
-#: Bits of nvmlDeviceGetCurrentClocksEventReasons.
+MIB = 1024.0 * 1024.0
+
+#: Bits of nvmlDeviceGetCurrentClocksEventReasons, in words.
 _REASONS = {
     0x1: "idle",
     0x2: "application clocks",
@@ -29,7 +30,7 @@ _REASONS = {
     0x400: "reliability",
 }
 
-#: What is read of each GPU, in this order.
+#: What a look gives for each GPU, in this order.
 NUMBERS = (
     "utilization", "memory_busy", "memory_used", "memory_total", "power", "power_limit", "temperature", "sm_clock",
     "sm_clock_max", "memory_clock", "throttle_bits", "ecc_corrected", "ecc_uncorrected", "num_xids", "last_xid",
@@ -37,14 +38,14 @@ NUMBERS = (
 
 
 def throttle_reasons(bits: int) -> str | None:
-    """Return in words what holds the clocks back; None if nothing does."""
+    """Why the clocks are not at their highest, in words; None when nothing holds them back."""
     known = [word for bit, word in _REASONS.items() if bits & bit]
     rest = bits & ~sum(_REASONS)
     return ", ".join([*known, *([f"unknown {rest:#x}"] if rest else [])]) or None
 
 
 class NvmlUnavailable(Exception):
-    """This host has no NVML; says why."""
+    """There is no NVML here; says why."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ class Nvml:
     def __init__(self) -> None:
         """Raises NvmlUnavailable."""
         try:
-            import pynvml  # type: ignore[import-untyped]  # 20 ms that every server and query worker would pay
+            import pynvml  # type: ignore[import-untyped]
         except ImportError:
-            raise NvmlUnavailable("nvidia-ml-py is not installed with Probe") from None
+            raise NvmlUnavailable("nvidia-ml-py is not installed beside Probe") from None
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()
@@ -77,11 +78,11 @@ class Nvml:
         self._events = self._listen()
 
     def close(self) -> None:
-        """Shut the library down."""
+        """Let go of the library."""
         self._nvml.nvmlShutdown()
 
     def look(self, gpu: Gpu) -> tuple[float, ...]:
-        """Return the `NUMBERS` of a GPU now."""
+        """The `NUMBERS` of a GPU now."""
         nvml, handle = self._nvml, gpu.handle
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -90,8 +91,8 @@ class Nvml:
         return (
             nan if rates is None else rates.gpu / 100,
             nan if rates is None else rates.memory / 100,
-            nan if memory is None else mib(memory.used),
-            nan if memory is None else mib(memory.total),
+            nan if memory is None else memory.used / MIB,
+            nan if memory is None else memory.total / MIB,
             self._number(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
             self._number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000,
             self._number(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
@@ -106,15 +107,15 @@ class Nvml:
         )
 
     def users(self, gpu: Gpu) -> set[int]:
-        """Return the PIDs, as the driver knows them, of processes with a CUDA context on a GPU."""
+        """Processes that have a CUDA context on it, by the numbers that the driver knows."""
         running = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, gpu.handle)
         return {process.pid for process in running or ()}
 
     def note_xids(self) -> None:
-        """Read the Xid errors that the driver has reported since the last call; never waits."""
+        """Take the errors that the driver has reported since the last time; never waits."""
         while self._events is not None:
             event = self._ask(self._nvml.nvmlEventSetWait_v2, self._events, 0)
-            if event is None:  # none is left
+            if event is None:  # nothing has come
                 return
             uuid = self._ask(self._nvml.nvmlDeviceGetUUID, event.device)
             self._xids[str(uuid)] = (self._xids.get(str(uuid), (0, 0))[0] + 1, int(event.eventData))
@@ -132,7 +133,7 @@ class Nvml:
         return found
 
     def _listen(self) -> Any:
-        """Make the driver report Xid errors from now on; None if it does not."""
+        """Have the driver report Xid errors from now on; None where it does not."""
         nvml = self._nvml
         events = self._ask(nvml.nvmlEventSetCreate)
         if events is None:
@@ -153,7 +154,7 @@ class Nvml:
         return nan if answer is None else float(answer)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """Return what NVML answers; None if this GPU or driver does not support the question."""
+        """What NVML answers; None where this GPU or driver does not know."""
         try:
             return question(*arguments)
         except self._nvml.NVMLError:

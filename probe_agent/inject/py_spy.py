@@ -63,7 +63,7 @@ def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ..
             said = f"{type(error).__name__}: {error}"
     raise NoAnswer(
         f"the stacks of pid {pid} cannot be read from outside: py-spy says: {said}",
-        f"is it Python, and may we read it? see: probe doctor {pid}",
+        f"check the process with: probe doctor {pid}",
     )
 
 
@@ -127,7 +127,7 @@ class Sampler:
         if process.returncode or not done:
             raise NoAnswer(
                 f"the stacks of pid {self._pid} could not be sampled: py-spy says: {_complaint(said)}",
-                f"does it run, and may we read it? see: probe doctor {self._pid}",
+                f"check the process with: probe doctor {self._pid}",
             )
         note = f"{int(done[1]):,} samples in {self._seconds} s"
         if int(done[2]):

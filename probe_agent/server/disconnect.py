@@ -49,7 +49,7 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
             return working.result()
-        raise NoAnswer("the client has hung up")
+        raise NoAnswer("the client has hung up", "repeat the request")
     finally:
         gone.cancel()
         if not working.done():

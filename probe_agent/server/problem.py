@@ -56,7 +56,7 @@ async def _http(_: Request, error: Exception) -> Response:
 
 
 async def _gone(_: Request, error: Exception) -> Response:
-    return problem_response(NoAnswer(f"the client has gone: {error}"))
+    return problem_response(NoAnswer(f"the client has hung up: {error}", "repeat the request"))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

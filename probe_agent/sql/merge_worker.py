@@ -16,7 +16,7 @@ from probe_agent.wire import QueryRequest
 from .engine.kernel_limits import hold_memory
 from .engine.request import Answer, out_of_memory
 from .merged import MergeExecutor
-from .merging import MalformedAnswer, NotThere
+from .merging import NotThere
 from .untrusted_arrow import failure
 from .workers.frames import received, send_body, send_head
 
@@ -57,8 +57,8 @@ def _answer(
     said: Mapping[str, object]
     try:
         value = act(*arguments)
-    except (MalformedAnswer, NotThere) as refusal:
-        said = {"refused": type(refusal).__name__, "message": str(refusal)}
+    except NotThere as refusal:
+        said = {"refused": str(refusal)}
     except ProbeError as error:
         said = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
     except MemoryError:

@@ -1,9 +1,8 @@
 """The database where the answers of several host servers come together: tables made and filled from outside.
 
-Runs in a worker of the CLI's (`merging.py` is the CLI's side), so that a statement meets the same DuckDB, the same
-limits and the same JSON there as on a host, and what ends the process that reads the answers ends nothing else. What
-comes from a host is not believed: types are checked before they are put into SQL, and a stream that does not fit raises
-MalformedAnswer and leaves no row.
+Runs in a worker of the command line (`merging.py` is its other end), so that a statement meets the same DuckDB, the
+same limits and the same JSON there as on a host, and a crash while answers are read ends nothing else. What comes from
+a host is untrusted: types are checked before they are put into SQL, and a stream that does not fit leaves no row.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -18,13 +18,13 @@ from typing import Any
 import duckdb
 
 from probe_agent.errors import QueryFailed
-from probe_agent.wire import QueryRequest
+from probe_agent.wire import QueryRequest, quoted
 
-from .engine.databases import open_database, quoted
+from .engine.databases import open_database
 from .engine.errors import failed
 from .engine.request import Answer
 from .engine.statement import arrow_stream, json_answer, only_statement, read_rows, with_cut
-from .merging import MalformedAnswer, NotThere
+from .merging import NotThere
 from .untrusted_arrow import decoded
 
 __all__ = ["MergeExecutor"]
@@ -32,6 +32,8 @@ __all__ = ["MergeExecutor"]
 #: Without what is known of the (still empty) tables, plans say which columns and rows a statement needs of any table.
 _PLANS_FOR_ANY_ROWS = "disabled_optimizers='statistics_propagation,empty_result_pullup'"
 _EXPLAIN = "EXPLAIN "
+#: The name by which DuckDB reads streams while they are inserted.
+_ANSWER = "_answer"
 _TYPE = re.compile(r"[A-Z][A-Z0-9_ ]*(\(\d+(,\s*\d+)?\))?(\[\d*\])*|\"NULL\"")
 
 _functions: list[tuple[str, str, str | None]] = []
@@ -73,18 +75,17 @@ class MergeExecutor:
         for kind in columns.values():
             if not self.is_type(kind):
                 raise NotThere(f"{kind} cannot be stored")
-        schema, _, name = table.rpartition(".")
+        schema = table.rpartition(".")[0]
         self._schemas.add(schema)
         described = ", ".join(f"{quoted(column)} {_storable(kind)}" for column, kind in columns.items())
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-        self._connection.execute(f"CREATE TABLE {quoted(schema)}.{quoted(name)} ({described})")
+        self._connection.execute(f"CREATE TABLE {_table(table)} ({described})")
         if not table.startswith("_probe."):
             self._tables[table] = list(columns)
 
     def drop(self, table: str) -> None:
         """Take a table away."""
-        schema, _, name = table.rpartition(".")
-        self._connection.execute(f"DROP TABLE {quoted(schema)}.{quoted(name)}")
+        self._connection.execute(f"DROP TABLE {_table(table)}")
 
     def is_type(self, kind: str) -> bool:
         """Whether `kind`, perhaps from a host, is a type of columns: it goes into SQL as it is."""
@@ -96,68 +97,67 @@ class MergeExecutor:
                 self._types[kind] = False
         return self._types[kind]
 
-    def create_as(self, table: str, sql: str) -> None:
-        """A table of what `sql` gives. Raises NotThere."""
-        schema, _, name = table.rpartition(".")
-        self._schemas.add(schema)
-        try:
-            self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
-            self._connection.execute(f"CREATE TABLE {quoted(schema)}.{quoted(name)} AS {sql}")
-        except duckdb.Error as error:
-            raise NotThere(str(error)) from None
-
-    def fill(self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]) -> int:
+    def fill(
+        self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]
+    ) -> tuple[dict[str, int], dict[int, str]]:
         """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
-        stream. All of them or none; gives how many. Raises MalformedAnswer.
+        stream. Returns how many rows each table got, and for every stream that does not fit why not.
 
         Streams that are alike go in together: to insert one alone takes 3 ms, one more of many 0.4.
         """
-        alike: dict[tuple[str, tuple[tuple[str, str], ...], bytes], list[bytes]] = {}
-        for table, columns, stream in parts:
-            alike.setdefault((table, tuple(columns), _schema_message(stream)), []).append(stream)
-        registered = [f"_answer{at}" for at in range(len(alike))]
-        self._connection.execute("BEGIN")
-        try:
-            num_rows = sum(
-                self._insert(name, table, columns, streams)
-                for name, ((table, columns, _), streams) in zip(registered, alike.items(), strict=True)
-            )
-            self._connection.execute("COMMIT")
-        except BaseException:
-            self._connection.execute("ROLLBACK")
-            raise
-        finally:
-            for name in registered:
-                self._connection.unregister(name)
-        return num_rows
+        alike: dict[tuple[str, tuple[tuple[str, str], ...], bytes], list[int]] = {}
+        for at, (table, columns, stream) in enumerate(parts):
+            alike.setdefault((table, tuple(columns), _schema_message(stream)), []).append(at)
+        num_rows: Counter[str] = Counter()
+        malformed: dict[int, str] = {}
+        for (table, columns, _), group in alike.items():
+            try:
+                num_rows[table] += self._insert(table, columns, [parts[at][2] for at in group])
+            except _MalformedStream:
+                for at in group:
+                    try:
+                        num_rows[table] += self._insert(table, columns, [parts[at][2]])
+                    except _MalformedStream as failure:
+                        malformed[at] = str(failure)
+        return dict(num_rows), malformed
 
-    def _insert(self, answer: str, table: str, columns: Sequence[tuple[str, str]], streams: Sequence[bytes]) -> int:
-        schema, _, name = table.rpartition(".")
+    def _insert(self, table: str, columns: Sequence[tuple[str, str]], streams: Sequence[bytes]) -> int:
+        """Insert streams of one schema, all of them or none. Raises _MalformedStream."""
         try:
             source = _Streams(streams)
             if source.num_columns != len(columns):
-                raise MalformedAnswer(f"{source.num_columns} columns came, {len(columns)} were asked for")
-            self._connection.register(answer, source)
+                raise _MalformedStream(f"{source.num_columns} columns came, {len(columns)} were asked for")
+            self._connection.register(_ANSWER, source)
             names = ", ".join(f"c{at}" for at in range(len(columns)))
             values = ", ".join(f"CAST(c{at} AS {_storable(kind)})" for at, (_, kind) in enumerate(columns))
             into = ", ".join(quoted(column) for column, _ in columns)
             ((num_rows,),) = self._connection.execute(
-                f"INSERT INTO {quoted(schema)}.{quoted(name)} ({into}) SELECT {values} FROM {answer} AS a({names})"
+                f"INSERT INTO {_table(table)} ({into}) SELECT {values} FROM {_ANSWER} AS a({names})"
             ).fetchall()
             return int(num_rows)
         except duckdb.OutOfMemoryException as error:
             raise self._failed(error, {}) from None
         except (duckdb.Error, RuntimeError, ValueError, EOFError) as error:
-            raise MalformedAnswer(f"its rows cannot be read: {_first_line(error)}") from None
+            raise _MalformedStream(f"its rows cannot be read: {_first_line(error)}") from None
+        finally:
+            self._connection.unregister(_ANSWER)
 
     def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
-        """The syntax tree of a SELECT; None for a statement that has none."""
+        """The query that `sql` is as a syntax tree; None for a statement that has none."""
         (text,) = self._fetch_one("SELECT json_serialize_sql(?::VARCHAR)", sql)
         tree = json.loads(str(text))
-        return None if tree["error"] else tree
+        return None if tree["error"] else tree["statements"][0]["node"]
 
-    def text_of(self, tree: Any) -> str:  # the same
-        """The SQL that a syntax tree stands for. Raises NotThere."""
+    def expression(self, sql: str) -> Any:  # the same
+        """The expression that `sql` is as a syntax tree. Raises NotThere."""
+        query = self.parsed(f"SELECT {sql}")
+        if query is None:
+            raise NotThere(f"{sql} is not an expression")
+        return query["select_list"][0]
+
+    def text_of(self, query: Any) -> str:  # the same
+        """The SQL that the syntax tree of a query stands for. Raises NotThere."""
+        tree = {"error": False, "statements": [{"node": query, "named_param_map": []}]}
         try:
             (text,) = self._fetch_one("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
         except duckdb.Error as error:
@@ -225,6 +225,10 @@ class MergeExecutor:
         return failed(error, request.sql, tables, request.memory_mb)
 
 
+class _MalformedStream(Exception):
+    """A host has sent something that is not the answer to its question; says why."""
+
+
 class _Streams:
     """Arrow IPC streams of one schema as one, which can be read more than once: DuckDB before 2.0 asks for the schema
     first."""
@@ -257,6 +261,10 @@ def _moved(error: duckdb.Error, num_bytes: int) -> duckdb.Error:
     except (ValueError, KeyError, TypeError):
         return error  # it tells no place
     return type(error)(name + json.dumps(told))
+
+
+def _table(name: str) -> str:
+    return quoted(*name.rsplit(".", 1))
 
 
 def _storable(kind: str) -> str:

@@ -1,7 +1,7 @@
-"""The database of whoever merges the answers of several host servers, as the CLI sees it: it lies in a query worker.
+"""The command line's end of the database where the answers of several host servers come together (merged.py).
 
-Runs in the CLI, which reaches it through one door (probe_cli/cluster/sql/database.py). A call costs 0.1 ms. DuckDB is
-not loaded here, and an answer that ends the process that reads it ends a worker.
+The database lies in a query worker: DuckDB is not loaded here, an answer that crashes whoever reads it ends a worker,
+and a call costs 0.1 ms.
 """
 
 from __future__ import annotations
@@ -20,18 +20,13 @@ from .workers.frames import HEAD, MAX_HEAD_BYTES, exactly, packed
 from .workers.process import ZygoteProcess
 from .workers.zygote import KILL
 
-__all__ = ["MalformedAnswer", "MergedDatabase", "NotThere", "start_merging"]
-
-
-class MalformedAnswer(Exception):
-    """A host has sent something that is not the answer to its question; says why."""
+__all__ = ["MergedDatabase", "NotThere", "start_merging"]
 
 
 class NotThere(Exception):
-    """A statement that DuckDB does not take as it stands; says why. For who tries one that may fail."""
+    """A statement that DuckDB refuses; says why."""
 
 
-_REFUSALS = {refusal.__name__: refusal for refusal in (MalformedAnswer, NotThere)}
 #: The process that forks, and the worker that waits for the next statement.
 _zygotes: list[ZygoteProcess] = []
 _idle: list[_Worker] = []
@@ -84,13 +79,20 @@ class MergedDatabase:
             self._types[kind] = bool(self._call("is_type", kind))
         return self._types[kind]
 
-    def create_as(self, table: str, sql: str) -> None:
-        """A table of what `sql` gives. Raises NotThere."""
-        self._call("create_as", table, sql)
+    def fill(
+        self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]
+    ) -> tuple[dict[str, int], dict[int, str]]:
+        """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
+        stream. Returns how many rows each table got, and for every stream that does not fit why not."""
+        malformed = self._undecodable([stream for _, _, stream in parts])
+        fitting = [at for at in range(len(parts)) if at not in malformed]
+        sent = [(table, list(columns), bytes(stream)) for table, columns, stream in map(parts.__getitem__, fitting)]
+        num_rows, found = self._call("fill", sent)
+        return num_rows, malformed | {fitting[int(at)]: why for at, why in found.items()}
 
-    def undecodable(self, streams: Sequence[bytes]) -> dict[int, str]:
-        """Which of these Arrow streams must not be given to `fill`, and why: decoding some of them ends the process.
-        So they are tried in workers of their own."""
+    def _undecodable(self, streams: Sequence[bytes]) -> dict[int, str]:
+        """Return which streams must not be decoded in our own worker, and why: some end the process. So they are tried
+        in workers of their own."""
         found: dict[int, str] = {}
         at = 0
         while at < len(streams):
@@ -112,18 +114,17 @@ class MergedDatabase:
                 worker.end()
         return found
 
-    def fill(self, parts: Sequence[tuple[str, Sequence[tuple[str, str]], bytes]]) -> int:
-        """Add the rows of Arrow streams: for each the table, and its columns with their types in the order of the
-        stream. All of them or none; gives how many. Raises MalformedAnswer."""
-        return int(self._call("fill", [(table, list(columns), bytes(stream)) for table, columns, stream in parts]))
-
     def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
-        """The syntax tree of a SELECT; None for a statement that has none."""
+        """The query that `sql` is as a syntax tree; None for a statement that has none."""
         return self._call("parsed", sql)
 
-    def text_of(self, tree: Any) -> str:  # the same
-        """The SQL that a syntax tree stands for. Raises NotThere."""
-        return str(self._call("text_of", tree))
+    def expression(self, sql: str) -> Any:  # the same
+        """The expression that `sql` is as a syntax tree. Raises NotThere."""
+        return self._call("expression", sql)
+
+    def text_of(self, query: Any) -> str:  # the same
+        """The SQL that the syntax tree of a query stands for. Raises NotThere."""
+        return str(self._call("text_of", query))
 
     def described(self, sql: str) -> list[tuple[str, str]]:
         """Names and types of what `sql` would give. Raises NotThere."""
@@ -175,7 +176,7 @@ class MergedDatabase:
         if "value" in said:
             return said["value"]
         if "refused" in said:
-            raise _REFUSALS[said["refused"]](said["message"])
+            raise NotThere(said["refused"])
         worker.is_fit = worker.is_fit and "error" in said and name != "json" and name != "arrow"
         if "error" in said:
             failed: type[ProbeError] = getattr(errors, said["error"], ProbeError)
@@ -183,7 +184,7 @@ class MergedDatabase:
         if "fault" in said:
             raise RuntimeError(f"in a query worker:\n{said['fault']}")
         if worker.was_ended:
-            raise QueryFailed("the query was cancelled")
+            raise QueryFailed("the query was cancelled", "repeat it")
         raise QueryFailed(
             f"the process that puts the answers together has ended ({said.get('ended') or worker.why()})",
             "ask for less, or ask the hosts one by one",

@@ -9,12 +9,17 @@ from dataclasses import dataclass
 
 from ._documented import DOCUMENTED
 
-__all__ = ["ColumnInfo", "TableInfo", "TableList", "shape"]
+__all__ = ["ColumnInfo", "TableInfo", "TableList", "quoted", "shape"]
 
 
 def shape(columns: Iterable[tuple[str, str]]) -> str:
     """A word for names and types of these columns, in their order: the same word, the same columns."""
     return hashlib.sha256(json.dumps([list(column) for column in columns]).encode()).hexdigest()[:16]
+
+
+def quoted(*names: str) -> str:
+    """The SQL identifier of these names, whatever is in them: "schema"."table"."""
+    return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
 @dataclass(frozen=True)

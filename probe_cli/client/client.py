@@ -82,8 +82,8 @@ class Client:
             return Data(b"".join(chunks), said, {name.lower(): str(told) for name, told in json.loads(tables).items()})
         except (ValueError, TypeError, AttributeError) as failure:
             raise NoAnswer(
-                f"{self.endpoint} answered with notes that are not ours ({failure})",
-                "is that the port of `probe serve`, and is its version ours?",
+                f"{self.endpoint} answered with notes that Probe cannot read ({failure})",
+                "check that this is the port of `probe serve`, and that its version is this one",
             ) from failure
 
     def _read(self, kind: type[T], data: bytes | str) -> T:
@@ -91,8 +91,8 @@ class Client:
             return decode(kind, json.loads(data))
         except ValueError as failure:
             raise NoAnswer(
-                f"{self.endpoint} answered with something that is not ours ({failure})",
-                "is that the port of `probe serve`, and is its version ours?",
+                f"{self.endpoint} answered with something that Probe cannot read ({failure})",
+                "check that this is the port of `probe serve`, and that its version is this one",
             ) from failure
 
     @asynccontextmanager
@@ -124,11 +124,13 @@ class Client:
             if begun:
                 raise NoAnswer(
                     f"{self.endpoint}: the host server ended, or hung up, before its answer was whole: {failure}",
-                    "ask again",
+                    "try again",
                 ) from failure
             raise no_answer(self.endpoint, failure) from failure
         except httpx.InvalidURL as failure:
-            raise errors.BadRequest(f"{self.endpoint} makes no URL: {failure}") from failure
+            raise errors.BadRequest(
+                f"{self.endpoint} is not a valid address: {failure}", "correct the host name"
+            ) from failure
 
 
 def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
@@ -144,36 +146,40 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
     seen = str(failure) or type(failure).__name__
     if isinstance(failure, httpx.ConnectTimeout):
         return NoAnswer(
-            f"{endpoint} did not accept a connection in time", "is the address right, and is no firewall between?"
+            f"{endpoint} did not accept a connection in time", "check the address, and firewalls on the way"
         )
     if hint := _tls_hint(seen):
-        return NoAnswer(f"{endpoint} and we do not trust each other: {seen}", hint)
+        return NoAnswer(f"TLS handshake with {endpoint} failed: {seen}", hint)
     if isinstance(failure, httpx.ConnectError):
         if f"[Errno {errno.ECONNREFUSED}]" in seen:
-            return NoAnswer(
-                f"{endpoint} refused the connection", f"is the host server running? start it there with: {server}"
-            )
+            return NoAnswer(f"{endpoint} refused the connection", f"start the host server there: {server}")
         if "Name or service not known" in seen or "getaddrinfo" in seen or "name resolution" in seen:
-            return NoAnswer(f"{endpoint}: no host has that name ({seen})", "is the name spelt right?")
+            return NoAnswer(f"{endpoint}: no host has that name ({seen})", "check the spelling of the name")
         if "No such file" in seen:
-            return NoAnswer(f"{endpoint}: there is no such socket", f"start the host server with: {server}")
-        return NoAnswer(f"{endpoint} could not be reached: {seen}", f"start the host server there with: {server}")
+            return NoAnswer(f"{endpoint}: there is no such socket", f"start the host server: {server}")
+        return NoAnswer(f"{endpoint} could not be reached: {seen}", f"start the host server there: {server}")
     if isinstance(failure, httpx.RemoteProtocolError):
         return NoAnswer(
-            f"{endpoint} broke off its answer, or is no host server of ours: {seen}",
-            "is that the port of `probe serve`, and does it want "
-            + ("a certificate of ours? name its file in PROBE_CLIENT_CERT" if is_tls else "TLS? then say https://"),
+            f"{endpoint} broke off its answer, or is not a host server of Probe: {seen}",
+            "check that this is the port of `probe serve`; "
+            + (
+                "if it asks for a client certificate, set PROBE_CLIENT_CERT"
+                if is_tls
+                else "if it uses TLS, write https://"
+            ),
         )
-    return NoAnswer(f"{endpoint} did not answer: {seen}", "try again, or look at the host server's own output")
+    return NoAnswer(f"{endpoint} did not answer: {seen}", "try again, or look at the output of the host server")
 
 
 def _tls_hint(seen: str) -> str:
     """What to try when TLS could not be agreed on; empty when it is not about that."""
     if "CERTIFICATE_VERIFY_FAILED" in seen:
-        return "name the file with the certificate that signed the server's in PROBE_CA; HOST must be a name in it"
+        return "set PROBE_CA to the file of the CA that signed the server's certificate; HOST must be a name in it"
     if "CERTIFICATE_REQUIRED" in seen or "alert" in seen:
-        return "does it want a certificate of ours? name its file in PROBE_CLIENT_CERT, its key's in PROBE_CLIENT_KEY"
-    return "does the server speak TLS? if not, leave https:// out" if "SSL" in seen else ""
+        return (
+            "if it asks for a client certificate, set PROBE_CLIENT_CERT (and PROBE_CLIENT_KEY, if that is another file)"
+        )
+    return "if the server does not use TLS, leave out https://" if "SSL" in seen else ""
 
 
 def _error_in(data: bytes, status: int, endpoint: Endpoint) -> ProbeError:
@@ -185,7 +191,7 @@ def _error_in(data: bytes, status: int, endpoint: Endpoint) -> ProbeError:
         text = data.decode("utf-8", "replace").strip().splitlines()
         return NoAnswer(
             f"{endpoint} answered with status {status}: {text[0][:200] if text else 'nothing'}",
-            "is that the port of `probe serve`?",
+            "check that this is the port of `probe serve`",
         )
     known = getattr(errors, kind, None) if kind in errors.__all__ else None
     return (known or ProbeError)(message, hint)

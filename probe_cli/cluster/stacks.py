@@ -1,6 +1,6 @@
-"""The stacks of many ranks as one tree: what they have in common once, and who is where.
+"""Stacks: the question for them, and those of many ranks as one tree, what they have in common once.
 
-A pure function on what was answered, one dictionary look-up a frame.
+Folding is a pure function on what was answered, one dictionary look-up a frame.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
+from probe_cli.client import Client
 
-__all__ = ["Branch", "fold", "threads_of"]
+__all__ = ["Branch", "ask_stacks", "fold", "threads_of"]
 
 Stack = tuple[int, str, Sequence[Frame]]
+
+
+async def ask_stacks(client: Client, *, all_threads: bool = False, outside: bool = False) -> Backtrace:
+    """The stacks of one target; with `outside` no recorder is waited for."""
+    flags = {"all": all_threads, "outside": outside}
+    return await client.get(Backtrace, "/v1/backtrace", **{name: str(on).lower() for name, on in flags.items()})
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,99 @@
-"""`probe … backtrace`: where the target is, with the source line of every frame."""
+"""`probe … backtrace`: where the target is, with the source line of every frame; or all ranks, as one tree."""
 
 from __future__ import annotations
 
+import json
+import sys
+from collections import Counter
+from functools import partial
+
 import click
 
+from probe_agent.wire import Backtrace
+from probe_cli.cluster.fanout import Answers
+from probe_cli.cluster.stacks import ask_stacks, fold, threads_of
+from probe_cli.endpoint import Endpoint, LocalProcess
+from probe_cli.messages import remark
 from probe_cli.options import timeout_option
+from probe_cli.render.show import who_answered
+from probe_cli.render.stacks import branch_json, show_stacks, tree_lines
+from probe_cli.render.terminal import wants_colour
 from probe_cli.session import Session
+from probe_cli.text import num_ranks
 
 __all__ = ["command"]
 
+#: At most this many different remarks are written out.
+MAX_SAID = 8
 
-@click.command("backtrace", short_help="Show where the target is, with source lines.")
-@click.option("--all", "all_threads", is_flag=True, help="Every thread, not only the main one.")
-@click.option("--all-ranks", is_flag=True, help="Of every rank behind the endpoints, equal stacks folded into a tree.")
-@click.option("--json", "as_json", is_flag=True, help="The answer as JSON; an array when several were asked.")
+
+@click.command("backtrace")
+@click.option("--all", "all_threads", is_flag=True, help="All threads, not only the main one.")
+@click.option("--all-ranks", is_flag=True, help="All ranks behind the endpoints, equal stacks folded into a tree.")
+@click.option("--json", "as_json", is_flag=True, help="The answer as JSON; an envelope if several were asked.")
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
 def command(session: Session, all_threads: bool, all_ranks: bool, as_json: bool, timeout_s: float) -> int:
     """Show where the target is: every frame with the line being executed and its source text.
 
-    Also works while a C call holds the GIL, and with --no-inject on a process that has no agent: the stacks are then
+    Also works while a C call holds the GIL, and with --no-inject on a process without a recorder: the stacks are then
     read from outside, and a remark says so, and who holds the GIL.
     """
-    if all_ranks:
-        from probe_cli.locating_ranks import show_tree
+    question = partial(ask_stacks, all_threads=all_threads)
+    if not all_ranks:
+        answers = session.ask(question, timeout_s=timeout_s, needs_agent=False)
+        show_stacks(answers, as_json=as_json)
+        return answers.exit_code
+    are_processes = session.named and all(isinstance(endpoint, LocalProcess) for endpoint in session.named)
+    if are_processes and not session.everyone and not session.ranks:
+        # Asked as they are: their stacks can be read without a recorder, too.
+        ranks, answers = {}, session.ask(question, timeout_s=timeout_s, needs_agent=False)
+    else:
+        members = session.ranks_of_job()
+        ranks = {endpoint: member.rank for endpoint, member in members.answered}
+        answers = session.ask_members(question, timeout_s=timeout_s, members=members)
+    _show_tree(ranks, answers, all_threads=all_threads, as_json=as_json)
+    return answers.exit_code
 
-        return show_tree(session, all_threads=all_threads, as_json=as_json, timeout_s=timeout_s)
-    from probe_cli.locating import show_stacks
 
-    return show_stacks(session, all_threads=all_threads, as_json=as_json, timeout_s=timeout_s)
+def _show_tree(ranks: dict[Endpoint, int], answers: Answers[Backtrace], *, all_threads: bool, as_json: bool) -> None:
+    found = _numbered(ranks, answers)
+    tree = fold(
+        (rank, name, thread.frames)
+        for rank, taken in found
+        for name, thread in threads_of(taken, all_threads=all_threads)
+    )
+    notes: dict[str, list[int]] = {}
+    for rank, taken in found:
+        for note in taken.notes:
+            notes.setdefault(note, []).append(rank)
+    if as_json:
+        answer = {
+            "tree": [branch_json(branch) for branch in tree],
+            "notes": [{"ranks": those, "note": note} for note, those in notes.items()],
+            **who_answered(answers),
+        }
+        print(json.dumps(answer, indent=1, ensure_ascii=False))
+        return
+    sys.stdout.writelines(line + "\n" for line in tree_lines(tree, wants_colour(sys.stdout)))
+    sys.stdout.flush()
+    for note, those in list(notes.items())[:MAX_SAID]:
+        remark(f"{num_ranks(those)}: {note}")
+    others = {rank for those in list(notes.values())[MAX_SAID:] for rank in those}
+    if others:
+        remark(f"{num_ranks(others)}: more remarks; list them with --json")
+
+
+def _numbered(ranks: dict[Endpoint, int], answers: Answers[Backtrace]) -> list[tuple[int, Backtrace]]:
+    """The stacks by rank; by PID where a rank is not known yet, or several have it."""
+    found = []
+    known = Counter(ranks.get(endpoint, taken.rank) for endpoint, taken in answers.answered)
+    for endpoint, taken in answers.answered:
+        rank = ranks.get(endpoint, taken.rank)
+        if rank is None or (known[rank] > 1 and isinstance(endpoint, LocalProcess)):
+            assert isinstance(endpoint, LocalProcess)  # all others are known by their rank
+            why = "its rank is not known yet" if rank is None else f"another process is rank {rank}, too"
+            remark(f"pid {endpoint.pid} is shown by its PID: {why}")
+            rank = endpoint.pid
+        found.append((rank, taken))
+    return found

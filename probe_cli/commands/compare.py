@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from time import time
+
 import click
 
-from probe_cli.cluster.compare.by import names
-from probe_cli.cluster.compare.states import help_text
+from probe_agent.wire import TargetInfo
+from probe_cli.client.loop import run
+from probe_cli.cluster.compare.by import WAYS
+from probe_cli.cluster.compare.comparison import Comparison, Verdict, help_text
+from probe_cli.cluster.compare.explain import GRACE_S, Asked, explained, hung
+from probe_cli.cluster.compare.facts import Facts, Who, one_clock_a_host
+from probe_cli.cluster.compare.gather import question
+from probe_cli.cluster.compare.hang import standstill_s
+from probe_cli.cluster.compare.questions import Extent
+from probe_cli.cluster.fanout import Answers
+from probe_cli.cluster.ranks.listing import Member
+from probe_cli.endpoint import Endpoint
+from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
+from probe_cli.render import Sheet
+from probe_cli.render.show import show, show_envelope
 from probe_cli.session import Session
+from probe_cli.text import seconds
 
 __all__ = ["command"]
 
 
-@click.command("compare", short_help="Put the ranks side by side: who is slow, and with what.")
+@click.command("compare")
 @click.option(
     "--by",
-    type=click.Choice(names()),
+    type=click.Choice(list(WAYS)),
     default="step",
     show_default=True,
-    help="What is compared.",
+    help="What to compare.",
 )
 @click.option(
     "--steps",
@@ -36,33 +54,131 @@ __all__ = ["command"]
     default=3,
     show_default=True,
     metavar="SECONDS",
-    help="Sample the stacks of the rank that is named, and of a peer, from outside for so long; 0 does without.",
+    help="Sample the stacks of the named rank and of a peer, from outside, for this long; 0 to skip.",
 )
 @format_option()
 @timeout_option(10.0, "How long a rank may take to answer.")
 @click.pass_obj
 def command(session: Session, by: str, num_steps: int, watch_s: int, format_: str, timeout_s: float) -> int:
-    from probe_cli.comparing import show_comparison
-
-    return show_comparison(session, by=by, num_steps=num_steps, watch_s=watch_s, format_=format_, timeout_s=timeout_s)
+    """The exit code is the verdict's; ranks that did not answer come before all but a hang."""
+    way = WAYS[by]
+    members = session.ranks_of_job()
+    asked: Asked = {
+        Who(member.rank, member.info.host, member.info.pid): (endpoint, member.info)
+        for endpoint, member in members.answered
+    }
+    extent = Extent(num_steps, max(1, len(asked)))
+    has_calls = "calls" in way.needs
+    clocks_of = _one_of_each_host(members) if has_calls else ()
+    answers = session.ask_members(
+        question(way.needs, extent, timeout_s, clocks_of=clocks_of), timeout_s=timeout_s + GRACE_S, members=members
+    )
+    now = time()
+    by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
+    facts = [
+        replace(told, who=who, roles=asked[who][1].roles)
+        for endpoint, told in answers.answered
+        for who in (by_endpoint[endpoint],)
+    ]
+    targets = [target for _, target in asked.values()]
+    if len(facts) < 2:
+        comparison = _too_few(targets, answers)
+    else:
+        stuck = run(hung(facts, asked, now, timeout_s)) if has_calls else None
+        comparison = stuck or way.compare(facts, num_steps)
+        if comparison.study is not None and comparison.verdict.state == "stands out":
+            comparison = run(explained(comparison, comparison.study, asked, extent, watch_s, timeout_s))
+    notes = [*comparison.notes, *_notes(facts, targets, comparison, now)]
+    _show(comparison, facts, notes, answers, format_)
+    if comparison.verdict.state == "hangs":
+        return comparison.verdict.exit_code
+    return answers.exit_code or comparison.verdict.exit_code
 
 
 command.help = f"""Compare the ranks behind the endpoints: whose own time does the job wait for, where, and at what
 cost.
 
-First one sentence: that the job hangs, and in what; or that there is not enough data; or who holds the job up, what
-that costs, how often, and with what; or that the cost rotates among the ranks; or that there is none, and the smallest
-that would have been seen. Then a table of costs. Times are in seconds, memory in MiB.
+The first line is a sentence: the job hangs, and in what; or there is not enough data; or who holds the job up, what
+that costs, how often, and with what; or the cost rotates among the ranks; or there is none, and the smallest that would
+have been seen. Then a table of costs. Times are in seconds, memory in MiB.
 
 Every wait for a collective, a send or a receive is charged to the rank that came last, and on through what that rank
 itself waited for. What a rank costs is what the job would save if it took no longer for its own work than its peers. A
 rank, several, a host or a stage is named when that is 5 % of the job's time or more with 95 % confidence. How far the
 hosts' clocks are apart is measured and shown.
 
-With --format json the verdict, the clocks, the notes and who did not answer are fields beside the rows; with csv and
-jsonl the rows are on stdout and the sentence on stderr.
+With --format json the answer is an object: the verdict and the clocks beside rows, columns, notes, answered and
+unanswered. With csv and jsonl the rows are on stdout and the sentence on stderr.
 
 \b
 Exit codes:
 {help_text()}
 """
+
+
+def _one_of_each_host(members: Answers[Member]) -> set[Endpoint]:
+    """An endpoint of each host: ranks of one host have one clock."""
+    by_host: Mapping[str, Endpoint] = {member.info.host: endpoint for endpoint, member in members.answered}
+    return set(by_host.values())
+
+
+def _too_few(asked: Sequence[TargetInfo], answers: Answers[Facts]) -> Comparison:
+    """One rank or none has answered: what it takes to compare, instead of a table of nothing."""
+    told = "not enough data: it takes two ranks to compare, and "
+    notes: list[str] = []
+    if answers.num_asked == 1 and asked:
+        target = asked[0]
+        told += f"pid {target.pid} was asked alone"
+        its_steps = f"probe {target.pid} query 'SELECT * FROM python.steps ORDER BY duration DESC'"
+        notes += [f"try: {_others_of(target)}", f"try: its own steps: {its_steps}"]
+    else:
+        told += f"{len(answers.answered)} of {answers.num_asked} answered"
+    return Comparison(Verdict("not enough data", told), (), (), (), tuple(notes))
+
+
+def _others_of(target: TargetInfo) -> str:
+    if target.world_size > 1:
+        return f"all {target.world_size} ranks of its job: probe -t {target.pid} --all compare"
+    return f"it is a job of its own (world size 1); name another target beside it: probe -t {target.pid} -t … compare"
+
+
+def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Comparison, now: float) -> list[str]:
+    """What is to be known about those who were compared, whatever was compared."""
+    notes = [f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps]
+    ranks = [fact.who.rank for fact in facts]
+    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if twice:
+        notes.append(f"several targets say they are rank {twice[0]}; if they are of several jobs, name those of one")
+    stands_s = standstill_s(facts, now)
+    if stands_s is not None and comparison.verdict.state != "hangs":
+        ended = all(not target.alive for target in targets)
+        what = "these processes have ended" if ended else f"no rank has ended a step for {seconds(stands_s)}"
+        notes.append(f"{what}: this is as it was then")
+    return notes
+
+
+def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers: Answers[Facts], format_: str) -> None:
+    clocks = {fact.who.host: fact.clock for fact in one_clock_a_host(facts) if fact.clock is not None and facts[1:]}
+    sheet = Sheet(comparison.columns, comparison.types, comparison.rows)
+    if format_ in ("json", "envelope"):
+        show_envelope(
+            sheet,
+            answers,
+            notes,
+            verdict={**asdict(comparison.verdict), "exit_code": comparison.verdict.exit_code},
+            clocks=[{"host": host, **asdict(clock)} for host, clock in clocks.items()],
+        )
+        return
+    if format_ == "table":
+        print(comparison.verdict.sentence + "\n" * bool(sheet.rows), flush=True)
+    else:
+        remark(comparison.verdict.sentence)
+    if sheet.rows or (format_ != "table" and sheet.columns):
+        show(sheet, format_)
+    for note in notes:
+        remark(note)
+    for host, clock in clocks.items():
+        remark(
+            f"clock of {host}: {seconds(abs(clock.offset))} {'ahead of' if clock.offset > 0 else 'behind'} ours,"
+            f" ±{seconds(clock.uncertainty)}"
+        )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import click
 
+from probe_agent.wire import Detached, DetachRequest
+from probe_cli.client import Client
+from probe_cli.messages import remark
 from probe_cli.options import timeout_option
-from probe_cli.session import Session, remark
+from probe_cli.session import Session
 
 __all__ = ["command"]
 
 
-@click.command("detach", short_help="Take the recorder out of the target again.")
-@click.option("--keep", is_flag=True, help="Keep what it has recorded, as that of a target that has ended.")
+@click.command("detach")
+@click.option("--keep", is_flag=True, help="Keep its rings, like those of a target that has ended.")
 @timeout_option(10.0, "How long to wait until it is out.")
 @click.pass_obj
 def command(session: Session, keep: bool, timeout_s: float) -> int:
@@ -20,18 +23,15 @@ def command(session: Session, keep: bool, timeout_s: float) -> int:
     The rings go with it. With --keep they stay in a folder of their own, which answers queries as an endpoint, until
     newer ones push them out or `probe clean` removes them.
     """
-    from probe_agent.wire import Detached, DetachRequest
-    from probe_cli.client import Client
 
     async def question(client: Client) -> Detached:
         return await client.send(Detached, "POST", "/v1/detach", DetachRequest(keep))
 
-    session.inject = False  # to attach in order to detach would be silly
+    session.inject = False  # attaching in order to detach would be silly
     answers = session.ask(question, timeout_s=timeout_s)
     for _, answer in answers.answered:
         if answer.kept:
             remark(f"detached from {answer.detached}; its rings are kept: probe {answer.kept} tables")
         else:
-            told = "what it had recorded is gone (to keep it: probe PID detach --keep)"
-            remark(f"detached from {answer.detached}; {told}")
+            remark(f"detached from {answer.detached}; its rings are removed (to keep them: probe PID detach --keep)")
     return answers.exit_code

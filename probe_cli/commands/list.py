@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from probe_agent.wire import Candidate, TargetInfo, TargetList
+from probe_cli.client import Client, open_host
+from probe_cli.client.loop import run
+from probe_cli.cluster.fanout import Answers
+from probe_cli.cluster.ranks.ended import told_first
+from probe_cli.cluster.ranks.jobs import in_job
+from probe_cli.endpoint import LocalProcess, TcpServer, ThisHost, UnixServer
 from probe_cli.options import format_option, timeout_option
-from probe_cli.session import Session, remark
-
-if TYPE_CHECKING:
-    from probe_agent.wire import Candidate, TargetInfo, TargetList
-    from probe_cli.client import Client
-    from probe_cli.render import Sheet
+from probe_cli.render import Sheet
+from probe_cli.render.show import show_answers
+from probe_cli.session import Session
+from probe_cli.text import age
 
 __all__ = ["command"]
 
 
-@click.command("list", short_help="List targets: PID, job, rank, step, state, age, command.")
-@click.option("--dead", is_flag=True, help="Targets that have ended, too: their rings can still be asked.")
+@click.command("list")
+@click.option("--dead", is_flag=True, help="Also targets that have ended: their rings can still be queried.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
 def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int:
-    """List the targets of this host (or of the named host servers) with how long ago their last step was, then Python
-    processes without an agent.
+    """List the targets of this host (or of the named host servers) and how long ago their last step was, then Python
+    processes without a recorder.
 
-    Those that look like a training process come first. Targets that have ended are shown with --dead, and where no
-    living one is left.
+    Those that look like a training process come first. Targets that have ended are shown with --dead, and if no living
+    one is left.
     """
-    from probe_cli.client import open_host
-    from probe_cli.client.host_server import running_server
-    from probe_cli.client.loop import run
-    from probe_cli.endpoint import LocalProcess
-    from probe_cli.render.show import show, show_each
 
     async def of_this_host() -> TargetList:
         async with open_host() as client:
@@ -41,27 +39,17 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
 
     # A PID, perhaps from $PROBE_ENDPOINT, is on this host; a host server may be anywhere.
     session.named = tuple(endpoint for endpoint in session.named if not isinstance(endpoint, LocalProcess))
-    if not session.named:
-        listed = run(of_this_host())
-        show(_sheet(listed, dead, format_), format_, remark)
-        _remark_on_dead(listed, dead, "")
-        _remark_on_servers(listed, "")
-        remark(running_server())
-        return 0
-    answers = session.ask(_question, timeout_s=timeout_s, of_many=True)
-    show_each([(endpoint, _sheet(listed, dead, format_)) for endpoint, listed in answers.answered], format_, remark)
-    for endpoint, listed in answers.answered:
-        of = "" if answers.num_asked == 1 else f"{endpoint}: "
-        _remark_on_dead(listed, dead, of)
-        _remark_on_servers(listed, of)
+    if session.named:
+        answers = session.ask(_question, timeout_s=timeout_s, of_many=True)
+    else:
+        answers = Answers(((ThisHost(), run(of_this_host())),), ())
+    sheets = [(endpoint, _sheet(listed, dead, format_)) for endpoint, listed in answers.answered]
+    notes = [(endpoint, note) for endpoint, listed in answers.answered for note in _notes(listed, dead)]
+    show_answers(answers, sheets, format_, notes)
     return answers.exit_code
 
 
 async def _question(client: Client) -> TargetList:
-    from probe_agent.wire import TargetList
-    from probe_cli.cluster.ranks.jobs import in_job
-    from probe_cli.endpoint import TcpServer, UnixServer
-
     listed = await client.get(TargetList, "/v1/targets", candidates="true")
     at = client.endpoint
     if isinstance(at, TcpServer | UnixServer) and at.job is not None:
@@ -70,33 +58,22 @@ async def _question(client: Client) -> TargetList:
 
 
 def _shown(listed: TargetList, dead: bool) -> list[TargetInfo]:
-    """The living, and those that have ended where they are asked for or nobody else is left; by job."""
+    """The living, and those that have ended where they are asked for or no other is left; by job."""
     targets = sorted(listed.targets, key=lambda target: target.job)
     living = [target for target in targets if target.alive]
     ended = [target for target in targets if not target.alive]
     return living + (ended if dead or not living else [])
 
 
-def _remark_on_dead(listed: TargetList, dead: bool, of: str) -> None:
-    from probe_cli.cluster.ranks.ended import told_first
-
+def _notes(listed: TargetList, dead: bool) -> list[str]:
     left_out = len(listed.targets) - len(_shown(listed, dead))
+    notes = []
     if left_out:
-        remark(f"{of}{left_out} more {'has' if left_out == 1 else 'have'} ended; list them with: probe list --dead")
-    for sentence in told_first(listed.targets, of_living_jobs=left_out > 0):
-        remark(of + sentence)
-
-
-def _remark_on_servers(listed: TargetList, of: str) -> None:
-    for target in listed.targets:
-        if target.alive and target.server_problem:
-            remark(f"{of}pid {target.pid}: {target.server_problem}")
+        notes.append(f"{left_out} more {'has' if left_out == 1 else 'have'} ended; list them with: probe list --dead")
+    return notes + told_first(listed.targets, of_living_jobs=left_out > 0)
 
 
 def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
-    from probe_cli.render import Sheet
-    from probe_cli.text import age
-
     def shown(age_s: float | None) -> object:
         return age(age_s) if format_ == "table" else age_s
 

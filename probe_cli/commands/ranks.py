@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from probe_agent.wire import QueryRequest, QueryResult
+from probe_cli.client import Client
+from probe_cli.cluster.fanout import Answers
+from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
-from probe_cli.session import Session, remark
-
-if TYPE_CHECKING:
-    from probe_cli.client import Client
+from probe_cli.render import Sheet
+from probe_cli.render.show import show, show_envelope
+from probe_cli.session import Session
+from probe_cli.text import age
 
 __all__ = ["command"]
 
-#: The step time is the median of so many steps.
+#: The step time is the median of this many steps.
 NUM_STEPS = 20
 SQL = f"""
 SELECT pid, median(duration) FROM (
@@ -23,22 +25,17 @@ SELECT pid, median(duration) FROM (
 """
 
 
-@click.command("ranks", short_help="List the ranks of a job: host, step, step time, state.")
+@click.command("ranks")
 @format_option()
 @timeout_option(5.0, "How long to wait for each host.")
 @click.pass_obj
 def command(session: Session, format_: str, timeout_s: float) -> int:
     """List every rank behind the endpoints: its host, PID, job, role in it (dp, tp, pp, … as far as they are known),
-    newest step, the median time of its last 20 steps, what the kernel says it does, how long ago its newest step ended,
-    and the endpoint that names it alone.
+    newest step, the median time of its last 20 steps, its process state, how long ago its newest step ended, and the
+    endpoint that names it alone.
 
     A host server leads to the whole job, as far as the job's own store tells where the other ranks are.
     """
-    from probe_cli.cluster.fanout import Answers
-    from probe_cli.render import Sheet
-    from probe_cli.render.show import show
-    from probe_cli.text import age
-
     found = session.members(timeout_s)
     places = {endpoint: member.server if member.info.alive else endpoint for endpoint, member in found.answered}
     times = session.ask_these(tuple(dict.fromkeys(places.values())), _step_times, timeout_s=timeout_s)
@@ -63,18 +60,20 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     columns = ("rank", "host", "pid", "job", *roles, "step", "step_time", "state", "last_seen", "endpoint")
     numbers = ("BIGINT",) * len(roles)
     types = ("BIGINT", "VARCHAR", "BIGINT", "VARCHAR", *numbers, "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
-    show(Sheet(columns, types, rows), format_, remark)
-    for _, member in found.answered:
-        if member.info.alive and member.info.server_problem:
-            remark(f"pid {member.info.pid}: {member.info.server_problem}")
-    for note in dict.fromkeys(note for _, (_, notes) in times.answered for note in notes):
+    sheet = Sheet(columns, types, rows)
+    notes = list(dict.fromkeys(note for _, (_, notes) in times.answered for note in notes))
+    answers = Answers(found.answered, found.unanswered + times.unanswered)
+    # The rows are one list, whoever told them: JSON is a list as long as all of it is there.
+    if format_ == "envelope":
+        show_envelope(sheet, answers, notes)
+    else:
+        show(sheet, format_)
+    for note in notes:
         remark(note)
-    return Answers(found.answered, found.unanswered + times.unanswered).exit_code
+    return answers.exit_code
 
 
 async def _step_times(client: Client) -> tuple[dict[int, float], tuple[str, ...]]:
-    from probe_agent.wire import QueryRequest, QueryResult
-
     answer = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(SQL))
     times = {int(str(pid)): float(str(median)) for pid, median in answer.rows if median is not None}
     return times, tuple(answer.notes)

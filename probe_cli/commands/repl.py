@@ -1,15 +1,16 @@
-"""`probe … repl`: Python in the target, line by line."""
+"""`probe … repl`: a Python prompt in the target."""
 
 from __future__ import annotations
 
 import click
 
+from probe_cli.repl import repl
 from probe_cli.session import Session
 
 __all__ = ["command"]
 
 
-@click.command("repl", short_help="Talk Python with the target.")
+@click.command("repl")
 @click.option(
     "--session",
     "name",
@@ -21,7 +22,5 @@ __all__ = ["command"]
 @click.option("--at-step", is_flag=True, help="Run everything on the training thread, between two steps.")
 @click.pass_obj
 def command(session: Session, name: str, at_step: bool) -> int:
-    """Talk Python with the target. What is assigned lasts; Ctrl-C stops what runs, Ctrl-D ends."""
-    from probe_cli.repl import repl
-
+    """Open a Python prompt in the target. Assignments last; Ctrl-C stops the running statement, Ctrl-D ends."""
     return repl(session, name, at_step)

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+import os
+
 import click
+
+import probe_agent
+from probe_agent.errors import BadRequest
 
 __all__ = ["command"]
 
 
 @click.command(
     "run",
-    short_help="Start a command with the recorder in it.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND…")
 def command(arguments: tuple[str, ...]) -> None:
     """Start COMMAND with PROBE=1 and a start file of ours in front of PYTHONPATH; needs no attach.
 
-    Set PROBE=all to record the children of its processes too; PROBE_SCRIPT, PROBE_RANKS and PROBE_LISTEN are heeded.
+    Set PROBE=all to record the children of its processes too; PROBE_SCRIPT, PROBE_RANKS and PROBE_LISTEN apply.
 
     The command replaces this process: its exit code and its signals are its own. A name that ends in .py is run by
     `python`.
     """
-    import os
-    import sys
-
-    import probe_agent
-    from probe_agent.errors import BadRequest
-
     words = ["python", *arguments] if arguments[0].endswith(".py") else list(arguments)
     start = os.path.join(os.path.dirname(os.path.abspath(probe_agent.__file__)), "activate", "path")
     paths = [start, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -35,9 +33,8 @@ def command(arguments: tuple[str, ...]) -> None:
         **os.environ,
         "PROBE": "1" if asked in ("", "0") else asked,
         "PYTHONPATH": os.pathsep.join(paths),
-        "PROBE_SERVER_PYTHON": sys.executable,  # it has what a host server needs, which the command's may lack
     }
     try:
         os.execvpe(words[0], words, environment)
     except OSError as refusal:
-        raise BadRequest(f"cannot start {words[0]!r}: {refusal.strerror}", "is it on the PATH?") from refusal
+        raise BadRequest(f"cannot start {words[0]!r}: {refusal.strerror}", "check the name and the PATH") from refusal

@@ -1,38 +1,35 @@
-"""`probe … watch-var`: what expressions are, from step to step."""
+"""`probe … watch-var`: the values of expressions, from step to step."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING
 
 import click
 
-from probe_cli.session import Session, remark
-
-if TYPE_CHECKING:
-    from probe_cli.client import Client
+from probe_agent.errors import NoAnswer
+from probe_agent.wire import WatchLine, WatchRequest
+from probe_cli.client import Client
+from probe_cli.messages import remark
+from probe_cli.session import Session
 
 __all__ = ["command"]
 
 COLUMNS = ("step", "ts", "expression", "value", "text", "error")
 
 
-@click.command("watch-var", short_help="Show what expressions are, from step to step.")
+@click.command("watch-var")
 @click.argument("expressions", nargs=-1, required=True, metavar="EXPRESSION…")
-@click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Each Nth step.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N looks.")
+@click.option("--every", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Every Nth step.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N evaluations.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
 @click.pass_obj
 def command(session: Session, expressions: tuple[str, ...], every: int, count: int | None, as_json: bool) -> int:
     """Evaluate each EXPRESSION on the training thread, between two steps, with the names that eval finds; until Ctrl-C.
 
-    Numbers and texts are shown as they come, and are rows of python.variables afterwards. An expression that fails
-    three times is taken off. Example: probe PID watch-var trainer.current_step 'loss.item()' --every 10
+    Numbers and texts are printed as they come, and are rows of python.variables afterwards. An expression that fails
+    three times is dropped. Example: probe PID watch-var trainer.current_step 'loss.item()' --every 10
     """
-    from probe_agent.errors import NoAnswer
-    from probe_agent.wire import WatchLine, WatchRequest
-
     request = WatchRequest(expressions, every, count)
     width = max(map(len, expressions))
 
@@ -47,7 +44,7 @@ def command(session: Session, expressions: tuple[str, ...], every: int, count: i
                     _show(dict(zip(COLUMNS, row, strict=True)), str(client.endpoint), of, width, as_json)
                 if line.done and line.state == "finished":
                     return True
-        raise NoAnswer(f"{client.endpoint} broke off", "did the process end, or was it detached? see: probe list")
+        raise NoAnswer(f"{client.endpoint} broke off: the process ended, or was detached", "see: probe list --dead")
 
     return session.ask(question, timeout_s=None).exit_code
 

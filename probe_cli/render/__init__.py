@@ -1,6 +1,6 @@
 """What the user sees: tables that fit, files that other programs read, stacks with their source lines.
 
-Plain functions from data to text, standard library only, so that an answer costs no import before it shows.
+Plain functions from data to text, standard library only (`columnar.py` apart, the door to Parquet).
 """
 
 from .sheet import Sheet

@@ -1,12 +1,15 @@
-"""Arrow and Parquet out of the Arrow IPC stream a server sent. Values arrive as stored: NaN stays NaN.
+"""Parquet out of the Arrow IPC stream that a server sent. Values arrive as stored: NaN stays NaN.
 
-The door to nanoarrow and duckdb in the CLI: only `--format parquet` goes through it.
+Imported by `--format parquet` alone: the door to nanoarrow and DuckDB in the command line.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
+
+import duckdb
+import nanoarrow  # type: ignore[import-untyped]
 
 __all__ = ["parquet"]
 
@@ -18,15 +21,11 @@ class _Stream:
         self._stream = stream
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        import nanoarrow  # type: ignore[import-untyped]
-
         return nanoarrow.ArrayStream.from_readable(self._stream).__arrow_c_stream__(requested_schema)
 
 
 def parquet(stream: bytes) -> bytes:
     """The rows of the Arrow IPC `stream` as a Parquet file."""
-    import duckdb
-
     with tempfile.TemporaryDirectory(prefix="probe-") as folder:
         path = os.path.join(folder, "answer.parquet")
         duckdb.connect().from_arrow(_Stream(stream)).write_parquet(path)

@@ -1,6 +1,9 @@
-"""Python in the target, line by line: reading lines here, running them there.
+"""The Python prompt in a target: reading statements here, running them there.
 
-Imports prompt_toolkit only on a terminal.
+loop.py      reads, runs, prints
+lines.py     whole statements out of lines, and a piped script
+prompt.py    a terminal with history and completion
+evaluate.py  one evaluation, which `eval` shares
 """
 
 from .loop import repl

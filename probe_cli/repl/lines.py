@@ -1,27 +1,36 @@
-"""Where the statements come from: a terminal with history and completion, or a plain stream of lines."""
+"""Whole statements out of lines: when one is complete, and those of a piped script.
+
+A statement is complete by the same rule as at Python's own prompt, so that several lines can be typed.
+"""
 
 from __future__ import annotations
 
-import os
+import ast
+import codeop
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import warnings
+from collections.abc import AsyncIterator
 
-from probe_cli.messages import state_folder
-
-from .statements import is_complete
-
-__all__ = ["Complete", "statements"]
-
-#: The words a line as far as it is typed could go on with.
-Complete = Callable[[str], Awaitable[tuple[str, ...]]]
+__all__ = ["is_complete", "piped"]
 
 
-def statements(complete: Complete) -> AsyncIterator[str]:
-    """Whole statements, until the input ends."""
-    return _typed(complete) if sys.stdin.isatty() and sys.stdout.isatty() else _piped()
+def is_complete(text: str) -> bool:
+    """Whether `text` can be run. What this Python cannot parse is left to the target's Python to refuse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            if codeop.compile_command(text, "<probe>", "exec") is None:
+                return False
+            body = ast.parse(text).body
+        except (SyntaxError, ValueError, OverflowError):
+            return True
+    last = text.rpartition("\n")[2]
+    in_block = bool(body) and hasattr(body[-1], "body") and bool(last.strip()) and last[0] in " \t"
+    return not in_block  # an empty line ends a block
 
 
-async def _piped() -> AsyncIterator[str]:
+async def piped() -> AsyncIterator[str]:
+    """Statements from stdin, until it ends."""
     waiting = ""
     for line in sys.stdin:
         text = line.rstrip("\n")
@@ -41,63 +50,3 @@ async def _piped() -> AsyncIterator[str]:
 
 def _carries_on(text: str) -> bool:
     return text.split(":")[0].split(" ")[0] in ("else", "elif", "except", "finally", "case")
-
-
-async def _typed(complete: Complete) -> AsyncIterator[str]:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-    from prompt_toolkit.document import Document
-    from prompt_toolkit.filters import Condition
-    from prompt_toolkit.history import FileHistory
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    class TargetCompleter(Completer):
-        """Asks the target; its own names are the ones worth completing."""
-
-        def get_completions(self, document: Document, complete_event: CompleteEvent) -> list[Completion]:
-            return []
-
-        async def get_completions_async(
-            self, document: Document, complete_event: CompleteEvent
-        ) -> AsyncGenerator[Completion, None]:
-            line = document.current_line_before_cursor
-            word = line[len(line.rstrip("".join(filter(_in_word, set(line))))) :] if line else ""
-            for match in await complete(line):
-                yield Completion(match, start_position=-len(word))
-
-    keys = KeyBindings()
-    multiline = Condition(lambda: True)
-
-    @keys.add("enter")
-    def enter(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.complete_state and buffer.complete_state.current_completion:
-            buffer.apply_completion(buffer.complete_state.current_completion)
-        elif not buffer.document.is_cursor_at_the_end or not is_complete(buffer.text):
-            indent = buffer.document.leading_whitespace_in_current_line
-            opens = buffer.document.current_line_before_cursor.rstrip().endswith(":")
-            buffer.insert_text("\n" + indent + ("    " if opens else ""))
-        else:
-            buffer.validate_and_handle()
-
-    prompts: PromptSession[str] = PromptSession(
-        history=FileHistory(os.path.join(state_folder(), "history")),
-        completer=TargetCompleter(),
-        complete_while_typing=False,
-        multiline=multiline,
-        key_bindings=keys,
-        prompt_continuation="... ",
-    )
-    while True:
-        try:
-            text = await prompts.prompt_async(">>> ")
-        except KeyboardInterrupt:
-            continue
-        except EOFError:
-            return
-        if text.strip():
-            yield text.rstrip()
-
-
-def _in_word(character: str) -> bool:
-    return character.isidentifier() or character.isdigit() or character == "."

@@ -24,7 +24,7 @@ AVOIDED = {
     r"\bwho is at the other end\b": "peer",
     r"\bshall\b": "use the imperative",
     r"\ba row is\b": "description",
-    r"\bis no (longer )?(length|number|name|rank|pid|endpoint|table)\b": "invalid duration, unknown rank",
+    r"(?<!here )\bis no (longer )?(length|number|name|rank|pid|endpoint|table)\b": "invalid duration, unknown rank",
 }
 
 

@@ -77,7 +77,7 @@ class Access:
         if not fitting:
             raise Unauthorized(
                 "the token that came with the question is not one of this host server's",
-                "is PROBE_TOKEN, or the file that PROBE_TOKEN_FILE names, the one that `probe serve` has named?",
+                "set PROBE_TOKEN, or PROBE_TOKEN_FILE, to the token that `probe serve` names",
             )
         return fitting[0]
 

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 
 import duckdb
 
-__all__ = ["Database", "Databases", "open_database", "quoted"]
+from probe_agent.wire import quoted
+
+__all__ = ["Database", "Databases", "open_database"]
 
 _MAX_IDLE = 4
 
@@ -105,11 +107,5 @@ def open_database(
     return connection
 
 
-def quoted(identifier: str) -> str:
-    """An SQL identifier, whatever is in it."""
-    return '"' + identifier.replace('"', '""') + '"'
-
-
 def _qualified(name: str) -> str:
-    schema, _, table = name.partition(".")
-    return f"{quoted(schema)}.{quoted(table)}"
+    return quoted(*name.split(".", 1))

@@ -13,9 +13,9 @@ import numpy as np
 
 from probe_agent.recorder.ring.table import COORDINATES, NULL_FLOAT, NULL_INT, Column
 from probe_agent.sql.tables.live_table import Columns, Part
+from probe_agent.wire import quoted
 
 from .coalesce import coalesce
-from .databases import quoted
 
 __all__ = ["TableSource"]
 

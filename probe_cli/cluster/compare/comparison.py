@@ -1,4 +1,4 @@
-"""What a comparison comes to: one sentence, its fields, and the table it is seen in."""
+"""The result of a comparison: one sentence, its fields, the exit code, and the table it is seen in."""
 
 from __future__ import annotations
 
@@ -6,12 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from .states import EXIT_CODES
-
 if TYPE_CHECKING:
     from .study import Study
 
-__all__ = ["Comparison", "Verdict"]
+__all__ = ["EXIT_CODES", "NO_ANSWER", "Comparison", "Verdict", "help_text"]
+
+#: State of a verdict -> exit code and meaning.
+EXIT_CODES = {
+    "nobody": (0, "nothing stands out, by as much evidence as a name takes"),
+    "not enough data": (1, "not enough data to tell"),
+    "stands out": (5, "a rank, several, a stage, a host or a group is named"),
+    "rotates": (6, "ranks wait for each other, but never long for the same one"),
+    "hangs": (7, "the job hangs"),
+}
+#: As for every command: who did not answer comes before all but a hang.
+NO_ANSWER = {3: "some ranks did not answer", 4: "none could be reached"}
 
 
 @dataclass(frozen=True)
@@ -74,3 +83,9 @@ class Comparison:
     notes: tuple[str, ...] = field(default=())
     #: What the verdict was made of, where that is the ranks' waits.
     study: Study | None = None
+
+
+def help_text() -> str:
+    """One line a code, as the help of `compare` has them."""
+    meanings = {**{code: meaning for code, meaning in EXIT_CODES.values()}, **NO_ANSWER}
+    return "\n".join(f"  {code}  {meaning}" for code, meaning in sorted(meanings.items()))

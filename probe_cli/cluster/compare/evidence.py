@@ -1,6 +1,7 @@
-"""What other tables tell of a rank that is named, beside that of its peers: CPU, page faults, collector, clocks.
+"""Evidence beside the waits: other tables of a named rank and of its peers (CPU, page faults, garbage collector,
+clocks), and the line of the job that takes the time, by stacks sampled of both at once.
 
-They explain nothing by themselves: each is said only where the rank differs plainly from its peers.
+None of it explains anything by itself: each is said only where the rank differs plainly from its peers.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from probe_cli.text import percent
 
 from .facts import Columns, Facts
 
-__all__ = ["NEEDS", "Beside", "beside"]
+__all__ = ["NEEDS", "Beside", "Place", "beside", "line_text", "slow_line"]
 
 #: What the named ranks and some peers are asked for.
 NEEDS = ("samples", "pauses", "gpu_clock", "modules")
@@ -25,6 +26,14 @@ LESS_CPU = 0.8
 MIN_PAUSES = 0.03
 #: A GPU's clock below that of its peers.
 LOWER_CLOCK = 0.93
+
+
+#: What was called, or the job's own function; and the job's line: ("torch.save", "train.py:88").
+Place = tuple[str, str]
+#: The least part of the time that a line must take beyond what it takes on a peer, and of the samples that it takes.
+MIN_EXCESS, MIN_SAMPLES = 0.05, 5
+#: What a call is for, where its name tells.
+_MEANS = {"torch.save": "saves a checkpoint", "torch.load": "loads a checkpoint"}
 
 
 @dataclass(frozen=True)
@@ -111,6 +120,23 @@ def _between(rows: Columns, fact: Facts, since: float, until: float) -> Columns 
     ts = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
     wanted = (ts >= since) & (ts <= until)
     return {name: values[wanted] for name, values in rows.items()} if wanted.any() else None
+
+
+def slow_line(mine: Mapping[Place, int], peer: Mapping[Place, int]) -> Place | None:
+    """The line that takes more of the samples of `mine` than of `peer`, by most; None where no line stands out."""
+    num_mine, num_peer = sum(mine.values()), sum(peer.values())
+    if not num_mine or not num_peer:
+        return None
+    excess = {place: count / num_mine - peer.get(place, 0) / num_peer for place, count in mine.items()}
+    top = max(excess, key=lambda place: excess[place])
+    return top if excess[top] >= MIN_EXCESS and mine[top] >= MIN_SAMPLES else None
+
+
+def line_text(place: Place) -> str:
+    """`while it saves a checkpoint (torch.save at train.py:88)`, `at load in train.py:41`."""
+    what, where = place
+    means = _MEANS.get(what)
+    return f"while it {means} ({what} at {where})" if means else f"in {what} at {where}"
 
 
 Measure = Callable[[Facts, float, float], float | None]

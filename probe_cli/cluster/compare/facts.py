@@ -1,14 +1,48 @@
-"""What one rank has told: plain data, times in seconds since 1970 on its host's clock, memory in MiB."""
+"""Facts: what one rank has told, on one clock for all hosts, each collective in its step.
+
+Times are in seconds since 1970, memory in MiB.
+
+The hosts' clocks, by Cristian's algorithm: a host server says when a question came in and when its answer went out, by
+its own clock. Whatever the network did, the question came in after it was sent and the answer left before it arrived:
+so the offset is known to within half of the round trip less the time spent there. Of several trips the shortest is
+taken. Ranks of one host share a clock, so between them there is no uncertainty at all.
+
+Collectives that C++ called a moment ago: the recorder takes these from Flight Recorder seldom, since a look holds the
+GIL for up to 35 ms, and rows may be 15 s late. So a rank is asked for what is there now, once, where the rows are
+behind the steps. Flight Recorder does not know steps; when each of them ended tells.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Clock", "Columns", "Facts", "Group", "Memory", "ModuleTime", "Trait", "Who", "of_host"]
+__all__ = [
+    "NUM_TRIPS",
+    "Clock",
+    "Columns",
+    "Facts",
+    "Group",
+    "Memory",
+    "ModuleTime",
+    "Trait",
+    "Trip",
+    "Who",
+    "are_late",
+    "clock_of",
+    "of_host",
+    "one_clock_a_host",
+    "uncertainty_between",
+    "with_recent",
+]
 
+#: Round trips to each host server: the shortest of a few is near the shortest there is.
+NUM_TRIPS = 6
+#: Rows may be so far behind the newest step.
+LATE_S = 1.0
 #: A table by columns of equal length; empty where it was not asked, or has no rows.
 Columns = Mapping[str, np.ndarray]
 
@@ -115,3 +149,89 @@ class Facts:
 def of_host(who: Who, facts: Sequence[Facts]) -> str:
     """` (on node2)`, where there are several hosts."""
     return f" (on {who.host})" if len({fact.who.host for fact in facts}) > 1 else ""
+
+
+@dataclass(frozen=True)
+class Trip:
+    """One round trip: `sent` and `got` by our clock, `received` and `answered` by the host's."""
+
+    sent: float
+    received: float
+    answered: float
+    got: float
+
+    @property
+    def uncertainty(self) -> float:
+        return max(0.0, (self.got - self.sent) - (self.answered - self.received)) / 2
+
+    @property
+    def offset(self) -> float:
+        return ((self.received - self.sent) + (self.answered - self.got)) / 2
+
+
+def clock_of(trips: Sequence[Trip]) -> Clock | None:
+    """The host's clock against ours by the best of `trips`; None of none."""
+    if not trips:
+        return None
+    best = min(trips, key=lambda trip: trip.uncertainty)
+    return Clock(best.offset, best.uncertainty, len(trips))
+
+
+def one_clock_a_host(facts: Iterable[Facts]) -> list[Facts]:
+    """The same facts, with all ranks of a host on the clock that is known best of those measured there."""
+    facts = list(facts)
+    best: dict[str, Clock] = {}
+    for fact in facts:
+        known = best.get(fact.who.host)
+        if fact.clock is not None and (known is None or fact.clock.uncertainty < known.uncertainty):
+            best[fact.who.host] = fact.clock
+    return [replace(fact, clock=best.get(fact.who.host)) for fact in facts]
+
+
+def uncertainty_between(facts: Sequence[Facts]) -> float | None:
+    """By how much times of different hosts may be wrong against each other at most; None where that is not known."""
+    clocks = {fact.who.host: fact.clock for fact in facts}
+    if len(clocks) < 2:
+        return 0.0
+    known = sorted(clock.uncertainty for clock in clocks.values() if clock is not None)
+    return known[-1] + known[-2] if len(known) == len(clocks) else None
+
+
+def are_late(told: Mapping[str, Any]) -> bool:
+    """Whether the rows of C++'s collectives are behind the steps, or there are no rows at all."""
+    steps, calls = told.get("steps"), told.get("calls")
+    if not steps:
+        return False
+    if not calls:
+        return True
+    starts = calls["start"][calls["by_cpp"]]
+    return bool(len(starts) and steps["ended"].max() - starts.max() > LATE_S)
+
+
+def with_recent(fact: Facts) -> Facts:
+    """The same with those of `recent` that have no row yet, each in the step that it was called in."""
+    recent, steps = fact.recent, fact.steps
+    if not recent or not steps:
+        return replace(fact, recent={})
+    known = _keys(fact.calls)
+    by = np.argsort(steps["ended"], kind="stable")
+    ends, numbers = steps["ended"][by], steps["number"][by]
+    begins = ends - steps["duration"][by]
+    at = np.searchsorted(ends, recent["start"])
+    # The step that is being taken now has no row: what is in it is left out.
+    is_in = at < len(ends)
+    at = np.minimum(at, len(ends) - 1)
+    is_in &= recent["start"] >= begins[at] - LATE_S
+    is_in &= np.array([key not in known for key in _keys_in_order(recent)], dtype=bool)
+    late = {name: values[is_in] for name, values in {**recent, "step": numbers[at]}.items()}
+    calls = {name: np.concatenate([fact.calls[name], late[name]]) for name in late} if fact.calls else late
+    order = np.argsort(calls["start"], kind="stable")
+    return replace(fact, calls={name: values[order] for name, values in calls.items()}, recent={})
+
+
+def _keys(calls: Columns) -> set[tuple[str, int]]:
+    return set(_keys_in_order(calls))
+
+
+def _keys_in_order(calls: Columns) -> list[tuple[str, int]]:
+    return list(zip(calls["group"].tolist(), calls["seq"].tolist(), strict=True)) if calls else []

@@ -14,8 +14,7 @@ from probe_agent.wire import HostClock, QueryRequest, QueryResult
 from probe_cli.client import Client
 from probe_cli.endpoint import Endpoint
 
-from .clocks import NUM_TRIPS, Trip, clock_of
-from .facts import Clock, Facts, Who
+from .facts import NUM_TRIPS, Clock, Facts, Trip, Who, clock_of
 from .questions import FACTS, Extent, Question
 
 __all__ = ["host_clock", "question"]
@@ -64,7 +63,7 @@ async def _fact(client: Client, wanted: Question, extent: Extent, timeout_s: flo
     except (ValueError, TypeError, IndexError) as wrong:
         raise NoAnswer(
             f"{client.endpoint} answered with rows that do not fit the question ({wrong})",
-            "is its version ours? see: probe list",
+            "update the host server there to this version",
         ) from wrong
 
 

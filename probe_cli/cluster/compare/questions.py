@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .facts import Columns, Group, Memory, ModuleTime, Trait
-from .recent import are_late
+from .facts import Columns, Group, Memory, ModuleTime, Trait, are_late
 
 __all__ = ["FACTS", "Extent", "Question", "ranks_in"]
 
@@ -122,7 +121,7 @@ def _reader(columns: Mapping[str, tuple[str, type]], order: str) -> Callable[[Se
     def read(rows: Sequence[Row]) -> Columns:
         if not rows:
             return {}
-        # What is NULL or the text "NaN" becomes NaN; anything else that is no number is a ValueError.
+        # What is NULL or the text "NaN" becomes NaN; anything else but a number is a ValueError.
         told: dict[str, np.ndarray] = {
             name: np.array(values, dtype=object if kind is str else kind)
             for (name, (_, kind)), values in zip(columns.items(), rows[0], strict=True)

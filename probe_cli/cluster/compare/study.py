@@ -13,10 +13,8 @@ from probe_cli.cluster.delays.analysis import Analysis, analyse
 from probe_cli.cluster.delays.costs import Cost, resample
 from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
 
-from .clocks import one_clock_a_host
-from .facts import Facts, Who
+from .facts import Facts, Who, one_clock_a_host, with_recent
 from .phases import PHASES, Longer, longer, own_phases
-from .recent import with_recent
 
 __all__ = ["MIN_STEPS", "Study", "study"]
 
@@ -235,7 +233,7 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
     compared = [fact for fact in compared if fact.who not in silent]
     if not compared:
         compared, notes = facts, []
-    is_told = any(fact.calls for fact in compared)  # without a call nobody is known to wait for anybody
+    is_told = any(fact.calls for fact in compared)  # without a call no wait is known
     rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
     analysis = analyse(rows, num_steps=num_steps)
     return Study(tuple(facts), tuple(compared), analysis, len(silent), tuple(notes))

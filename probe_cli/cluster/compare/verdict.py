@@ -14,11 +14,9 @@ from typing import Any
 from probe_cli.cluster.delays.costs import Cost
 from probe_cli.text import percent, ranks_text, seconds, sum_up
 
-from .clocks import uncertainty_between
 from .comparison import Verdict
-from .evidence import Beside
-from .facts import of_host
-from .lines import Place, line_text
+from .evidence import Beside, Place, line_text
+from .facts import of_host, uncertainty_between
 from .phases import Longer
 from .study import MIN_STEPS, Study
 

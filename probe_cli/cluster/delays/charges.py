@@ -1,7 +1,7 @@
 """Every wait charged to the own time that caused it.
 
 While one rank waits, the one it waits for does its own work, and then the wait is charged to that; or it waits itself,
-and then the charge goes on to whom it waits for; or data are on their way, which is no rank's fault.
+and then the charge goes on to whom it waits for; or data are on their way, which no rank causes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Which target is meant when none is named: the only one on this host, or nobody's guess.
+"""The target when none is named: the only one on this host.
 
-Runs in the CLI. Costs one question to the host server, or to the web app in our own process.
+Runs in the CLI. Costs one question to the host server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from probe_cli.endpoint import Endpoint, LocalProcess
 
 from .ended import none_lives, rank_text
 
-__all__ = ["all_targets", "the_only_target"]
+__all__ = ["all_targets", "default_target"]
 
 
 async def all_targets() -> tuple[Endpoint, ...]:
@@ -24,16 +24,16 @@ async def all_targets() -> tuple[Endpoint, ...]:
         raise none_lives(targets)
     if not found:
         raise NoAnswer(
-            "no target is named, and no living process on this host has our agent", "name a host server: -t HOST:PORT"
+            "no target is named, and no living process on this host has a recorder", "name a host server: -t HOST:PORT"
         )
     return found
 
 
-async def the_only_target() -> Endpoint:
+async def default_target() -> Endpoint:
     """The target of this host when there is exactly one. Raises with the list of those found otherwise."""
     async with open_host() as client:
         targets = (await client.get(TargetList, "/v1/targets")).targets
-    # A dead target can still be asked, but nobody means it when a living one is there.
+    # A target that has ended can still be asked, but is not meant when a living one is there.
     living = tuple(target for target in targets if target.alive)
     if len(targets) > 1 and not living:
         raise none_lives(targets)
@@ -42,8 +42,8 @@ async def the_only_target() -> Endpoint:
         return LocalProcess(targets[0].pid)
     if not targets:
         raise NoAnswer(
-            "no target is named, and no process on this host has our agent",
-            "name a process: probe PID COMMAND; `probe list` shows the candidates",
+            "no target is named, and no process on this host has a recorder",
+            "name a process: probe PID COMMAND; list the candidates with: probe list",
         )
     found = "\n".join(
         f"  {target.pid}  {target.job or 'job not known yet'}  {rank_text(target)}  {' '.join(target.command)}"

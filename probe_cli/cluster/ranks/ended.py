@@ -1,4 +1,4 @@
-"""Targets that have ended: who they are, and how to ask for what they left.
+"""Targets that have ended: which ones, which was the first, and how to query what they left.
 
 Pure functions on what host servers have told of their targets.
 """
@@ -37,7 +37,7 @@ def none_lives(targets: Sequence[TargetInfo], at: Endpoint | None = None) -> NoA
     where = "on this host" if at is None or isinstance(at, LocalProcess | ThisHost) else f"at {at}"
     return NoAnswer(
         "; ".join([f"no living target {where}: {len(targets)} ended: {names}", *told_first(targets)[-1:]]),
-        f"name one for what it left: probe -t {_named(at, targets[-1])} query …; several count as one database",
+        f"query what they left, one or several: probe -t {_named(at, targets[-1])} query …",
     )
 
 
@@ -82,7 +82,7 @@ def _first(ended: list[TargetInfo]) -> str:
     near = [other for other in others if _last(other) - _last(first) < _doubt(first, other)]
     if near:
         also = ", ".join(map(rank_text, near))
-        return f"{who} or {also} ended first, at {at} UTC, too close to tell; {rank_text(first)} {_how(first)}"
+        return f"{who} or {also} ended first, at {at} UTC, too close to tell apart; {rank_text(first)} {_how(first)}"
     if first.ended_at is None:
         return f"{who} was the first to end: last seen at {at} UTC, {gap:.1f} s before the next, {rank_text(others[0])}"
     return (

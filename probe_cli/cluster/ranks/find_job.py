@@ -1,7 +1,8 @@
-"""From one known host server to the whole job: every rank has said in the job's own store who answers for it.
+"""From one known host server to the whole job: every rank has written into the job's own store which host server
+answers for it.
 
 Runs in the CLI on its event loop. Costs two questions to each endpoint that was named (`/v1/targets`, `/v1/peers`); the
-others are asked nothing yet.
+others are not asked yet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
 from .launched import Unprepared, unprepared
 from .listing import LIST_S
 
-__all__ = ["Job", "follow"]
+__all__ = ["Job", "find_job"]
 
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 #: What tells two targets apart, wherever they are met: host, and when the recorder came in.
@@ -47,7 +48,7 @@ class _Told:
     has_others: bool
 
 
-async def follow(
+async def find_job(
     endpoints: Sequence[Endpoint],
     *,
     timeout_s: float = LIST_S,
@@ -97,7 +98,9 @@ async def follow(
         if key in here:
             refusal = None if here[key].alive else NoAnswer(_place(peer) + " has ended", _ASK_DEAD)
         elif peer.address in covered:
-            refusal = NoAnswer(_place(peer) + " has been detached", f"attach again, there: probe {peer.pid} inject")
+            refusal = NoAnswer(
+                _place(peer) + " has been detached", f"attach again on {peer.host}: probe {peer.pid} inject"
+            )
         else:
             refusal = _add(peer, job, others)
         if refusal is not None:
@@ -146,8 +149,8 @@ def _ended_of_living_jobs(
 
 
 #: What to type where ranks are of which nothing is known.
-_ELSEWHERE = "ranks without a recorder need a start with PROBE=1"
-_ASK_DEAD = "name its server and rank, or its PID there, for what it has left"
+_ELSEWHERE = "start ranks that have no recorder with PROBE=1"
+_ASK_DEAD = "query what it left by its PID, or by its server and rank"
 
 
 async def _question(client: Client) -> _Told:
@@ -161,7 +164,7 @@ async def _question(client: Client) -> _Told:
             told = await client.get(PeerList, "/v1/peers")
             peers, notes = told.peers, told.notes
         except BadRequest as older:
-            notes = (f"its host server cannot tell, it is of an older version ({older.message})",)
+            notes = (f"its host server is of an older version and cannot tell ({older.message})",)
     if isinstance(client.endpoint, LocalProcess):
         keys = {_key(peer) for peer in peers}
         targets = tuple(target for target in listed if target in targets or _key(target) in keys)
@@ -196,13 +199,18 @@ def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeErro
     """Put the server that answers for `peer` among the `others`, for this job alone where its name is known, or say why
     that is not possible."""
     if peer.address is None:
-        return NoAnswer(f"{_place(peer)}: {peer.note}", "probe serve --listen HOST:PORT, there")
+        return NoAnswer(
+            f"{_place(peer)}: {peer.note}", f"start a host server on {peer.host}: probe serve --listen HOST:PORT"
+        )
     try:
         endpoint = parse_endpoint(peer.address)
     except BadRequest as error:
-        return NoAnswer(f"{_place(peer)} has given an address that is none: {error.message}", error.hint)
+        return NoAnswer(f"{_place(peer)} has published an invalid address: {error.message}", error.hint)
     if not isinstance(endpoint, TcpServer):
-        return NoAnswer(f"{_place(peer)} has given an address that is none: {peer.address}", "")
+        return NoAnswer(
+            f"{_place(peer)} has published an invalid address: {peer.address}",
+            f"start its host server with --listen {peer.host}:PORT",
+        )
     if _LOOPBACK.fullmatch(endpoint.host) and peer.host != os.uname().nodename:
         return NoAnswer(
             f"{_place(peer)}: its host server listens on {endpoint}, where only {peer.host} reaches it",
@@ -222,12 +230,12 @@ def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[Ranks, ProbeErr
         ranks = tuple(rank for rank in range(world_size) if rank not in known)
         if world_size > 1 and ranks:
             notes = dict.fromkeys(note for each in told for note in each.notes)
-            why = "; ".join(notes) or "no recorder in them has said so in the job's store"
+            why = "; ".join(notes) or "no recorder of theirs has written one into the job's store"
             missing.append(
                 (
                     Ranks(ranks),
                     NoAnswer(
-                        f"{Ranks(ranks)} of {world_size}: it is not known where they can be asked: {why}",
+                        f"{Ranks(ranks)} of {world_size}: no address known: {why}",
                         f"name the host server of each host: -t HOST:PORT -t HOST:PORT, or -t @FILE; {elsewhere}",
                     ),
                 )

@@ -56,12 +56,12 @@ def in_job(targets: Sequence[TargetInfo], name: str, at: Endpoint) -> tuple[Targ
         names = {name}
     if not names:
         known = sorted({target.job for target in targets if target.alive} - {""})
-        there = f"its jobs: {', '.join(known[:MAX_LISTED])}" if known else "see what is there: probe list"
-        raise NoSuchJob(f"{at}: no job has a name that begins with {name}", there)
+        there = f"use one of: {', '.join(known[:MAX_LISTED])}" if known else "list the targets: probe list"
+        raise NoSuchJob(f"{at}: no job's name begins with {name}", there)
     if len(names) > 1:
         raise BadRequest(
             f"{at}: the names of {len(names)} jobs begin with {name}: {', '.join(sorted(names)[:MAX_LISTED])}",
-            "name more of it",
+            "give more letters of the name",
         )
     return tuple(target for target in found if target.job in names)
 
@@ -82,7 +82,7 @@ def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
         hint += f", or the endpoint {replace(at, rank=None, pid=None, job=name)}"
     where = "these endpoints lead to" if at is None and named and not _are_here(named) else "there are"
     raise BadRequest(
-        f"{where} {len(jobs)} jobs{f' at {at}' if at else ''}, and this is a question about the ranks of one:{listed}",
+        f"{where} {len(jobs)} jobs{f' at {at}' if at else ''}, and this command is about the ranks of one:{listed}",
         hint or "wait a moment until their names are known, or name the PIDs of one",
     )
 

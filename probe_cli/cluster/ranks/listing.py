@@ -1,4 +1,4 @@
-"""Who is behind the endpoints: one member for each target, whatever the endpoint that led to it.
+"""The ranks behind the endpoints: one entry for each target, whichever endpoint led to it.
 
 Runs in the CLI on its event loop. Costs one question to each host server (`/v1/targets`), which reads files and asks no
 target anything.
@@ -20,7 +20,7 @@ from .jobs import in_job
 
 __all__ = ["LIST_S", "Member", "each", "in_a_job", "members", "of_ranks"]
 
-#: How long a host server may take to say whom it serves.
+#: How long a host server may take to list its targets.
 LIST_S = 5.0
 
 
@@ -82,7 +82,7 @@ def of_ranks(found: Answers[Member], ranks: Collection[int]) -> Answers[Member]:
     if not absent or of_absent:
         return Answers(chosen, tuple(of_absent) if absent else ())
     who = Ranks(tuple(sorted(absent)))
-    return Answers(chosen, ((who, NoAnswer(f"nobody is {who}", "who is there: probe … ranks")),))
+    return Answers(chosen, ((who, NoAnswer(f"no target has {who}", "list the ranks with: probe … ranks")),))
 
 
 def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ...]:
@@ -136,6 +136,6 @@ def _nobody(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Member, ..
     )
     more = ", …" if len(targets) > 16 else ""
     raise NoAnswer(
-        f"{server}: there is no such target, or none that lives",
-        f"it knows {known}{more}" if targets else "it has no target: attach to a training there, probe PID inject",
+        f"{server}: there is no such target, or it has ended",
+        f"name one that it knows: {known}{more}" if targets else "attach to a process on that host: probe PID inject",
     )

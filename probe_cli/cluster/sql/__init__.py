@@ -1,9 +1,10 @@
 """One SQL statement over the rows of many hosts, answered as one database that holds them all would answer it.
 
-Read in this order: tree.py (a statement as DuckDB's own syntax tree), selects.py, aggregates.py, groups.py, rows.py and
-split.py (what each host computes, and how that is put together), scans.py (which columns and rows of a table a
-statement needs at all), tables.py and learned.py (who has which table), database.py (the door to DuckDB), course.py
-(the rounds of questions).
+The pure part, on syntax trees: tree, select, aggregates, groups, rows, split, clocks, functions; scans reads plans.
+The part that speaks with hosts: schema_discovery (who has which table), rounds (questions and what came of them),
+execute (the whole statement). docs/decisions says why it exists.
 """
 
-__all__: list[str] = []
+from probe_agent.sql.merging import start_merging
+
+__all__ = ["start_merging"]

@@ -1,73 +1,72 @@
-"""How an aggregate is computed in parts: what each host computes, and what puts the parts together.
+"""Recipes for aggregates in parts: what each host computes, and what merges the parts.
 
-Every recipe gives the same as the aggregate over all rows would, floats but for rounding. An aggregate without a
-recipe is not split: its rows are fetched.
+Every recipe gives the value and the type of the aggregate over all rows, floats but for rounding. An aggregate without
+a recipe is not split: its rows are fetched.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["OVER_DISTINCT", "RECIPES", "Recipe"]
+__all__ = ["OF_VALUES", "RECIPES", "Recipe"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """`parts` are aggregates that hosts compute over {0}, {1}, the arguments; `merged` is over {a}, {b}, {c}, these.
-
-    With `shifted`, {s} is what the middle part is on average, the same for all parts of a group.
-    """
+    """`parts` are aggregates that hosts compute over {0} and {1}, the arguments; `merged` is over {a}, {b}, {c}."""
 
     parts: tuple[str, ...]
     merged: str
     num_arguments: int = 1
-    shifted: bool = False
+
+
+_COUNT = "CAST(coalesce(sum({a}), 0) AS BIGINT)"
+_COUNT_IF = Recipe(("count_if({0})",), "CAST(sum({a}) AS HUGEINT)")  # of no rows at all, what DuckDB says of them
+_MEAN = Recipe(("sum({0})", "count({0})"), "CAST(sum({a}) AS DOUBLE) / nullif(sum({b}), 0)")
+#: Squares about the common mean: those about the mean of each part, and those of these means. Nothing large cancels.
+_SQUARES = (
+    "greatest(0, sum({a} * {c}) + list_sum(list_transform("
+    "list({{'n': {a}, 'mean': {b}}}), lambda part: part.n * (part.mean - sum({a} * {b}) / sum({a})) ** 2)))"
+)
 
 
 def _itself(name: str) -> Recipe:
     return Recipe((f"{name}({{0}})",), f"{name}({{a}})")
 
 
-_COUNT = "CAST(coalesce(sum({a}), 0) AS BIGINT)"
-_MEAN = Recipe(("sum({0})", "count({0})"), "CAST(sum({a}) AS DOUBLE) / nullif(sum({b}), 0)")
-#: Squares about the common mean, from those about each part's own; taken about {s}, so that nothing large cancels.
-_SQUARES = (
-    "greatest(0, sum({a} * {c}) + sum({a} * ({b} - {s}) * ({b} - {s}))"
-    " - sum({a} * ({b} - {s})) * sum({a} * ({b} - {s})) / sum({a}))"
-)
+def _extreme(name: str, of: str) -> Recipe:
+    at = f"{of}(CASE WHEN {{0}} IS NOT NULL THEN {{1}} END)"
+    return Recipe((f"{name}({{0}}, {{1}})", at), f"{name}({{a}}, {{b}})", 2)
 
 
-def _variance(merged: str) -> Recipe:
-    return Recipe(("count({0})", "avg({0})", "var_pop({0})"), merged.format(q=_SQUARES), shifted=True)
+def _variance(least: int, merged: str) -> Recipe:
+    parts = ("count({0})", "avg({0})", "var_pop({0})")
+    return Recipe(parts, f"CASE WHEN sum({{a}}) > {least} THEN {merged.replace('squares', _SQUARES)} END")
 
 
-_VAR_SAMP = _variance("CASE WHEN sum({{a}}) > 1 THEN {q} / (sum({{a}}) - 1) END")
-_VAR_POP = _variance("CASE WHEN sum({{a}}) > 0 THEN {q} / sum({{a}}) END")
-_STDDEV_SAMP = _variance("CASE WHEN sum({{a}}) > 1 THEN sqrt({q} / (sum({{a}}) - 1)) END")
-_STDDEV_POP = _variance("CASE WHEN sum({{a}}) > 0 THEN sqrt({q} / sum({{a}})) END")
-_ARG_MAX = Recipe(("arg_max({0}, {1})", "max(CASE WHEN {0} IS NOT NULL THEN {1} END)"), "arg_max({a}, {b})", 2)
-_ARG_MIN = Recipe(("arg_min({0}, {1})", "min(CASE WHEN {0} IS NOT NULL THEN {1} END)"), "arg_min({a}, {b})", 2)
+_VAR_SAMP = _variance(1, "squares / (sum({a}) - 1)")
+_STDDEV_SAMP = _variance(1, "sqrt(squares / (sum({a}) - 1))")
 
 RECIPES: dict[str, Recipe] = {
     "count_star": Recipe(("count_star()",), _COUNT, 0),
     "count": Recipe(("count({0})",), _COUNT),
-    "count_if": Recipe(("count_if({0})",), "CAST(coalesce(sum({a}), 0) AS HUGEINT)"),
-    "countif": Recipe(("count_if({0})",), "CAST(coalesce(sum({a}), 0) AS HUGEINT)"),
+    "count_if": _COUNT_IF,
+    "countif": _COUNT_IF,
     "avg": _MEAN,
     "mean": _MEAN,
     "var_samp": _VAR_SAMP,
     "variance": _VAR_SAMP,
-    "var_pop": _VAR_POP,
+    "var_pop": _variance(0, "squares / sum({a})"),
     "stddev": _STDDEV_SAMP,
     "stddev_samp": _STDDEV_SAMP,
-    "stddev_pop": _STDDEV_POP,
+    "stddev_pop": _variance(0, "sqrt(squares / sum({a}))"),
     **{name: _itself(name) for name in ("sum", "min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor")},
     "any_value": _itself("any_value"),
-    "arg_max": _ARG_MAX,
-    "max_by": _ARG_MAX,
-    "arg_min": _ARG_MIN,
-    "min_by": _ARG_MIN,
+    "arg_max": _extreme("arg_max", "max"),
+    "max_by": _extreme("arg_max", "max"),
+    "arg_min": _extreme("arg_min", "min"),
+    "min_by": _extreme("arg_min", "min"),
 }
 
-#: Those that are the same over each value once, so that the hosts need only send each value once.
-OVER_DISTINCT = ("approx_count_distinct",)
+#: Aggregates that may be DISTINCT, and one that always is: the hosts send each value once.
+OF_VALUES = ("count", "sum", "avg", "mean", "min", "max", "approx_count_distinct")

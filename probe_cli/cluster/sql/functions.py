@@ -1,55 +1,36 @@
-"""Which of DuckDB's functions give the same wherever they run, and which are aggregates.
+"""The functions of DuckDB that return the same on every host, and the aggregates.
 
-What is not known to be harmless is not sent to the hosts: it runs here, over rows that were fetched.
+A function that is not known to be pure runs here, over fetched rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
-__all__ = ["CLOCKS", "Functions"]
+__all__ = ["Functions"]
 
-#: Functions and words that read the clock: a statement has one time, so they become constants before it is split.
-CLOCKS = (
-    "now",
-    "current_timestamp",
-    "get_current_timestamp",
-    "transaction_timestamp",
-    "current_date",
-    "today",
-    "localtimestamp",
-    "current_localtimestamp",
-)
-#: Called harmless by DuckDB, but they tell of the place they run at.
-_OF_THE_PLACE = ("current_", "pg_", "has_", "inet_", "getenv", "version", "alias", "stats", "json_execute")
-#: Macros in name only: nothing but an expression of their arguments.
-_MACROS = ("nullif", "fdiv", "fmod", "date_add", "split_part", "if", "array_to_string")
+#: DuckDB calls them pure, but they tell about the process they run in.
+_OF_THE_PROCESS = ("current_", "pg_", "has_", "inet_", "getenv", "version", "alias", "stats", "json_execute")
+#: Macros that only combine their arguments; any other macro hides what it calls.
+_PURE_MACROS = ("nullif", "fdiv", "fmod", "date_add", "split_part", "if", "array_to_string")
 
 
 @dataclass(frozen=True)
 class Functions:
-    """Names in lower case. What is neither may be anything: a macro hides what it calls."""
+    """Names in lower case."""
 
     pure: frozenset[str]
     aggregates: frozenset[str]
 
     @classmethod
-    @cache
-    def among(cls, listed: tuple[tuple[str, str, str | None], ...]) -> Functions:
-        """Told apart by what DuckDB says of each: name, kind, stability."""
+    def among(cls, listed: Sequence[tuple[str, str, str | None]]) -> Functions:
+        """Sort functions by what DuckDB says of them: name, kind, stability."""
         kinds: dict[str, set[tuple[str, str | None]]] = {}
         for name, kind, stability in listed:
             kinds.setdefault(name.lower(), set()).add((kind, stability))
-        pure = {
-            name
-            for name, found in kinds.items()
-            if found == {("scalar", "CONSISTENT")} and not name.startswith(_OF_THE_PLACE)
-        }
+        pure = {name for name, found in kinds.items() if found == {("scalar", "CONSISTENT")}}
+        pure = {name for name in pure if not name.startswith(_OF_THE_PROCESS)}
+        pure |= {name for name in _PURE_MACROS if {kind for kind, _ in kinds.get(name, ())} == {"macro"}}
         aggregates = {name for name, found in kinds.items() if "aggregate" in {kind for kind, _ in found}}
-        return cls(frozenset(pure | _known(_MACROS, kinds)), frozenset(aggregates))
-
-
-def _known(names: Sequence[str], kinds: dict[str, set[tuple[str, str | None]]]) -> set[str]:
-    return {name for name in names if {kind for kind, _ in kinds.get(name, ())} == {"macro"}}
+        return cls(frozenset(pure), frozenset(aggregates))

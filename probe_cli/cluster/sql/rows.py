@@ -1,103 +1,80 @@
-"""Rows as they are in parts: each host sends its own first ones, and they are ordered and cut once more."""
+"""Rows in parts: each host sends the first of its own, which are ordered and cut once more."""
 
 from __future__ import annotations
 
-from .selects import PARTS, Parser, Select, Split, Unsplittable
+from typing import TYPE_CHECKING
+
+from .select import Select, Unsplittable
 from .tree import Tree, column, integer, key
 
-__all__ = ["Rows"]
+if TYPE_CHECKING:
+    from probe_agent.sql.merging import MergedDatabase
+
+__all__ = ["split_rows"]
 
 
-class Rows:
-    """One SELECT without aggregates."""
+def split_rows(select: Select, max_rows: int | None, database: MergedDatabase) -> tuple[Tree, Tree]:
+    """Return the SELECT of the hosts and the merged one, which still lacks its source. Of a host no more than
+    `max_rows` and one more are needed. Raises Unsplittable, also when nothing lets hosts send fewer rows."""
+    node = select.node
+    modifiers = {modifier["type"]: modifier for modifier in node["modifiers"]}
+    distinct, orders, limit = (modifiers.pop(f"{kind}_MODIFIER", None) for kind in ("DISTINCT", "ORDER", "LIMIT"))
+    if modifiers or node["qualify"] is not None or (distinct and distinct["distinct_on_targets"]):
+        raise Unsplittable("it needs all rows")
+    sent = {f"c{at}": select.of_one_row(item) for at, item in enumerate(node["select_list"])}
+    titled = [column(name, item["alias"]) for name, item in sent.items()]
+    by = [_ordered_by(select, order["expression"], sent, distinct is not None) for order in _orders(orders)]
+    enough = _enough(limit, max_rows)
+    if enough is None and distinct is None:
+        raise Unsplittable("all its rows are needed")
+    host_ends = [distinct] if distinct else []
+    if enough is not None:
+        if by:
+            host_ends.append(_reordered(orders, [{**sent[name], "alias": ""} for name in by]))
+        host_ends += database.parsed(f"SELECT 1 LIMIT {enough}")["modifiers"]
+    merged_ends = [distinct, by and _reordered(orders, [column(name) for name in by]), limit]
+    items = [{**item, "alias": name} for name, item in sent.items()]
+    host = {**node, "select_list": items, "modifiers": host_ends}
+    merged = {**node, "select_list": titled, "modifiers": [end for end in merged_ends if end], "where_clause": None}
+    return host, merged
 
-    def __init__(self, parser: Parser, select: Select, titles: list[str], max_rows: int | None) -> None:
-        self._parser = parser
-        self._select = select
-        self._titles = titles
-        self._max_rows = max_rows
 
-    def split(self) -> Split:
-        select, node = self._select, self._select.node
-        if node["qualify"] is not None:
-            raise Unsplittable("QUALIFY needs all rows")
-        sent = {f"c{at}": select.of_one_row(item) for at, item in enumerate(select.items)}
-        distinct: Tree = None
-        orders: Tree = None
-        limit: Tree = None
-        for modifier in node["modifiers"]:
-            if modifier["type"] == "DISTINCT_MODIFIER" and not modifier["distinct_on_targets"]:
-                distinct = modifier
-            elif modifier["type"] == "ORDER_MODIFIER":
-                orders = modifier
-            elif modifier["type"] == "LIMIT_MODIFIER" and modifier.get("limit_type", "ROW_COUNT") == "ROW_COUNT":
-                limit = modifier
-            else:
-                raise Unsplittable("not all of it can be cut in parts")
-        host_orders, merged_orders = [], []
-        for order in orders["orders"] if orders else []:
-            name = self._ordered_by(order["expression"], sent, distinct is not None)
-            host_orders.append({**order, "expression": {**sent[name], "alias": ""}})
-            merged_orders.append({**order, "expression": column(name)})
-        enough = self._enough(limit)
-        host_ends = [distinct] if distinct else []
-        if host_orders and enough is not None:
-            host_ends.append({**orders, "orders": host_orders})
-        if enough is not None:
-            host_ends += self._parser.query(f"SELECT 1 LIMIT {enough}")["modifiers"]
-        merged_ends = [distinct] if distinct else []
-        if merged_orders:
-            merged_ends.append({**orders, "orders": merged_orders})
-        if limit:
-            merged_ends.append(limit)
-        where = node["where_clause"]
-        host = {
-            **node,
-            "select_list": [{**item, "alias": name} for name, item in sent.items()],
-            "where_clause": None if where is None else select.of_one_row(select.plain(where)),
-            "modifiers": host_ends,
-        }
-        merged = {
-            **node,
-            "select_list": [column(f"c{at}", title) for at, title in enumerate(self._titles)],
-            "from_table": {**node["from_table"], "alias": "", "schema_name": "", "table_name": PARTS},
-            "where_clause": None,
-            "modifiers": merged_ends,
-        }
-        return Split(select.table, select.uses(host), host, tuple(sent), merged, False)
+def _orders(orders: Tree | None) -> list[Tree]:
+    return list(orders["orders"]) if orders else []
 
-    def _ordered_by(self, expression: Tree, sent: dict[str, Tree], distinct: bool) -> str:
-        """The sent column that ORDER BY means: a number, an alias, a column of the answer, or one more to send."""
-        select = self._select
-        place = integer(expression)
-        if place is not None:
-            if not 1 <= place <= len(select.items):
-                raise Unsplittable("there is no such column")
-            return f"c{place - 1}"
-        if select.is_alias(expression):
-            expression = select.aliases[expression["column_names"][0].lower()]
-        expression = select.of_one_row(select.plain(expression))
-        same = key(expression)
-        for name, item in sent.items():
-            if key(item) == same:
-                return name
-        if distinct:
-            raise Unsplittable("the order of different rows by something else")
-        name = f"c{len(sent)}"
-        sent[name] = expression
-        return name
 
-    def _enough(self, limit: Tree | None) -> int | None:
-        """How many rows of a host can matter."""
-        most = None if self._max_rows is None else self._max_rows + 1
-        if limit is None:
-            return most
-        skipped = 0 if limit["offset"] is None else integer(limit["offset"])
-        if skipped is None:
-            raise Unsplittable("the limit is computed")
-        if limit["limit"] is not None:
-            wanted = integer(limit["limit"])
-            if wanted is None:
-                raise Unsplittable("the limit is computed")
-            most = wanted if most is None else min(wanted, most)
-        return None if most is None else most + skipped
+def _reordered(orders: Tree, by: list[Tree]) -> Tree:
+    return {**orders, "orders": [{**old, "expression": new} for old, new in zip(orders["orders"], by, strict=True)]}
+
+
+def _ordered_by(select: Select, expression: Tree, sent: dict[str, Tree], is_distinct: bool) -> str:
+    """Return the sent column that ORDER BY means: that of a number or an expression, or one more to send."""
+    place = integer(expression)
+    if place is not None:
+        if not 1 <= place <= len(select.node["select_list"]):
+            raise Unsplittable("there is no such column")
+        return f"c{place - 1}"
+    expression = select.of_one_row(select.meant(expression))
+    same = key(expression)
+    for name, item in sent.items():
+        if key(item) == same:
+            return name
+    if is_distinct:
+        raise Unsplittable("DISTINCT is ordered by an expression that is not selected")
+    name = f"c{len(sent)}"
+    sent[name] = expression
+    return name
+
+
+def _enough(limit: Tree | None, max_rows: int | None) -> int | None:
+    """Return how many rows of a host can matter, None for all."""
+    most = [] if max_rows is None else [max_rows + 1]
+    if limit is None:
+        return most[0] if most else None
+    if limit.get("limit_type", "ROW_COUNT") != "ROW_COUNT":
+        raise Unsplittable("its limit is a share of all rows")
+    wanted, skipped = (None if limit[end] is None else integer(limit[end]) for end in ("limit", "offset"))
+    if (wanted is None) != (limit["limit"] is None) or (skipped is None) != (limit["offset"] is None):
+        raise Unsplittable("its limit is computed")
+    most += [] if wanted is None else [wanted]
+    return min(most) + (skipped or 0) if most else None

@@ -1,89 +1,135 @@
-"""Which tables the members of a conversation have: as all of them tell, or as one tells for all.
+"""Which hosts have which tables with which columns, and one shape of each table for all hosts.
 
-Hosts of one version have the same tables, so of many only some are asked, and the first answer does. With each answer
-to a query a host says which tables it has; whoever says something else, or fails, is asked.
+Hosts may run different versions: a column that one lacks is NULL there, a table that one lacks has no rows there, and
+both are noted. Where types differ, that of most hosts holds. Hosts of one version have the same tables, so of many only
+three are asked and the first answer is taken for all; each answer to a query tells the shape of its tables, and a host
+with another shape ends the guess (rounds.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field, replace
 
-from probe_agent.errors import QueryFailed
-from probe_agent.wire import TableList
+from probe_agent.errors import NoAnswer
+from probe_agent.sql.merging import MergedDatabase
+from probe_agent.wire import TableInfo, TableList, quoted, shape
 from probe_cli.cluster.fanout import Conversation, Member
 
-from .tables import KnownTable, known_tables, same_tables, understood
+__all__ = ["KnownTable", "discover", "known_tables", "not_ours"]
 
-if TYPE_CHECKING:
-    from probe_agent.sql.merging import MergedDatabase
-
-__all__ = ["Learned", "Otherwise"]
-
-#: So many hosts at most are asked where all are thought to have the same.
-_CANDIDATES = 3
+#: Hosts that are asked when all are expected to have the same tables.
+_NUM_CANDIDATES = 3
+#: What a value takes on the wire, roughly; all but texts are numbers of 8 bytes.
+_TEXT_BYTES, _NUMBER_BYTES = 20, 8
 
 
-class Otherwise(Exception):
-    """Some host has other tables than was thought."""
+@dataclass
+class KnownTable:
+    """One table: its columns with their types, and those and the number of rows that each member has of it."""
 
-
-class Learned:
-    """The tables by name, once `learn` has been called."""
-
-    def __init__(self, conversation: Conversation, database: MergedDatabase) -> None:
-        self._conversation = conversation
-        self._database = database
-        self.tables: dict[str, KnownTable] = {}
-        #: Those who have told themselves, where the others are thought to have the same.
-        self._told: set[Member] = set()
+    name: str
+    columns: dict[str, str] = field(default_factory=dict)
+    had_by: dict[Member, dict[str, str]] = field(default_factory=dict)
+    num_rows: dict[Member, int] = field(default_factory=dict)
 
     @property
-    def is_guessed(self) -> bool:
-        """Whether not all members have told."""
-        return bool(self._told)
+    def shape(self) -> str:
+        """Its columns in one word, as host servers tell it with their answers."""
+        return shape(self.columns.items())
 
-    async def learn(self, names: Collection[str], *, may_guess: bool) -> None:
-        """Who has which of the tables `names`, of all tables without."""
-        present = self._conversation.present
-        question = partial(self._tables_of, names=names)
-        if may_guess and names and len(present) > _CANDIDATES:
-            first = await self._conversation.first(question, present[:_CANDIDATES])
-            if first is not None and set(names) <= {table.name.lower() for table in first[1].tables}:
-                self._told = {first[0]}
-                self.tables = same_tables(first[1], self._conversation.present)
-                return
-        self.tables = known_tables(await self._conversation.ask(question))
+    def missing(self, member: Member, columns: Iterable[str]) -> list[str]:
+        """Return which of `columns` `member` lacks."""
+        return [column for column in columns if column not in self.had_by[member]]
 
-    async def learn_of_others(self) -> None:
-        """Tables that the statement has not named, of one member: for hints."""
-        for name, table in known_tables(
-            await self._conversation.ask(self._tables_of, self._conversation.present[:1])
-        ).items():
-            self.tables.setdefault(name, table)
+    def source(self, member: Member, columns: Collection[str]) -> str:
+        """Return SQL that gives the table of `member` the common shape, empty where it has that."""
+        had = self.had_by[member]
+        if all(had.get(column) == self.columns[column] for column in columns):
+            return ""
+        shown = [
+            f"CAST({quoted(name) if name in had else 'NULL'} AS {kind}) AS {quoted(name)}"
+            for name, kind in self.columns.items()
+            if name in columns
+        ]
+        return f"SELECT {', '.join(shown)} FROM {quoted(*self.name.rsplit('.', 1))}"
 
-    async def make_sure(self, doubtful: Sequence[Member]) -> None:
-        """Have the members whose query has failed, and those who are `doubtful`, tell. Raises Otherwise."""
-        failed = {m: m.error for m in self._conversation.members if isinstance(m.error, QueryFailed)}
-        for member in failed:
-            member.error = None
-        await self.make_sure_of([*failed, *doubtful])
-        for member, error in failed.items():
-            member.error = member.error or error
+    def estimated_bytes(self, columns: Iterable[str]) -> int:
+        """Return about how much `columns` of all rows are. Live tables are not counted."""
+        width = sum(_TEXT_BYTES if self.columns[column] == "VARCHAR" else _NUMBER_BYTES for column in columns)
+        return sum(self.num_rows.values()) * width
 
-    async def make_sure_of(self, members: Sequence[Member]) -> None:
-        """Have these tell, as far as they have not. Raises Otherwise."""
-        names = list(self.tables)
-        asked = [member for member in members if member not in self._told]
-        for member, listed in await self._conversation.ask(partial(self._tables_of, names=names), asked):
-            told = known_tables([(member, listed)])
-            if any(name not in told or told[name].columns != self.tables[name].columns for name in names):
-                raise Otherwise
-            self._told.add(member)
-            for name in names:
-                self.tables[name].rows[member] = told[name].rows[member]
 
-    async def _tables_of(self, member: Member, names: Collection[str] = ()) -> TableList:
+async def discover(
+    conversation: Conversation, database: MergedDatabase, names: Collection[str], *, may_guess: bool
+) -> tuple[dict[str, KnownTable], bool]:
+    """Return the tables `names` (all, without) by name, and whether one member has told for the others."""
+
+    async def tables_of(member: Member) -> TableList:
         listed = await member.client.get(TableList, "/v1/tables", names=",".join(names))
-        return understood(member, listed, self._database.is_type)
+        listed = replace(listed, tables=tuple(each for each in listed.tables if _is_named(each, names)))
+        return _checked(member, listed, database.is_type)
+
+    present = conversation.present
+    if may_guess and len(present) > _NUM_CANDIDATES:
+        first = await conversation.first(tables_of, present[:_NUM_CANDIDATES])
+        if first is not None and set(names) <= {table.name.lower() for table in first[1].tables}:
+            return known_tables([(member, first[1]) for member in conversation.present]), True
+    return known_tables(await conversation.ask(tables_of)), False
+
+
+def known_tables(answers: Iterable[tuple[Member, TableList]]) -> dict[str, KnownTable]:
+    """Return the tables of all members by their names in lower case."""
+    described: dict[str, list[tuple[Member, TableInfo]]] = {}
+    for member, listed in answers:
+        for table in listed.tables:
+            described.setdefault(table.name.lower(), []).append((member, table))
+    return {
+        name: KnownTable(
+            name,
+            _common_columns([table for _, table in tables]),
+            {member: {column.name: column.type for column in table.columns} for member, table in tables},
+            {member: max(0, table.rows or 0) for member, table in tables},
+        )
+        for name, tables in sorted(described.items())
+    }
+
+
+def _is_named(table: TableInfo, names: Collection[str]) -> bool:
+    return not names or (isinstance(table.name, str) and table.name.lower() in names)
+
+
+def _common_columns(described: list[TableInfo]) -> dict[str, str]:
+    """Return all columns of all versions, in the order of the version that has most."""
+    types: dict[str, Counter[str]] = {}
+    spellings: dict[str, str] = {}
+    for table in sorted(described, key=lambda table: -len(table.columns)):
+        for column in table.columns:
+            name = spellings.setdefault(column.name.lower(), column.name)
+            types.setdefault(name, Counter())[column.type] += name == column.name
+    return {name: counted.most_common(1)[0][0] for name, counted in types.items()}
+
+
+def _checked(member: Member, listed: TableList, is_type: Callable[[str], bool]) -> TableList:
+    """Return `listed` if a host server of ours can have said it. Raises NoAnswer."""
+    for table in listed.tables:
+        types = {column.name: column.type for column in table.columns}
+        texts = (table.name, *types, *types.values())
+        if not all(isinstance(text, str) for text in texts) or not isinstance(table.rows, int | None):
+            raise not_ours(member, f"its description of table {table.name!r:.40} is malformed")
+        if wrong := [kind for kind in types.values() if not is_type(kind)]:
+            raise not_ours(member, f"{wrong[0]!r:.40} is not a column type")
+        if any(character in table.name for character in '"\0') or "." not in table.name:
+            raise not_ours(member, f"{table.name!r:.40} is not a table name")
+        if len({name.lower() for name in types}) < len(table.columns) or not types:
+            raise not_ours(member, f"table {table.name} has no columns, or two of one name")
+    return listed
+
+
+def not_ours(member: Member, seen: str) -> NoAnswer:
+    """Return the error for an answer that no host server gives."""
+    return NoAnswer(
+        f"{member.endpoint} answered with something that is not ours ({seen})",
+        "check that this is the port of `probe serve`, and that both run the same version",
+    )

@@ -1,22 +1,23 @@
-"""Runs code on the training thread of every rank between the same two steps, or on none.
+"""The coordinator: runs code on the training thread of every rank between the same two steps, or on none.
 
-Runs in the CLI on its event loop; what a rank does is in probe_agent/recorder/evaluate/two_phase.py. In this order:
+Runs in the CLI on its event loop; a rank's side is in probe_agent/recorder/evaluate/two_phase.py. In this order:
 
 1. Hold. Every rank gets the code, compiles it and keeps it, on a connection that stays open. If one cannot, all drop
-   it: they do when that connection ends, also because this process does.
+   it, because that connection ends; it also ends when this process does.
 2. Look. Every rank says which steps have ended and when. Numbers that mean different steps on different ranks are
-   told by the collectives (agreement.py).
-3. Arm. Every rank is told a step so far ahead that all of what follows, timeouts included, is over before it ends. If
-   one does not confirm, or the step has come too near, all are taken back, and it is tried with a later step.
-4. Go. Only when all have confirmed: every rank is told to run it. If one does not confirm that, all are taken back,
-   for which there is still time. An armed rank whose step ends without `go` runs nothing, and waits for nothing.
-5. The step ends, the code runs, its output comes. Nobody's leaving stops it any more: a collective needs all ranks.
+   matched by the collectives (steps.py).
+3. Prepare (`arm` on the wire). Every rank is told a step so far ahead that all of what follows, timeouts included, is
+   over before it ends. If one does not confirm, or the step has come too near, all abort, and a later step is tried.
+4. Commit (`go`). Only when all have confirmed: every rank is told to run the code. If one does not confirm that, all
+   abort (`revoke`), for which there is still time. A prepared rank whose step ends without a commit runs nothing, and
+   waits for nothing.
+5. The step ends, the code runs, its output comes. From here a rank that leaves stops nothing: a collective needs all.
 
-What is left, as in every agreement over a network (the last message can be lost): between the first and the last `go`,
-some milliseconds, (a) this process is killed, by a signal that it cannot hold back: the ranks that were told run the
-code, the others drop it; (b) a host server passes `go` on and dies before it can say so: its ranks run the code, on the
-others it is taken back; or, later, (c) a rank dies, or its recorder is taken out, before the step has ended. Then a
-collective in the code waits for ranks that do not come, until its group's timeout. What can be seen of that is told.
+As in every agreement over a network, the last message can be lost. Between the first and the last commit, a few
+milliseconds, (a) this process is killed, by a signal that it cannot hold back: the ranks that were told run the code,
+the others drop it; (b) a host server forwards the commit and dies before it can confirm: its ranks run the code, the
+others abort; or, later, (c) a rank dies, or its recorder is detached, before the step has ended. Then a collective in
+the code waits for missing ranks until its group's timeout. What can be seen of that is reported.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from probe_agent.errors import AttachRefused, NoAnswer, ProbeError
-from probe_agent.wire import EvalLine, HoldRequest, TicketMove, TicketState
-from probe_cli.client import Client, open_client
+from probe_agent.wire import HoldRequest, TicketMove, TicketState
+from probe_cli.client import open_client
 from probe_cli.client.loop import interruptible
 from probe_cli.cluster.fanout import allow_descriptors
 from probe_cli.endpoint import Endpoint
 from probe_cli.text import num_ranks, ranks_text
 
+from .participant import Part
 from .steps import are_comparable, fastest_step_s, newest_step, shifts, step_after
 
 __all__ = ["NothingRan", "Part", "SomeRan", "run_together"]
@@ -47,9 +49,9 @@ HOLD_S = 10.0
 #: How long it may take until each rank has ended two steps, and the numbers of all are understood.
 LOOK_S = 300.0
 UNDERSTAND_S = 5.0
-#: After so long without a step it is said what is waited for.
+#: After this long without a step a remark says what is waited for.
 SILENCE_S = 5.0
-#: The least that a rank may take to confirm `arm` or `go`; more where looking takes long.
+#: The least time for a rank to confirm a prepare or a commit; more where looking takes long.
 CONFIRM_S = 0.5
 #: A step further away than a rank holds code is not waited for.
 MAX_AWAY_S = 3000.0
@@ -64,71 +66,18 @@ class NothingRan(ProbeError):
 
 
 class SomeRan(ProbeError):
-    """What the protocol makes unlikely, and cannot rule out."""
+    """Some ranks ran the code: unlikely, and no protocol can rule it out."""
 
     exit_code = 3
 
     def __init__(self, ran: Sequence[int], unsure: Sequence[int], step: int, errors: Sequence[ProbeError]) -> None:
         said = [f"{num_ranks(ran)} ran the code"] if ran else []
-        said += [f"{num_ranks(unsure)} may have run it and cannot be asked any more"] if unsure else []
+        said += [f"{num_ranks(unsure)} may have run it and do not answer any more"] if unsure else []
         why = f" ({errors[0].message})" if errors else ""
         super().__init__(
-            f"after step {step} {' and '.join(said)}; on the others it was taken back{why}",
-            "a collective in it waits until its group's timeout; see: probe … backtrace --all-ranks",
+            f"after step {step} {' and '.join(said)}; on the others it was aborted{why}",
+            "look for ranks that wait in a collective of the code: probe … backtrace --all-ranks",
         )
-
-
-@dataclass
-class Part:
-    """One rank's part in it."""
-
-    rank: int
-    endpoint: Endpoint
-    client: Client
-    held: asyncio.Event = field(default_factory=asyncio.Event)
-    #: How the code ended there; empty until then.
-    state: str = ""
-    #: (stdout, stderr or remark; text), in order.
-    output: list[tuple[str, str]] = field(default_factory=list)
-    error: ProbeError | None = None
-
-    async def listen(self, request: HoldRequest) -> None:
-        """Have the code held, and take what comes until it has ended."""
-        try:
-            async with aclosing(self.client.lines(EvalLine, "/v1/eval/hold", request)) as lines:  # type: ignore[type-var]
-                async for line in lines:
-                    self._take(line, request)
-            if not self.state:
-                self.error = NoAnswer(f"{self.endpoint} broke off", "did the process end, or was it detached?")
-        except ProbeError as error:
-            self.error = error
-        finally:
-            self.held.set()
-
-    def _take(self, line: EvalLine, request: HoldRequest) -> None:
-        if line.held:
-            self.held.set()
-        if line.text:
-            self._say(line.stream or "stdout", line.text)
-        if line.note:
-            self._say("remark", line.note)
-        if not line.done:
-            return
-        self.state = line.state or "finished"
-        if self.output and self.output[-1][0] != "remark" and not self.output[-1][1].endswith("\n"):
-            self._say(self.output[-1][0], "\n")
-        if line.traceback:
-            self._say("stderr", line.traceback if line.traceback.endswith("\n") else line.traceback + "\n")
-        if line.result is not None:
-            self._say("stdout", line.result + "\n")
-        if self.state == "timed out":
-            self._say("remark", f"stopped after {request.timeout_s:g} s" if request.timeout_s else "timed out")
-
-    def _say(self, stream: str, text: str) -> None:
-        if stream != "remark" and self.output and self.output[-1][0] == stream:
-            self.output[-1] = (stream, self.output[-1][1] + text)  # however it was cut on its way
-        else:
-            self.output.append((stream, text))
 
 
 @dataclass(frozen=True)
@@ -149,8 +98,8 @@ async def run_together(
     remark: Callable[[str], None],
 ) -> list[Part]:
     """Each rank's part when the code has run on all of `ranks` after the same step: step `at`, or the earliest that
-    they can agree on. Raises NothingRan when it ran nowhere, KeyboardInterrupt at Ctrl-C: before `go` it then runs
-    nowhere, later everywhere."""
+    they can agree on. Raises NothingRan when it ran nowhere, KeyboardInterrupt at Ctrl-C: before the commit it then
+    runs nowhere, later everywhere."""
     ticket = uuid.uuid4().hex
     request = HoldRequest(code, ticket, timeout_s)
     allow_descriptors(2 * len(ranks))
@@ -158,14 +107,14 @@ async def run_together(
         parts = [Part(rank, on, await stack.enter_async_context(open_client(on))) for rank, on in ranks]
         listening = [asyncio.create_task(part.listen(request)) for part in parts]
         stack.push_async_callback(_hang_up, listening)
-        agreement = _Agreement(ticket, parts, at, remark)
-        await interruptible(agreement.hold())
+        coordinator = _Coordinator(ticket, parts, at, remark)
+        await interruptible(coordinator.hold())
         try:
-            await agreement.reach()
+            await coordinator.agree()
             await interruptible(_ended(listening))
         except KeyboardInterrupt:
-            if agreement.step is not None:
-                remark("too late to cancel: it runs on every rank; its output is not waited for")
+            if coordinator.step is not None:
+                remark("too late to cancel: the code runs on every rank; its output is not awaited")
             raise
     return parts
 
@@ -174,10 +123,10 @@ def _refused(silent: Mapping[int, ProbeError], num_asked: int) -> NothingRan:
     """Why nothing ran: these ranks could not take part."""
     rank, error = next(iter(silent.items()))
     others = f"; nor can rank {ranks_text(set(silent) - {rank})}" if len(silent) > 1 else ""
-    code, hint = 1, "is its host server, or the recorder in it, of an older version? update it, and attach again"
+    code, hint = 1, "update the host server and the recorder there if they are of an older version, and attach again"
     if isinstance(error, NoAnswer | AttachRefused):
         code, hint = 4 if len(silent) == num_asked else 3, error.hint
-    return NothingRan(f"rank {rank} cannot take part, so the code ran nowhere: {error.message}{others}", hint, code)
+    return NothingRan(f"the code ran nowhere: rank {rank} cannot take part: {error.message}{others}", hint, code)
 
 
 @asynccontextmanager
@@ -207,7 +156,7 @@ async def _hang_up(listening: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.wait(listening)
 
 
-class _Agreement:
+class _Coordinator:
     """Steps 1 to 4."""
 
     def __init__(self, ticket: str, parts: list[Part], at: int | None, remark: Callable[[str], None]) -> None:
@@ -228,7 +177,10 @@ class _Agreement:
             task.cancel()
         for part in self._parts:
             if not part.held.is_set():
-                part.error = NoAnswer(f"{part.endpoint} did not take the code within {HOLD_S:g} s")
+                part.error = NoAnswer(
+                    f"{part.endpoint} did not take the code within {HOLD_S:g} s",
+                    "look for a busy host: probe … ranks",
+                )
         self._check()
 
     def _check(self) -> None:
@@ -240,33 +192,35 @@ class _Agreement:
         if ended:
             said = ended[0].output[-1][1].rstrip() if ended[0].output else ended[0].state
             raise NothingRan(
-                f"{num_ranks(part.rank for part in ended)} could not hold the code, so it ran nowhere:\n{said}", "", 1
+                f"the code ran nowhere: {num_ranks(part.rank for part in ended)} could not compile it:\n{said}",
+                "correct the code",
+                1,
             )
 
-    async def reach(self) -> None:
+    async def agree(self) -> None:
         """Until all have agreed on `step`, and run the code when it has ended."""
         limit_s = CONFIRM_S
         for attempt in range(MAX_ATTEMPTS):
             plan = await interruptible(self._plan(limit_s))
-            if await interruptible(self._arm(plan)):
+            if await interruptible(self._prepare(plan)):
                 async with _undisturbed():
-                    if await self._go(plan):
+                    if await self._commit(plan):
                         self.step = plan.step
                         everybody = num_ranks(part.rank for part in self._parts)
-                        self._remark(f"agreed: it runs on {everybody} when step {plan.step} has ended")
+                        self._remark(f"agreed: the code runs on {everybody} when step {plan.step} has ended")
                         return
             if self._at is not None:
                 raise NothingRan(
-                    f"step {self._at} came before all ranks had agreed, so the code ran nowhere", "name a later step", 1
+                    f"the code ran nowhere: step {self._at} ended before all ranks had agreed", "name a later step", 1
                 )
             limit_s = plan.limit_s * 2
             if attempt == 0:
-                self._remark(f"step {plan.step} came too soon to agree on; trying a later one")
+                self._remark(f"step {plan.step} ended before all ranks had agreed; trying a later one")
         if self._silent:
             raise _refused(self._silent, len(self._parts))
         raise NothingRan(
-            f"{MAX_ATTEMPTS} times a step ended before all ranks had agreed on it, so the code ran nowhere",
-            "are the hosts very busy, or do steps take very different times? name a step far ahead: --at-step N",
+            f"the code ran nowhere: {MAX_ATTEMPTS} times a step ended before all ranks had agreed",
+            "name a step far ahead: --at-step N (the hosts may be busy, or the steps differ a lot)",
             1,
         )
 
@@ -293,7 +247,7 @@ class _Agreement:
                 await asyncio.sleep(0.05 if step_s is None else min(0.5, max(0.05, step_s / 2)))
                 continue
             confirm_s = max(limit_s, 4 * (now - began))
-            lead_s = 3 * confirm_s + 0.2  # arm, go and, if need be, revoke
+            lead_s = 3 * confirm_s + 0.2  # prepare, commit and, if need be, abort
             newest = newest_step(states, understood)
             earliest = step_after(newest, lead_s, step_s)
             if self._at is None:
@@ -311,16 +265,16 @@ class _Agreement:
     def _check_named(self, at: int, newest: int, earliest: int, away_s: float) -> None:
         """Raise when the step that was named cannot be agreed on."""
         if at < earliest:
-            seen = "has passed" if at <= newest else "is too near for all ranks to agree on it"
+            seen = "has passed" if at <= newest else "is too near for all ranks to agree on"
             raise NothingRan(
-                f"step {at} {seen}: step {newest} has ended, so the code ran nowhere",
-                f"the earliest is {earliest} now; --at-step next takes it",
+                f"the code ran nowhere: step {at} {seen} (step {newest} has ended)",
+                f"use step {earliest} or a later one, or --at-step next",
                 1,
             )
         if away_s > MAX_AWAY_S:
             raise NothingRan(
-                f"step {at} is about {away_s / 3600:.1f} h away (step {newest} has ended), so the code ran nowhere",
-                f"ask again when it is less than {MAX_AWAY_S / 60:.0f} min away",
+                f"the code ran nowhere: step {at} is about {away_s / 3600:.1f} h ahead (step {newest} has ended)",
+                f"retry when it is less than {MAX_AWAY_S / 60:.0f} min away",
                 1,
             )
 
@@ -329,9 +283,9 @@ class _Agreement:
             return dict.fromkeys(states, 0)
         own = [rank for rank, state in states.items() if not state.counted]
         raise NothingRan(
-            f"nothing tells which step of one rank is which of another, so the code ran nowhere: {num_ranks(own)}"
-            " counted steps only from when the recorder came, and no group of all ranks has collectives in each step",
-            "use an optimizer that counts its steps on the host, or run it on each rank for itself",
+            f"the code ran nowhere: the step numbers of the ranks cannot be matched: {num_ranks(own)} counted steps"
+            " only since the attach, and no group of all ranks has collectives in each step",
+            "use an optimizer that counts its steps on the host, or run the code on each rank by itself",
             1,
         )
 
@@ -339,33 +293,33 @@ class _Agreement:
         idle = {rank: state for rank, state in states.items() if len(state.marks) < 2}
         rank, state = next(iter(idle.items()))
         return NothingRan(
-            f"no two steps ended within {LOOK_S:g} s on {num_ranks(idle)}, so the code ran nowhere;"
+            f"the code ran nowhere: fewer than two steps ended within {LOOK_S:g} s on {num_ranks(idle)};"
             f" the last step of rank {rank} was {state.last_step}",
-            "see where it is: probe … backtrace --all-ranks",
+            "look where it is: probe … backtrace --all-ranks",
             1,
         )
 
-    async def _arm(self, plan: _Plan) -> bool:
-        """Whether all ranks are armed for the step, with enough time left to let them go."""
+    async def _prepare(self, plan: _Plan) -> bool:
+        """Whether all ranks have confirmed the step, with enough time left to commit."""
         states, silent = await self._move("arm", plan, plan.limit_s)
         self._silent = silent
         if not silent and all(state.ok for state in states.values()):
             looks = await self._look()
             if (shifts(looks) or plan.shifted) != plan.shifted:
                 raise NothingRan(
-                    "which step of one rank is which of another cannot be told for sure, so the code ran nowhere",
-                    "do other threads of the job use the groups of all ranks? try again",
+                    "the code ran nowhere: the step numbers of the ranks cannot be matched for sure",
+                    "try again (other threads of the job may use the groups of all ranks)",
                     1,
                 )
             step_s = fastest_step_s(looks) or 0.0
             newest = newest_step(looks, plan.shifted)
             if (plan.step - newest - 1) * step_s >= 2 * plan.limit_s:
                 return True
-        await self._move("revoke", plan, plan.limit_s)  # whom this does not reach has not been told to go either
+        await self._move("revoke", plan, plan.limit_s)  # a rank that this does not reach gets no commit either
         self._check()
         return False
 
-    async def _go(self, plan: _Plan) -> bool:
+    async def _commit(self, plan: _Plan) -> bool:
         """Whether all ranks run it when the step has ended; if not, none does, and what went wrong is raised."""
         states, silent = await self._move("go", plan, plan.limit_s)
         self._silent = silent
@@ -412,4 +366,6 @@ class _Agreement:
         try:
             return await asyncio.wait_for(asked, limit_s)
         except (TimeoutError, asyncio.TimeoutError):  # two classes until Python 3.11
-            raise NoAnswer(f"{part.endpoint} did not answer within {limit_s:.1f} s", "is its host very busy?") from None
+            raise NoAnswer(
+                f"{part.endpoint} did not answer within {limit_s:.1f} s", "look for a busy host: probe … ranks"
+            ) from None

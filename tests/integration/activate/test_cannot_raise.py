@@ -73,7 +73,7 @@ def test_no_value_of_a_variable_stops_the_job(python: Path, name: str, value: st
     assert has_one_line_at_most(done.stderr)
 
 
-@pytest.mark.situation("PROBE=1, an ignored variable", "one line on stderr says so; the job is recorded")
+@pytest.mark.situation("PROBE=1, a variable that is ignored", "one line on stderr says so; the job is recorded")
 def test_a_setting_that_is_ignored_is_said_in_one_line(python: Path) -> None:
     done = run(python, "-c", "import time; time.sleep(2); print('trained')", PROBE="1", PROBE_STEPS_ROWS="500")
 

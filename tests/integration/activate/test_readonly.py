@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import plain
 
 from .conftest import FOLDER, started, wait_for_target
 
@@ -46,8 +46,8 @@ def ask(pid: int, op: str, **fields: object) -> dict[str, object]:
 
 
 def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    unset = plain()
-    return subprocess.run([PROBE, *arguments], env=unset, capture_output=True, text=True, timeout=60)
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    return subprocess.run([PROBE, *arguments], env=plain, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def target() -> Iterator[subprocess.Popen[str]]:
         assert (err, process.returncode) == ("", 0)
 
 
-@pytest.mark.situation("PROBE_READONLY=1", "the target itself refuses eval, settings, profiles, watch-var and detach")
+@pytest.mark.situation("PROBE_READONLY=1", "it refuses eval, settings, profiles, watch-var and detach itself")
 @pytest.mark.parametrize("operation", REFUSED)
 def test_the_recorder_refuses_what_would_change_the_target(target: subprocess.Popen[str], operation: str) -> None:
     answer = ask(target.pid, operation, **REFUSED[operation])

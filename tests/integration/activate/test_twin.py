@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.commands import plain
 
 from .conftest import PATH_ENTRY
 
@@ -44,16 +44,16 @@ if __name__ == "__main__":
 
 
 @pytest.mark.torch
-@pytest.mark.situation("PROBE=1 or all, a job beside its undisturbed twin", "losses and weights bit-identical")
+@pytest.mark.situation("PROBE=1 or all, a training beside its undisturbed twin", "losses and weights bit-identical")
 def test_a_planned_start_changes_no_bit_of_a_training(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAINS)
 
     def train(**environ: str) -> tuple[int, str, str]:
-        unset = plain()
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
         done = subprocess.run(
             [sys.executable, str(tmp_path / "train.py")],
-            env={**unset, "PYTHONPATH": PATH_ENTRY, **environ},
+            env={**plain, "PYTHONPATH": PATH_ENTRY, **environ},
             capture_output=True,
             text=True,
             timeout=110,

@@ -169,7 +169,7 @@ def test_a_misspelt_setting_has_near_names(tcp: str, probe: Probe) -> None:
     done = probe(tcp, "config", "trace.evry")
 
     assert done.returncode == 2
-    assert "did you mean trace.every" in done.stderr
+    assert "use trace.every" in done.stderr
 
 
 def test_columns_of_a_table_come_with_their_units(tcp: str, probe: Probe) -> None:

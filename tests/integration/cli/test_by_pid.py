@@ -201,6 +201,6 @@ def test_a_detach_says_that_the_rings_are_gone_or_keeps_them(pid: str, probe: Pr
     assert not (Path(folder) / "control.sock").exists()
     assert again.returncode == 0, again.stderr
     assert [row["state"] == "gone" for row in listed if row["pid"] == int(pid)] == [False, True]
-    assert "what it had recorded is gone (to keep it: probe PID detach --keep)" in gone.stderr
+    assert "its rings are removed (to keep them: probe PID detach --keep)" in gone.stderr
     assert folders() == [folder]
     shutil.rmtree(folder)

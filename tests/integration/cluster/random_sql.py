@@ -1,5 +1,7 @@
 """Random statements over test.steps and test.events, of every shape that is executed in a different way.
 
+Some of them compose expressions at random.
+
 Statements whose answer is not determined (ties in a LIMIT, an order that is not total) are not generated.
 """
 
@@ -31,14 +33,76 @@ AGGREGATES = (
     "max(x) - min(x)", "round(avg(x), 3)", "count_if(ok)", "bool_or(ok)", "bool_and(x > -9)", "arg_max(step, far)",
     "min_by(far, ts)", "count(DISTINCT step)", "count(DISTINCT name)", "sum(DISTINCT step)",
     "approx_count_distinct(step)", "count(DISTINCT step) FILTER (WHERE ok)", "sum(ok::INT)", "median(x)",
-    "quantile_cont(far, 0.9)", "mode(step % 2)", "string_agg(name, ',' ORDER BY name)", "avg(x) / count(*)",
+    "quantile_cont(far, 0.9)", "quantile_disc(step, 0.3)", "string_agg(name, ',' ORDER BY name)", "avg(x) / count(*)",
     "sum(x) / nullif(count(y), 0)", "sum(y)", "skewness(x)", "100.0 * count(*) / sum(count(*)) OVER ()",
 )  # fmt: skip
 
 
 def statement(draw: random.Random) -> tuple[str, bool]:
     """Return SQL, and whether its rows have a defined order."""
-    return draw.choice((_groups, _groups, _groups, _whole, _rows, _top, _distinct, *_OTHERS))(draw)
+    one_table = (_groups, _groups, _groups, _whole, _rows, _top, _distinct, _composed, _composed)
+    return draw.choice((*one_table, *_OTHERS))(draw)
+
+
+def number(draw: random.Random, depth: int = 2) -> str:
+    """Return an expression of one row that is a number or NULL."""
+    if not depth or draw.random() < 0.3:
+        return draw.choice(("step", "rank", "x", "far", "steps.step", "test.steps.rank", "STEP", "length(name)", "3"))
+    a, b = number(draw, depth - 1), number(draw, depth - 1)
+    return draw.choice(
+        (
+            f"({a} + {b})", f"({a} - {b})", f"({a} * 2)", f"abs({a})", f"coalesce({a}, {b})", f"greatest({a}, {b})",
+            f"nullif({a}, {b})", f"CASE WHEN {condition(draw, depth - 1)} THEN {a} ELSE {b} END", f"(-{a})",
+            f"CAST({a} AS DOUBLE)", f"if(ok, {a}, {b})",
+        )
+    )  # fmt: skip
+
+
+def condition(draw: random.Random, depth: int = 2) -> str:
+    """Return an expression of one row that is true, false or NULL."""
+    if not depth or draw.random() < 0.3:
+        return draw.choice(("ok", "NOT ok", "name IS NULL", "x > 0", "step IN (1, 2, 5, 8)", "name IN ('a', 'it''s')"))
+    a, b = number(draw, depth - 1), number(draw, depth - 1)
+    c, d = condition(draw, depth - 1), condition(draw, depth - 1)
+    return draw.choice(
+        (
+            f"({a} < {b})", f"({a} >= {b})", f"({a} BETWEEN {b} AND 9)", f"({c} AND {d})", f"({c} OR {d})",
+            f"(NOT {c})", f"({a} IS NOT NULL)", f"({a} IS DISTINCT FROM {b})",
+            f"({a} > (SELECT avg({b}) FROM test.steps WHERE {c}))",
+        )
+    )  # fmt: skip
+
+
+def aggregate(draw: random.Random) -> str:
+    """Return an aggregate over numbers, whose answer no order of rows changes."""
+    function = draw.choice(
+        ("sum", "avg", "min", "max", "count", "stddev", "var_pop", "count(DISTINCT", "max(DISTINCT", "median")
+    )
+    over = number(draw)
+    called = f"{function} {over})" if "(" in function else f"{function}({over})"
+    return called + (f" FILTER (WHERE {condition(draw, 1)})" if draw.random() < 0.3 else "")
+
+
+def _composed(draw: random.Random) -> tuple[str, bool]:
+    keys = [draw.choice((number(draw), condition(draw, 1), "name", "rank")) for _ in range(draw.randrange(3))]
+    keys = [key for key in dict.fromkeys(keys) if key != "3" and "SELECT" not in key]
+    aggregates = [aggregate(draw) for _ in range(draw.randrange(1, 4))]
+    named = [f"{each} AS v{at}" for at, each in enumerate(aggregates)]
+    items = ", ".join([*(f"{key} AS k{at}" for at, key in enumerate(keys)), *named, f"({aggregates[0]}) * 2 AS twice"])
+    by = f" GROUP BY {draw.choice((', '.join(keys), ', '.join(f'k{at}' for at in range(len(keys))), 'ALL'))}"
+    having = draw.choice(("", "", f" HAVING {aggregate(draw)} > 1", " HAVING v0 IS NOT NULL", " HAVING count(*) > 2"))
+    inner = f"FROM test.steps WHERE {condition(draw)}{by if keys else ''}{having}"
+    sql = f"SELECT {items} {inner}"
+    if draw.random() < 0.25:
+        return (
+            f"SELECT count(*), max(v0), min(twice) FROM ({sql}) AS t WHERE v0 > (SELECT min(x) FROM test.steps)",
+            False,
+        )
+    if draw.random() < 0.25:
+        return f"WITH t AS ({sql}) SELECT a.v0, b.twice FROM t AS a, t AS b WHERE a.v0 < b.v0", False
+    if keys and draw.random() < 0.4:
+        return f"{sql} ORDER BY {', '.join(str(at + 1) for at in range(len(keys)))}", True
+    return sql, False
 
 
 def _where(draw: random.Random, chance: float = 0.6) -> str:

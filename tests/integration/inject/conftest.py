@@ -17,7 +17,6 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from support.commands import plain
 
 from probe_agent import inject
 
@@ -69,9 +68,9 @@ def situation(
     """A program that is ready; killed at the end if it has not ended."""
     stop = folder / f"stop-{name}-{monotonic()}"
     command = [*prefix, python, str(SITUATIONS), name, str(stop), str(seconds)]
-    unset = plain()
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
     said = folder / f"{stop.name}.stderr"
-    streams = {"stdout": subprocess.PIPE, "stderr": said.open("w"), "text": True, "env": unset}
+    streams = {"stdout": subprocess.PIPE, "stderr": said.open("w"), "text": True, "env": plain}
     with streams["stderr"], subprocess.Popen(command, **{**streams, **how}) as process:
         try:
             assert process.stdout is not None

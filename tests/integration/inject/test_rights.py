@@ -134,7 +134,7 @@ def test_a_seccomp_filter_around_whoever_attaches() -> None:
         detach(inject.attach(process.pid))
 
 
-@pytest.mark.situation("seccomp forbids ptrace in the target", "works: the target itself traces no process")
+@pytest.mark.situation("seccomp forbids ptrace in the target", "works: the target itself traces nobody")
 def test_a_seccomp_filter_around_the_target() -> None:
     with program(FOREVER, preexec_fn=forbid_ptrace) as process:
         seen = {check.name: check.saw for check in inject.examine(process.pid)}

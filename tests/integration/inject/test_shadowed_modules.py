@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from support.commands import plain
 from support.waiting import until
 
 from probe_agent import inject
@@ -49,13 +49,13 @@ def shadowed(folder: Path) -> None:
         (folder / f"{name}.py").write_text(f"open('run-{name}', 'w').close()\nWHOSE = 'the job'\n")
 
 
-@pytest.mark.situation("files called `socket.py`, `traceback.py` … in its folder", "not run, and still the job's")
+@pytest.mark.situation("files called `socket.py`, `traceback.py` … in its folder", "not run, and still its own")
 @pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
 def test_the_standard_library_is_the_standard_library(python: str, tmp_path: Path) -> None:
     _check(tmp_path, [python], "", planned=False)
 
 
-@pytest.mark.situation("the same, and the recorder started with the job", "not run, and still the job's")
+@pytest.mark.situation("the same, and the recorder started with the job", "not run, and still its own")
 def test_a_planned_start_too(tmp_path: Path) -> None:
     start = f"sys.path.append({str(ROOT)!r})\nimport probe_agent\nprobe_agent.start()\nWatch.asked.clear()"
     _check(tmp_path, [sys.executable], start, planned=True)
@@ -67,9 +67,9 @@ def _check(tmp_path: Path, python: list[str], start: str, *, planned: bool) -> N
     shadowed(jobs)
     script = tmp_path / "train.py"
     script.write_text(JOB.replace("START", start))
-    unset = plain()
+    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
     with subprocess.Popen(
-        [*python, "-S", str(script), str(jobs)], cwd=tmp_path, env=unset, text=True, stdout=-1, stderr=-1
+        [*python, "-S", str(script), str(jobs)], cwd=tmp_path, env=plain, text=True, stdout=-1, stderr=-1
     ) as process:
         try:
             assert process.stdout is not None

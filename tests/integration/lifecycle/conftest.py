@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,6 @@ from typing import Any
 
 import pytest
 from inject.conftest import start
-from support.commands import plain
 
 from probe_cli.main import run
 
@@ -47,12 +47,12 @@ class Training:
 def training(kind: str, folder: Path, steps: int = 0, **environ: str) -> Iterator[Training]:
     """A job past its fifth step; killed at the end if it has not ended."""
     folder.mkdir(exist_ok=True)
-    unset = plain()
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), kind, str(folder), str(steps)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**unset, **environ},
+        env={**plain, **environ},
     ) as process:
         try:
             yield Training(process, folder)

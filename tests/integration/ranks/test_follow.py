@@ -73,8 +73,8 @@ def test_a_rank_on_another_host_is_found(hosts: Hosts, two: Told, probe: Probe) 
         (peer(1, note="no host server listens on TCP there"), "no host server listens on TCP there"),
         (peer(1, address="127.0.0.1:8080"), "where only node9 reaches it"),
         (peer(1, address="[::1]:8080"), "PROBE_LISTEN=node9:8080"),
-        (peer(1, address="nonsense"), "has given an address that is none"),
-        (peer(1, address="4121"), "has given an address that is none"),
+        (peer(1, address="nonsense"), "has published an invalid address"),
+        (peer(1, address="4121"), "has published an invalid address"),
         (peer(1, address="127.0.0.1:1", host=HERE), "refused the connection"),
     ],
 )
@@ -107,7 +107,7 @@ def test_ranks_of_which_nothing_is_known_are_counted_and_the_reason_is_told(host
     done = probe("-t", told.endpoint, "--all", "eval", "1")
 
     assert done.returncode == 3
-    assert "ranks 1-8 of 9: it is not known where they can be asked" in done.stderr
+    assert "ranks 1-8 of 9: no address known" in done.stderr
     assert "torch.distributed has no process group in this process" in done.stderr
 
 

@@ -119,7 +119,7 @@ def test_a_rank_that_nobody_has_exits_with_3_and_the_others_answer(job: Job, pro
 
     assert done.returncode == 3
     assert done.stdout.splitlines()[-1] == "1"
-    assert "nobody is ranks 5-6" in done.stderr
+    assert "no target has ranks 5-6" in done.stderr
 
 
 def test_peers_are_told_with_what_is_known_of_their_addresses(job: Job) -> None:

@@ -228,5 +228,5 @@ def test_for_ranks_elsewhere_the_line_to_type_there_is_said(probe: Probe) -> Non
         process.kill()
 
     assert done.returncode == 3
-    assert "rank 1 of 2: it is not known where they can be asked" in done.stderr
+    assert "rank 1 of 2: no address known" in done.stderr
     assert "on their hosts: probe PID inject, for each of them; probe serve --listen HOST:PORT" in done.stderr

@@ -107,7 +107,7 @@ def test_a_launcher_stands_for_the_ranks_it_has_started(launcher: str, joined: S
     named = f"pid {pid} is a launcher ({launcher}) and has started pid {first} (rank 0), pid {second} (rank 1)"
     assert f"{named}: they are asked instead" in done.stderr
     assert (asked.returncode, asked.stdout) == (2, "")
-    assert f"2 processes fit: {named}" in asked.stderr
+    assert f"{named}: 2 targets" in asked.stderr
     assert both.stdout.split().count("2") == NUM_RANKS, both.stderr
 
 

@@ -33,15 +33,15 @@ def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, ran
     assert verdict["sentence"].startswith(f"rank {rank} holds the job up: ")
     assert 0.03 < verdict["cost"] < 0.045
     assert 0.05 < verdict["share_low"] <= verdict["share"] <= verdict["share_high"] < 1
-    first, *others = found["ranks"]
+    first, *others = found["rows"]
     assert (first["who"], first["phase"]) == (f"rank {rank}", phase)
     assert all(other["waited"] > 0.02 > first["waited"] for other in others)
     assert found["unanswered"] == []
     if what == "backward":
-        by_rank = job.compare("--by", "collective")["ranks"]
+        by_rank = job.compare("--by", "collective")["rows"]
         assert (by_rank[0]["rank"], by_rank[0]["op"]) == (rank, "all_reduce")
     if what == "data":
-        (row,) = (row for row in job.compare("--by", "phase")["ranks"] if row["rank"] == rank)
+        (row,) = (row for row in job.compare("--by", "phase")["rows"] if row["rank"] == rank)
         assert row["longer"] == phase
 
 
@@ -89,13 +89,13 @@ def test_by_memory_nobody_stands_out(job: Job) -> None:
     found = job.compare("--by", "memory")
 
     assert found["verdict"]["state"] == "nobody"
-    assert {row["rank"] for row in found["ranks"]} == {0, 1, 2, 3}
+    assert {row["rank"] for row in found["rows"]} == {0, 1, 2, 3}
 
 
 def test_by_env_shows_the_variables_of_rank_1_and_no_secret(job: Job) -> None:
     found = job.compare("--by", "env")
 
-    differs = {(row["kind"], row["name"]): row for row in found["ranks"] if row["ranks"] == "1"}
+    differs = {(row["kind"], row["name"]): row for row in found["rows"] if row["ranks"] == "1"}
     assert (found["verdict"]["state"], found["verdict"]["exit_code"]) == ("stands out", 5)
     assert found["verdict"]["ranks"] == [1]
     assert differs["variable", "NCCL_DEBUG"]["value"] == "WARN"

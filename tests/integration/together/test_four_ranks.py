@@ -52,7 +52,7 @@ def test_ranks_that_wait_are_one_branch_and_the_one_they_wait_for_is_another(sta
     answer = probe(*standing.targets, "backtrace", "--all-ranks", "--json")
     told = json.loads(answer.stdout)
 
-    assert (answer.returncode, told["asked"], told["answered"], told["unanswered"]) == (0, 4, 4, [])
+    assert (answer.returncode, len(told["answered"]), told["unanswered"]) == (0, 4, [])
     (tree,) = told["tree"]
     assert tree["ranks"] == [0, 1, 2, 3]
     assert functions(tree)[:1] == ["<module>"]
@@ -87,7 +87,7 @@ def test_a_stopped_rank_is_read_from_outside_and_a_dead_host_is_named(standing: 
     nobody = probe("-t", standing.endpoints[0], "backtrace", "--all-ranks")
 
     told = json.loads(stopped.stdout)
-    assert (stopped.returncode, told["answered"]) == (0, 4)
+    assert (stopped.returncode, len(told["answered"])) == (0, 4)
     (note,) = told["notes"]
     assert note["ranks"] == [3]
     assert "read from outside" in note["note"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pkgutil
+
 import click
 import pytest
 
-from probe_cli import commands
+from probe_cli import commands, suggest
 from probe_cli.endpoint import LocalProcess, TcpServer
 from probe_cli.main import cli, run
 from probe_cli.session import Session
@@ -51,16 +53,23 @@ def test_options_may_stand_on_both_sides_of_the_endpoint(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("4121 qurey", "did you mean query"),
-        ("qurey", "did you mean query"),
-        ("status", "'status' is no command; did you mean list, backtrace or query?\n  list       List targets"),
-        ("4121 STATUS", "did you mean list, backtrace or query?"),
-        ("4121 stack", "did you mean backtrace?\n  backtrace  Show where"),
+        ("4121 qurey", "try: query"),
+        ("qurey", "try: query"),
+        ("status", "'status' is not a command\ntry: list, backtrace or query\n  list       List targets"),
+        ("4121 STATUS", "try: list, backtrace or query\n"),
+        ("4121 stack", "try: backtrace\n  backtrace  Show where"),
         ("4121", "probe 4121 backtrace"),
         ("localhost query x", "no port"),
-        ("4121 4122 query x", "'4122' is no command"),
+        ("4121 4122 query x", "'4122' is not a command"),
         ("-t nonsense query x", "not an endpoint"),
         ("4121 query --max-rows many x", "not a valid integer"),
+        (
+            "4121 query --max-row 1 x",
+            "probe: no such option: --max-row\ntry: --max-rows or --max-transfer or probe query --help\n",
+        ),
+        ("list --no-such-option", "probe: no such option: --no-such-option\ntry: probe list --help\n"),
+        ("clean --older-than x", "probe: invalid duration 'x' for --older-than\ntry: use 90, 15m, 12h or 7d\n"),
+        ("--rank 3-1 ranks", "probe: invalid ranks '3-1' for --rank\ntry: use ranks and ranges"),
     ],
 )
 def test_wrong_usage_is_explained_and_exits_with_2(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,15 +82,19 @@ def test_wrong_usage_is_explained_and_exits_with_2(line: str, said: str, capsys:
 def test_the_words_of_other_tools_lead_to_commands_that_exist() -> None:
     known = set(commands.names())
 
-    assert not known & set(commands._WORDS)
-    assert {name for meant in commands._WORDS.values() for name in meant} <= known
+    assert not known & set(suggest._WORDS)
+    assert {name for meant in suggest._WORDS.values() for name in meant} <= known
 
 
-def test_every_command_has_one_line_of_help() -> None:
-    for name in commands.names():
+def test_every_file_of_a_command_has_one_line_of_help_and_defines_it() -> None:
+    files = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
+
+    assert files == set(commands.SHORT_HELP)
+    for name, line in commands.SHORT_HELP.items():
         command = commands.load(name)
         assert command.name == name
-        assert 10 < len(command.get_short_help_str(200)) < 60
+        assert command.help
+        assert 10 < len(line) < 60
 
 
 def test_a_variable_that_nobody_reads_is_named_with_the_right_one(monkeypatch, capsys) -> None:

@@ -47,8 +47,8 @@ def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
     [
         ("localhost", "no port"),
         ("::1:8080", r"\[::1\]:8080"),
-        ("127.0.0.1:0", "no TCP port"),
-        ("127.0.0.1:70000", "no TCP port"),
+        ("127.0.0.1:0", "invalid port"),
+        ("127.0.0.1:70000", "invalid port"),
         ("https://host", "'host' is not an endpoint"),
         ("https://4121", "endpoint"),
         ("unix:host.sock", "absolute"),
@@ -67,5 +67,5 @@ def test_what_is_no_endpoint_is_refused_with_the_reason(text: str, reason: str) 
 
 
 def test_a_folder_without_a_target_in_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadRequest, match="no target's"):
+    with pytest.raises(BadRequest, match="not the folder of a target"):
         parse_endpoint(str(tmp_path))

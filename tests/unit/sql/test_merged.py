@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from probe_agent.sql.engine.statement import arrow_stream
-from probe_agent.sql.merging import MalformedAnswer, MergedDatabase
+from probe_agent.sql.merging import MergedDatabase
 from probe_agent.wire import QueryRequest
 
 COLUMNS = {"a": "BIGINT", "t": "VARCHAR", "d": "DOUBLE", "l": "BIGINT[]", "o": "BOOLEAN", "n": "VARCHAR"}
@@ -49,35 +49,30 @@ def count(database: MergedDatabase) -> int:
     return int(str(database.value("SELECT count(*)::VARCHAR FROM test.rows")[0]))
 
 
-def test_damaged_streams_are_refused_and_leave_no_row(database: MergedDatabase, stream: bytes) -> None:
+def test_damaged_streams_are_named_and_leave_no_row(database: MergedDatabase, stream: bytes) -> None:
     draw = random.Random(2)
     # A body of -1 bytes: with nanoarrow 0.9 this ends the process that decodes it.
     streams = [stream[:408] + b"\xff" * 8 + stream[416:], *(damaged(stream, draw) for _ in range(600)), stream]
 
-    refused = database.undecodable(streams)
-    num_expected, num_refused = 0, len(refused)
-    for at, data in enumerate(streams):
-        if at in refused:
-            continue
-        try:
-            num_expected += database.fill([("test.rows", list(COLUMNS.items()), data)])
-        except MalformedAnswer:
-            num_refused += 1
+    num_rows, malformed = database.fill([("test.rows", list(COLUMNS.items()), each) for each in streams])
 
-    assert refused[0] == "its rows cannot be decoded"
-    assert len(streams) - 1 not in refused
-    assert num_refused > 100
-    assert count(database) == num_expected
+    assert malformed[0] == "its rows cannot be decoded"
+    assert len(streams) - 1 not in malformed
+    assert len(malformed) > 100
+    assert count(database) == num_rows["test.rows"] >= 40
 
 
-def test_of_two_streams_one_is_as_good_as_none(database: MergedDatabase, stream: bytes) -> None:
-    part = ("test.rows", list(COLUMNS.items()), stream)
+def test_a_stream_that_does_not_fit_costs_its_own_rows(database: MergedDatabase, stream: bytes) -> None:
+    columns = list(COLUMNS.items())
+    other = bytes(arrow_stream(duckdb.connect().sql("SELECT 'a' AS a, 2 AS b"), QueryRequest("SELECT 1"))[0])
+    words = bytes(arrow_stream(duckdb.connect().sql("SELECT 'many' AS a"), QueryRequest("SELECT 1"))[0])
+    parts = [("test.rows", columns, each) for each in (stream, stream[:100], other, stream)]
 
-    with pytest.raises(MalformedAnswer):
-        database.fill([part, (*part[:2], stream[:100])])
+    num_rows, malformed = database.fill([*parts, ("test.rows", columns[:1], words)])
 
-    assert count(database) == 0
-    assert database.fill([part, part]) == 80
+    assert (count(database), num_rows, list(malformed)) == (80, {"test.rows": 80}, [1, 2, 4])
+    assert malformed[2] == "2 columns came, 6 were asked for"
+    assert malformed[4].startswith("its rows cannot be read: ")
 
 
 def test_streams_of_other_columns_go_in_each_as_it_is(database: MergedDatabase, stream: bytes) -> None:
@@ -85,9 +80,10 @@ def test_streams_of_other_columns_go_in_each_as_it_is(database: MergedDatabase, 
     other = bytes(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
     columns = list(COLUMNS.items())
 
-    num_rows = database.fill([("test.rows", columns, each) for each in (stream, other, stream, other)])
+    filled = database.fill([("test.rows", columns, each) for each in (stream, other, stream, other)])
 
-    assert num_rows == count(database) == 86
+    assert filled == ({"test.rows": 86}, {})
+    assert count(database) == 86
     assert database.value("SELECT string_agg(DISTINCT n, ',' ORDER BY n) FROM test.rows") == ["0,1,2"]
 
 

@@ -1,36 +1,32 @@
-"""One file for each way to compare: it says which facts it needs (`NEEDS`), and compares them (`compare`)."""
+"""The ways to compare, one file each: which facts it needs, and the function that compares them."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-if TYPE_CHECKING:  # `probe --help` needs only the names
-    from probe_cli.cluster.compare.comparison import Comparison
-    from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.comparison import Comparison
+from probe_cli.cluster.compare.facts import Facts
 
-__all__ = ["Way", "load", "names"]
+from . import collective, env, memory, module, step
+
+__all__ = ["WAYS", "Way"]
 
 
-class Way(Protocol):
-    """What each file here has."""
+@dataclass(frozen=True)
+class Way:
+    """`compare` puts the ranks side by side, over at most the number of steps that it is given."""
 
-    NEEDS: tuple[str, ...]
-
-    def compare(self, facts: Sequence[Facts], num_steps: int) -> Comparison:
-        """The ranks side by side, over so many steps at most."""
-        raise NotImplementedError
+    needs: tuple[str, ...]
+    compare: Callable[[Sequence[Facts], int], Comparison]
 
 
-@cache
-def names() -> list[str]:
-    """All ways, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
-
-
-def load(name: str) -> Way:
-    """The way called `name`."""
-    return cast(Way, importlib.import_module(f"{__name__}.{name}"))
+#: Each by its name behind `--by`.
+WAYS: Mapping[str, Way] = {
+    "collective": Way(collective.NEEDS, collective.compare),
+    "env": Way(env.NEEDS, env.compare),
+    "memory": Way(memory.NEEDS, memory.compare),
+    "module": Way(module.NEEDS, module.compare),
+    "phase": Way(step.NEEDS, step.compare_phases),
+    "step": Way(step.NEEDS, step.compare),
+}

@@ -1,7 +1,7 @@
 """`--by module`: which module takes longer on one rank than on the others.
 
 Of sampled steps. On a GPU by the device's clock, otherwise by the host's, each module without those below it. A
-module's backward may hold the wait for other ranks, so nobody is named by it.
+module's backward may hold the wait for other ranks, so no rank is named by it.
 """
 
 from __future__ import annotations

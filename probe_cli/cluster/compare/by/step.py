@@ -1,4 +1,5 @@
-"""`--by step`: who holds the job up, with what, and what that costs."""
+"""`--by step`: who holds the job up, with what, and what that costs; `--by phase`: the same verdict, and what each rank
+does itself in each phase."""
 
 from __future__ import annotations
 
@@ -8,12 +9,13 @@ import numpy as np
 
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.phases import PHASES
 from probe_cli.cluster.compare.study import Study, study
 from probe_cli.cluster.compare.verdict import judge, named, who_text
 from probe_cli.cluster.delays.costs import Cost
 from probe_cli.text import ranks_text
 
-__all__ = ["NEEDS", "compare"]
+__all__ = ["NEEDS", "compare", "compare_phases"]
 
 NEEDS = ("steps", "calls", "recent", "groups")
 _COLUMNS = {
@@ -32,6 +34,14 @@ _COLUMNS = {
     "where": "VARCHAR",  # between which collectives
     "own": "DOUBLE",  # seconds a step that they did something themselves (median of the steps, mean of the ranks)
     "waited": "DOUBLE",  # and waited for other ranks
+}
+_PHASE_COLUMNS = {
+    "rank": "BIGINT",
+    "host": "VARCHAR",
+    **dict.fromkeys(PHASES, "DOUBLE"),  # own time in a step, the mean: without what it stood still in collectives
+    "waited": "DOUBLE",  # for other ranks
+    "longer": "VARCHAR",  # the phase in which it exceeds the median of the others most
+    "by": "DOUBLE",
 }
 
 
@@ -74,3 +84,28 @@ def _row(found: Study, cost: Cost) -> list[object]:
         float(np.median(analysis.own[at].mean(axis=0))),
         float(np.median(analysis.waited[at].mean(axis=0))),
     ]
+
+
+def compare_phases(facts: Sequence[Facts], num_steps: int) -> Comparison:
+    """One row a rank, and the phase that stands out most in it."""
+    found = study(facts, num_steps)
+    own = [{name: _mean(times) for name, times in found.own(at).items()} for at in range(len(found.facts))]
+    rows: list[list[object]] = []
+    for at, fact in enumerate(found.facts if len(found.analysis.steps) else ()):
+        extra: dict[str, float] = {}
+        for name in PHASES:
+            mine = own[at][name]
+            others = [value for other, phases in enumerate(own) if other != at and (value := phases[name]) is not None]
+            if mine is not None and others:
+                extra[name] = mine - float(np.median(others))
+        most = max(extra, key=lambda name: extra[name], default=None)
+        waited = float(found.analysis.waited[at].mean())
+        times = [own[at][name] for name in PHASES]
+        rows.append([fact.who.rank, fact.who.host, *times, waited, most, extra[most] if most else None])
+    verdict = judge(found, named(found))
+    return Comparison(verdict, tuple(_PHASE_COLUMNS), tuple(_PHASE_COLUMNS.values()), rows, found.notes, found)
+
+
+def _mean(times: np.ndarray) -> float | None:
+    known = times[np.isfinite(times)]
+    return float(known.mean()) if len(known) else None

@@ -6,7 +6,7 @@ import csv
 import json
 
 from probe_cli.render import Sheet
-from probe_cli.render.formats import csv_lines, json_lines, jsonl_lines
+from probe_cli.render.sheet import csv_lines, json_lines, jsonl_lines
 
 SHEET = Sheet(
     ("n", "text", "flag", "list"),

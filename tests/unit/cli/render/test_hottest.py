@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probe_cli.render.hottest import NOBODYS, by_function
+from probe_cli.render.hottest import OUTSIDE, by_function
 
 LINEAR = "forward (/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py:134)"
 FOLDED = f"""\
@@ -19,7 +19,7 @@ def test_what_libraries_do_belongs_to_the_function_of_the_job_that_asked_for_it(
     assert sheet.columns == ("function", "file", "own", "total", "percent")
     assert sheet.rows == [
         ("train", "me/train.py", 4.0, 6.0, 40.0),
-        (NOBODYS, None, 4.0, 4.0, 40.0),
+        (OUTSIDE, None, 4.0, 4.0, 40.0),
         ("save", "me/disk.py", 2.0, 2.0, 20.0),
         ("<module>", "me/train.py", 0.0, 6.0, 0.0),
     ]

@@ -6,7 +6,7 @@ from time import perf_counter
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 from probe_cli.cluster.stacks import fold, threads_of
-from probe_cli.render.stack_tree import branch_json, tree_lines
+from probe_cli.render.stacks import branch_json, tree_lines
 
 
 def stack(*calls: str) -> tuple[Frame, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from probe_cli.render import Sheet
+from probe_cli.render.table import wrapped
 from probe_cli.render.terminal import width_of, wrap
-from probe_cli.render.wrapped import wrapped
 
 SHEET = Sheet(
     ("name", "rows", "meaning"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probe_cli.cluster.compare.by import load
+from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.facts import Facts
 
 from .made import COMMUNICATION_S, job
@@ -29,7 +29,7 @@ def waited_for(facts: list[Facts], **more: float) -> list[Facts]:
 
 
 def rows_of(facts: list[Facts]) -> list[dict[str, object]]:
-    comparison = load("collective").compare(facts, 100)
+    comparison = WAYS["collective"].compare(facts, 100)
     assert len(comparison.columns) == len(comparison.types)
     return [dict(zip(comparison.columns, row, strict=True)) for row in comparison.rows]
 

@@ -7,8 +7,7 @@ from statistics import median
 
 import pytest
 
-from probe_cli.cluster.compare.clocks import Trip, clock_of, one_clock_a_host, uncertainty_between
-from probe_cli.cluster.compare.facts import Clock, Facts, Who
+from probe_cli.cluster.compare.facts import Clock, Facts, Trip, Who, clock_of, one_clock_a_host, uncertainty_between
 from probe_cli.cluster.compare.outliers import mad, median_of_others
 
 

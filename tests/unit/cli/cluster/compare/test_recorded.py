@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from probe_cli.cluster.compare.by import load
+from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.facts import Facts, Who
 
@@ -46,7 +46,7 @@ def _known(row: object) -> dict[str, object]:
 
 
 def verdict_on(told: list[Facts]) -> Verdict:
-    return load("step").compare(told, NUM_STEPS).verdict
+    return WAYS["step"].compare(told, NUM_STEPS).verdict
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probe_cli.cluster.compare.by import load
+from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts
 
@@ -19,7 +19,7 @@ PHASES = ["data_wait", "forward", "backward", "optimizer", "other"]
 
 
 def compare(facts: list[Facts], num_steps: int = 200) -> Comparison:
-    return load("step").compare(facts, num_steps)
+    return WAYS["step"].compare(facts, num_steps)
 
 
 def verdict_on(facts: list[Facts], num_steps: int = 200) -> Verdict:

@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from probe_cli.cluster.compare.by import load, names
-from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who
+from probe_cli.cluster.compare.by import WAYS
+from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who, are_late, with_recent
 from probe_cli.cluster.compare.questions import FACTS, Extent
-from probe_cli.cluster.compare.recent import are_late, with_recent
 from probe_cli.text import mebibytes, seconds, sum_up
 
 from .made import CALL, columns, job, rows_between
@@ -20,13 +19,13 @@ def ranks(num: int, **told: object) -> list[Facts]:
     return [replace(Facts(Who(rank, "node0", rank)), **told) for rank in range(num)]
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sorted(WAYS))
 def test_every_way_needs_facts_that_can_be_asked_and_says_when_it_has_none(name: str) -> None:
-    way = load(name)
+    way = WAYS[name]
 
     comparison = way.compare(ranks(4), 100)
 
-    assert set(way.NEEDS) <= set(FACTS)
+    assert set(way.needs) <= set(FACTS)
     assert comparison.verdict.state == "not enough data"
     assert comparison.verdict.sentence.startswith("not enough data: ")
     assert len(comparison.columns) == len(comparison.types)
@@ -36,7 +35,7 @@ def test_every_way_needs_facts_that_can_be_asked_and_says_when_it_has_none(name:
 def test_rows_have_the_columns_and_one_each_rank(name: str) -> None:
     facts = job(4, 100, lambda rank, step: {"data_wait": 0.030} if rank == 2 else {})
 
-    comparison = load(name).compare(facts, 100)
+    comparison = WAYS[name].compare(facts, 100)
 
     assert comparison.verdict.ranks == (2,)
     at = comparison.columns.index("rank")
@@ -47,7 +46,7 @@ def test_rows_have_the_columns_and_one_each_rank(name: str) -> None:
 def test_by_phase_says_where_each_is_longer() -> None:
     facts = job(4, 100, lambda rank, step: {"other": 0.030} if rank == 2 else {})
 
-    comparison = load("phase").compare(facts, 100)
+    comparison = WAYS["phase"].compare(facts, 100)
     rows = {row[0]: dict(zip(comparison.columns, row, strict=True)) for row in comparison.rows}
 
     assert (rows[2]["longer"], rows[2]["by"]) == ("other", pytest.approx(0.030, abs=0.002))
@@ -58,7 +57,7 @@ def test_by_phase_says_where_each_is_longer() -> None:
 def test_by_collective_shows_who_comes_last_and_who_waits() -> None:
     facts = job(4, 100, lambda rank, step: {"forward": 0.030} if rank == 1 else {})
 
-    comparison = load("collective").compare(facts, 100)
+    comparison = WAYS["collective"].compare(facts, 100)
 
     first, *others = (dict(zip(comparison.columns, row, strict=True)) for row in comparison.rows)
     assert comparison.verdict.ranks == (1,)
@@ -78,7 +77,7 @@ def test_by_module_names_the_module_of_the_rank() -> None:
     facts = [replace(fact, modules=module_times(Net=0.001, Net_a=0.002, Net_b=0.003)) for fact in job(4, 100)]
     facts[1] = replace(facts[1], modules=module_times(Net=0.001, Net_a=0.002, Net_b=0.030))
 
-    comparison = load("module").compare(facts, 100)
+    comparison = WAYS["module"].compare(facts, 100)
 
     assert (comparison.verdict.ranks, comparison.verdict.where) == ((1,), "Net.b forward")
     assert "Net.b forward takes 30 ms a step, the median rank's 3.0 ms" in comparison.verdict.sentence
@@ -94,7 +93,7 @@ def test_by_module_on_a_device_names_the_innermost_that_explains_it() -> None:
 
     facts = [replace(fact, modules=times(0.030 if fact.who.rank == 3 else 0.005)) for fact in job(4, 100)]
 
-    comparison = load("module").compare(facts, 100)
+    comparison = WAYS["module"].compare(facts, 100)
 
     assert (comparison.verdict.ranks, comparison.verdict.where) == ((3,), "Net.b.inner forward")
 
@@ -107,7 +106,7 @@ def test_by_module_nobody_is_named_by_a_backward_which_may_hold_the_wait() -> No
         for fact in facts
     ]
 
-    assert load("module").compare(facts, 100).verdict.state == "nobody"
+    assert WAYS["module"].compare(facts, 100).verdict.state == "nobody"
 
 
 def memory(rss: float, grows: float = 0.0) -> tuple[Memory, ...]:
@@ -118,7 +117,7 @@ def test_by_memory_names_who_uses_more_and_shows_growth() -> None:
     facts = [replace(fact, memory=memory(1000.0)) for fact in ranks(4)]
     facts[2] = replace(facts[2], memory=memory(1500.0, grows=70.0))
 
-    comparison = load("memory").compare(facts, 100)
+    comparison = WAYS["memory"].compare(facts, 100)
 
     assert comparison.verdict.ranks == (2,)
     assert comparison.verdict.sentence == (
@@ -131,7 +130,7 @@ def test_by_memory_names_who_uses_more_and_shows_growth() -> None:
 def test_by_memory_a_few_mib_more_are_nothing() -> None:
     facts = [replace(fact, memory=memory(300.0 + 20 * fact.who.rank)) for fact in ranks(4)]
 
-    verdict = load("memory").compare(facts, 100).verdict
+    verdict = WAYS["memory"].compare(facts, 100).verdict
 
     assert verdict.state == "nobody"
     assert "memory of 4 ranks compared over 100 steps" in verdict.sentence
@@ -145,7 +144,7 @@ def test_by_env_shows_what_differs_and_on_whom() -> None:
     facts = [replace(fact, traits=traits(NCCL_DEBUG="WARN", OMP_NUM_THREADS="8")) for fact in ranks(8)]
     facts[5] = replace(facts[5], traits=traits(NCCL_DEBUG="INFO", OMP_NUM_THREADS="8", NCCL_ALGO="Tree"))
 
-    comparison = load("env").compare(facts, 100)
+    comparison = WAYS["env"].compare(facts, 100)
 
     assert comparison.rows == [
         ["variable", "NCCL_ALGO", None, "0-4,6-7", 7],
@@ -162,7 +161,7 @@ def test_by_env_equal_ranks_and_what_always_differs_are_nothing() -> None:
         replace(fact, traits=traits(NCCL_DEBUG="WARN", CUDA_VISIBLE_DEVICES=str(fact.who.rank))) for fact in ranks(4)
     ]
 
-    verdict = load("env").compare(facts, 100).verdict
+    verdict = WAYS["env"].compare(facts, 100).verdict
 
     assert verdict.state == "nobody"
     assert verdict.sentence == "nothing differs: 2 settings, versions, variables and code hashes of 4 ranks compared"

@@ -74,7 +74,7 @@ def test_any_list_has_as_many_names_as_its_ranges_count() -> None:
         ("n[1-200]x[1-200]:80", "40,000 hosts"),
         ("n[1-999999999999]:80", "hosts"),
         ("node[1-3]", "not an endpoint"),
-        ("node[1-3]:99999", "no TCP port"),
+        ("node[1-3]:99999", "invalid port"),
         ("slurm:", "invalid port"),
         ("slurm:8080", "SLURM_JOB_NODELIST is not set"),
         ("dns:8080", "a name and a port"),

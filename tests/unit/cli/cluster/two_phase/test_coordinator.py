@@ -15,7 +15,7 @@ from probe_agent.recorder.steps.queue import StepQueue
 from probe_agent.recorder.steps.step import Step
 from probe_agent.wire import StepMark, TicketMove, TicketState, decode
 from probe_cli.cluster.two_phase import coordinator
-from probe_cli.cluster.two_phase.coordinator import NothingRan, Part, SomeRan, _Agreement
+from probe_cli.cluster.two_phase.coordinator import NothingRan, Part, SomeRan, _Coordinator
 
 STEP_S = 0.01
 
@@ -79,10 +79,10 @@ async def agree(ranks: list[Rank], at: int | None = None) -> tuple[int | None, E
 
     training = asyncio.create_task(train())
     parts: list[Any] = [Part(rank.number, f"host:{rank.number}", rank) for rank in ranks]  # type: ignore[arg-type]
-    agreement = _Agreement("ticket", parts, at, lambda text: None)
+    agreement = _Coordinator("ticket", parts, at, lambda text: None)
     said: Exception | None = None
     try:
-        await agreement.reach()
+        await agreement.agree()
     except (NothingRan, SomeRan) as error:
         said = error
         for rank in ranks:
