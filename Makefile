@@ -32,9 +32,10 @@ TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 demo: $(VENV)/.demo
 	$(BIN)/python docs/demo/demo.py
 
+# Files are taken in the order of the tree: long ones come first, and the short ones in tests/unit fill the end.
 # A test runs a second time, at once and alone, only if it is marked busy_machine and nothing else has failed: exit code 10.
 test: lint types arrows
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile; code=$$?; [ $$code -eq 10 ] || exit $$code; \
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder; code=$$?; [ $$code -eq 10 ] || exit $$code; \
 	echo "a second time, alone:"; $(BIN)/python -m pytest --last-failed
 
 test-long: $(VENV)/.test
