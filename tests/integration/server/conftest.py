@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from copy import copy
 from pathlib import Path
 
 import httpx
@@ -33,6 +35,12 @@ class Host:
         self.server = self._start([sys.executable, "-c", SERVER, str(base), self.socket])
         self.http = self.client()
         until(lambda: os.path.exists(self.socket), process=self.server)
+
+    def with_targets_of(self, running: ExitStack) -> Host:
+        """The same server; the targets that are started from here on end with `running`."""
+        host = copy(self)
+        host._running = running
+        return host
 
     def client(self) -> httpx.Client:
         http = httpx.Client(
@@ -81,10 +89,19 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-@pytest.fixture
-def host(tmp_path: Path) -> Iterator[Host]:
+@pytest.fixture(scope="module")
+def empty_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     with ExitStack() as running:
-        yield Host(tmp_path, running)
+        yield Host(tmp_path_factory.mktemp("host"), running)
+
+
+@pytest.fixture
+def host(empty_host: Host) -> Iterator[Host]:
+    """A host without targets; those that a test starts end with it, and what they have left goes."""
+    with ExitStack() as running:
+        yield empty_host.with_targets_of(running)
+    for folder in empty_host.base.glob("probe-*"):
+        shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
