@@ -42,13 +42,17 @@ tools; never pip or compile workers |
 without `RANK` is rank 0 |
 | `PROBE_LISTEN` | `127.0.0.1:8080` or `unix:/path` | the first target starts the host server there, unless one \
 listens already; the server ends a minute after the last target. TCP requires a token, as with `probe serve`; the \
-server reads the variables below. It needs Probe's packages in the target's environment; if they are missing, \
-`probe.errors` says so |
+server reads the variables below. `probe run` starts it with its own Python, `PROBE=1` with that of the target, \
+which then needs Probe's packages. If it cannot start, `probe list` and `probe.errors` say why |
 
 Variables of the host server and the command line ([security](../security.md)):
 
 | variable | value | meaning |
 |---|---|---|
+| `PROBE_LINGER` | seconds | how long the host server that a command starts lingers without a question; 600 if unset; \
+0: it ends with the command |
+| `PROBE_RUNTIME_DIR` | a folder of your own | where the host server's unix socket is; `/dev/shm/probe-UID` if unset, \
+or `/tmp/probe-UID` where that cannot be used |
 | `PROBE_TOKEN_FILE` | a file | the full token; the read token is in the file of that name with the \
 suffix `.read`. Default: `~/.config/probe/token` |
 | `PROBE_TOKEN` | a token | the full token of the server, or the token that the command line sends |

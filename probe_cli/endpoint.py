@@ -110,8 +110,8 @@ class Archive:
 
     @property
     def selector(self) -> dict[str, str]:
-        """Nothing: there is one target."""
-        return {}
+        """The query parameter that names the folder."""
+        return {"folder": self.path}
 
     def __str__(self) -> str:
         return self.path

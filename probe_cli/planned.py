@@ -1,6 +1,7 @@
-"""The host server that a target starts for PROBE_LISTEN: `probe`, or one line that says why it cannot be.
+"""The host server that a target starts for PROBE_LISTEN: `probe`, or one line that says why it cannot start.
 
-Run as a script, in a process of its own, by the Python of the target, which may have nothing that a server needs.
+Run as a script, in a process of its own: by the Python of `probe run`, or that of the target, which may lack the
+packages that a server needs.
 """
 
 import os
@@ -10,7 +11,10 @@ __all__: list[str] = []
 
 if __name__ == "__main__":
     # Neither this folder nor the job's own is where packages are to be found.
-    sys.path[:] = [entry for entry in sys.path if entry not in ("", os.path.dirname(os.path.abspath(__file__)))]
+    folder = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry not in ("", folder)]
+    if os.path.dirname(folder) not in sys.path:
+        sys.path.append(os.path.dirname(folder))
     try:
         import click  # noqa: F401
         import duckdb  # noqa: F401

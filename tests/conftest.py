@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from support.busy_machine import MARK, ONLY_MARKED_FAILED, marked_tests
+
+from probe_agent.server.start import stop_server
 
 #: Of each report of a failure, whether its test has the mark.
 _failures: list[bool] = []
@@ -14,11 +17,14 @@ _failures: list[bool] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def folders_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Redirect the tokens and audit files of everything that the tests start."""
-    with pytest.MonkeyPatch.context() as patch:
+    """Redirect the tokens and audit files of everything that the tests start, and the host server that their commands
+    share: it ends with the tests. The path of a socket must be short."""
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="probe-") as runtime:
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name)))
+        patch.setenv("PROBE_RUNTIME_DIR", runtime)
         yield
+        stop_server()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -28,7 +28,7 @@ _TCP = re.compile(r"(?:http://)?(?:\[(?P<v6>[0-9a-fA-F:.%\w]+)\]|(?P<name>[^:/\[
 _FORMS = "HOST:PORT, as in 127.0.0.1:8080 or [::1]:8080, or unix:/path"
 _HERE = "name an address of this host: 127.0.0.1, or 0.0.0.0 for all of them"
 #: What a server that a target starts is told besides its address. Nothing else of ours goes there: it is no target.
-_TOLD = ("PROBE_INSECURE", "PROBE_READ_", "PROBE_TLS_", "PROBE_TOKEN")
+_TOLD = ("PROBE_INSECURE", "PROBE_READ_", "PROBE_RUNTIME_DIR", "PROBE_TLS_", "PROBE_TOKEN")
 #: Not imported: it is another program.
 _SERVER = os.path.join(os.path.abspath(__file__).rpartition("/probe_agent/")[0], "probe_cli", "planned.py")
 
@@ -107,11 +107,14 @@ def _become_server(text: str, listener: int, log: int) -> None:
         os.closerange(_FIRST_SOCKET + 1, os.sysconf("SC_OPEN_MAX"))
         kept = {n: value for n, value in os.environ.items() if not n.startswith("PROBE") or n.startswith(_TOLD)}
         where = ("--unix", text[len("unix:") :]) if text.startswith("unix:/") else ("--listen", text)
-        os.execve(
-            sys.executable,
-            [sys.executable, _SERVER, "serve", "--linger", str(LINGER_S), *where],
-            {**kept, "LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())},
-        )
+        kept.update({"LISTEN_FDS": "1", "LISTEN_PID": str(os.getpid())})
+        arguments = [_SERVER, "serve", "--linger", str(LINGER_S), *where]
+        of_probe_run = os.environ.get("PROBE_SERVER_PYTHON", "")
+        if os.access(of_probe_run, os.X_OK) and of_probe_run != sys.executable:
+            # Another environment than the job's: the job's packages are not for it.
+            own = {name: value for name, value in kept.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+            os.execve(of_probe_run, [of_probe_run, *arguments], own)
+        os.execve(sys.executable, [sys.executable, *arguments], kept)
     except BaseException as error:  # noqa: BLE001  # whatever it is, there must not be two of the job
         os.write(log, f"no host server for PROBE_LISTEN: {error!r}\n".encode())
     finally:

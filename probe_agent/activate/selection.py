@@ -29,9 +29,12 @@ _LAUNCHERS = {
 }
 #: Tools, inductor's compile workers among them; neither they nor what they start is training.
 _TOOLS = {
-    "script": ("probe", "pip", "pip3", "ninja", "cmake", "torch/_inductor/compile_worker/__main__.py"),
-    "module": ("pip", "probe_cli", "torch._inductor.compile_worker", "ensurepip", "venv"),
-    "code": ("from multiprocessing.resource_tracker ",),
+    "script": (
+        *("probe", "probe_agent/server/__main__.py", "pip", "pip3", "ninja", "cmake"),
+        "torch/_inductor/compile_worker/__main__.py",
+    ),
+    "module": ("pip", "probe_cli", "probe_agent.server", "torch._inductor.compile_worker", "ensurepip", "venv"),
+    "code": ("from multiprocessing.resource_tracker ", "\nimport sys\nsys.path[:] = sys.argv[3:]\nfrom probe_agent."),
 }
 
 

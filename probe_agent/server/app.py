@@ -15,7 +15,8 @@ from starlette.routing import BaseRoute
 
 import probe_agent
 from probe_agent.sql.query_engine import QueryEngine
-from probe_agent.targets import ArchiveDirectory, TargetDirectory
+from probe_agent.sql.tables.gpu import sample_host
+from probe_agent.targets import TargetDirectory
 
 from . import routes
 from .access.guard import Guard
@@ -28,22 +29,15 @@ __all__ = ["create_app"]
 def create_app(
     directory: TargetDirectory | None = None,
     *,
-    archive: str | None = None,
     access: Access | None = None,
     engine: QueryEngine | None = None,
 ) -> FastAPI:
-    """The app over the targets in `directory`, or over what one has left in the folder `archive`; by default over those
-    of this host. Without `access` everybody is let in who can call it: that is for an app in the caller's own process.
-    Apps that share an `engine` share its query workers.
-    """
-    if archive is not None:
-        directory = ArchiveDirectory(archive)
+    """Return the app over the targets in `directory`, by default those of this host. Without `access` it admits every
+    caller: that is for tests. Apps that share an `engine` share its query workers."""
     engine = engine or QueryEngine()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        from probe_agent.sql.tables.gpu import sample_host  # loads NumPy, which a short command does without
-
         engine.start()
         try:
             with sample_host():
@@ -64,6 +58,7 @@ def create_app(
     )
     app.state.directory = directory or TargetDirectory()
     app.state.engine = engine
+    app.state.leave = lambda: None  # what a server that lingers does once it has no target any more
     handle_problems(app)
     roles = _add_routes(app)
     _describe_token(app)

@@ -1,5 +1,4 @@
-"""How the host server takes connections, as uvicorn does, and what we add: who is at the other end of a unix socket,
-TLS for those that come over TCP alone, and an end to those that keep us waiting.
+"""Connections of the host server: uvicorn's, with the peer of a unix socket, and a time limit for slow clients.
 
 Runs on the server's event loop: a timer or two for each request.
 """
@@ -7,22 +6,16 @@ Runs on the server's event loop: a timer or two for each request.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import ssl
 import struct
-from collections.abc import Callable
-from threading import Thread
-from time import sleep
-from types import FrameType
 
 import h11
-import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from probe_agent.errors import BadRequest
 
-__all__ = ["Connection", "HostServer", "showing"]
+__all__ = ["HANDSHAKE_S", "Connection", "tls_context"]
 
 #: Until a client has shown that it speaks TLS.
 HANDSHAKE_S = 10.0
@@ -30,14 +23,13 @@ HANDSHAKE_S = 10.0
 REQUEST_S = 20.0
 #: A client that has taken nothing of its answer for so long is gone.
 TAKE_S = 60.0
-#: From the signal to the end of the process, whatever still runs; it leaves what is cancelled after 1 s half of one.
-END_S = 1.5
 #: At once, over TCP. Unix sockets are not counted: their owner gets in when strangers keep all of these.
 MAX_CONNECTIONS = 256
 
 
-def showing(certificate: str, key: str | None, client_ca: str | None) -> ssl.SSLContext:
-    """TLS with this certificate, for all clients, or for those whose own `client_ca` has signed. Raises BadRequest."""
+def tls_context(certificate: str, key: str | None, client_ca: str | None) -> ssl.SSLContext:
+    """Return TLS with this certificate; with `client_ca`, only for clients whose certificate it has signed. Raises
+    BadRequest."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
@@ -50,37 +42,6 @@ def showing(certificate: str, key: str | None, client_ca: str | None) -> ssl.SSL
             f"no TLS with {named}: {failure}", "use PEM files, and the key that belongs to the certificate"
         ) from None
     return context
-
-
-class HostServer(uvicorn.Server):
-    """uvicorn's, with `tls` on its TCP sockets and none on its unix sockets."""
-
-    def __init__(self, config: uvicorn.Config, tls: ssl.SSLContext | None, tidy: Callable[[], None]) -> None:
-        """`tidy` is called before a process ends in which something does not let go."""
-        super().__init__(config)
-        self._tls = tls
-        self._tidy = tidy
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        Thread(target=self._end_in_time, daemon=True).start()
-        super().handle_exit(sig, frame)
-
-    def _end_in_time(self) -> None:
-        sleep(END_S)
-        self._tidy()
-        os._exit(0)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        private = [each for each in sockets or [] if self._tls and each.family != socket.AF_UNIX]
-        await super().startup([each for each in sockets or [] if each not in private])
-        for listener in private:
-            server = await asyncio.get_running_loop().create_server(
-                self._connection, sock=listener, ssl=self._tls, ssl_handshake_timeout=HANDSHAKE_S
-            )
-            self.servers.append(server)
-
-    def _connection(self) -> Connection:
-        return Connection(self.config, self.server_state, self.lifespan.state)
 
 
 class Connection(H11Protocol):

@@ -11,9 +11,11 @@ from typing import Annotated, NamedTuple
 from fastapi import Depends, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
-from probe_agent.errors import NoAnswer
+from probe_agent.errors import Forbidden, NoAnswer
 from probe_agent.sql.query_engine import QueryEngine
-from probe_agent.targets import Target, TargetDirectory
+from probe_agent.targets import ArchiveDirectory, Target, TargetDirectory
+
+from .access.roles import Caller
 
 __all__ = ["AnyTarget", "AnyTargets", "ChosenTarget", "ChosenTargets", "Directory", "Engine", "LeftOut"]
 
@@ -21,8 +23,15 @@ Pid = Annotated[int | None, Query(description="the target with this process id")
 Rank = Annotated[int | None, Query(description="the target with this rank")]
 Job = Annotated[str | None, Query(description="the job whose name begins so: its rank, or all its ranks")]
 
+Folder = Annotated[str | None, Query(description="instead of this host's targets, the one that has left this folder")]
 
-async def _directory(request: Request) -> TargetDirectory:
+
+async def _directory(request: Request, folder: Folder = None) -> TargetDirectory:
+    if folder is not None:
+        caller: Caller = request.state.caller
+        if not caller.is_owner:
+            raise Forbidden("a folder can be named on the server's unix socket only", "copy it, and ask on your host")
+        return ArchiveDirectory(folder)
     directory: TargetDirectory = request.app.state.directory
     return directory
 

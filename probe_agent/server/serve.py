@@ -1,43 +1,48 @@
-"""Runs the web app as the host server: its sockets, who may reach them, and the end.
+"""The host server's process: its sockets, the files that lead to it, and when it ends.
 
-The door to uvicorn. Runs in a process of its own beside the targets, never in one.
+`serve` is for people and for PROBE_LISTEN, `linger` for the server that a command starts. Runs beside the targets,
+never in one.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import gc
 import ipaddress
+import json
 import os
 import resource
-import signal
 import socket
-import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from threading import Thread
-from time import monotonic, sleep
-from types import FrameType
+from time import monotonic, sleep, time
 
-import uvicorn
-from fastapi import FastAPI
-
+import probe_agent
 from probe_agent.activate.listen import ListenRefused, inherited, listening
 from probe_agent.errors import BadRequest
+from probe_agent.recorder.ring.folder import BASES, user_folder
+from probe_agent.targets import TargetDirectory
 from probe_agent.tokens import server_tokens
 
 from .access.quota import Quota
 from .access.roles import Access
 from .app import create_app
-from .connections import Connection, HostServer, showing
-from .location import host_socket, listens
+from .connections import tls_context
+from .hosting import Hosting
+from .location import Record, build, find, host_socket, locked, release, usable_folder, write_record
 
-__all__ = ["serve"]
+__all__ = ["linger", "serve"]
 
 #: A target that still reached us has said who it is by then.
 LAST_LOOK_S = 1.0
+#: How often a server that lingers looks whether it is still wanted.
+_TICK_S = 0.25
+#: A connection that the kernel has queued is accepted by then.
+_QUEUED_S = 0.02
 
 
 def serve(
@@ -49,65 +54,146 @@ def serve(
     tls: tuple[str, str | None, str | None] | None = None,
     readers: tuple[int, float],
 ) -> int:
-    """Serve on the unix socket `path` (or the usual one) and, when `listen` is given, on TCP, until told to end.
+    """Serve on the unix socket `path` (or this user's) and, when `listen` is given, on TCP, until told to end.
 
-    With `linger_s`, until there has been no living target for so long. With `insecure`, loopback TCP without a token.
-    `tls` names the files of the certificate, of its key, and of who signs the certificates of clients. `readers` is the
-    most memory (MB) and time (s) that a query may take with the token for reading.
+    With `linger_s`, until this host has had no living target for so long. With `insecure`, loopback TCP without a
+    token. `tls` names the files of the certificate, of its key, and of who signs the certificates of clients. `readers`
+    is the most memory (MB) and time (s) that a query may take with the token for reading.
     """
-    gc.set_threshold(700)  # unlike the short commands, this one lives long
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that others keep open take none of ours
     again = dict(os.environ)
-    context = showing(*tls) if tls else None
+    context = tls_context(*tls) if tls else None
     tokens = server_tokens() if listen and not insecure else None
     sockets = _sockets(listen, path, insecure)
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's linear algebra is not used here
-    app = create_app(access=Access(tokens, Quota(*readers)))
-    paths = {each.getsockname(): os.stat(each.getsockname()).st_ino for each in sockets if _is_unix(each)}
-    # What it is reached by is said once it can be: the kernel queues connections from here on.
+    places = _Places(sockets)
     if listen:
         known = tokens.source if tokens else "no token is wanted: every user of this host can run code in the targets"
-        remark(f"listening on http{'s' if tls else ''}://{listen} ({known})")
+        _say(f"listening on http{'s' if tls else ''}://{listen} ({known})")
     if not tls and not all(_is_unix(each) or _is_loopback(each) for each in sockets):
-        remark(
+        _say(
             "warning: without TLS, tokens and answers can be read on their way by others on that network;"
             " give --tls-cert and --tls-key, or listen on 127.0.0.1 and use ssh -L"
         )
-    for name in paths:
-        remark(f"listening on unix:{name}")
-    config = uvicorn.Config(
-        app,
-        http=Connection,
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        proxy_headers=False,  # or a header would say who asks
-        timeout_graceful_shutdown=1,
-    )
-
-    def tidy() -> None:
-        for name, inode in paths.items():
-            if os.path.exists(name) and os.stat(name).st_ino == inode:
-                os.unlink(name)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(_announcement())
-
-    server = HostServer(config, context, tidy)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, partial(_end, server))  # uvicorn ends in good order, then raises it once more for us
-    if linger_s is not None:
-        Thread(target=_end_when_idle, args=(server, app, linger_s), daemon=True).start()
+    for name in places.paths:
+        _say(f"listening on unix:{name}")
+    _prepare()
+    directory = TargetDirectory()
     try:
+        hosting = Hosting(create_app(directory, access=Access(tokens, Quota(*readers))), sockets, context, places.leave)
         with _announced(listen, bool(tls)):
-            server.run(sockets=sockets)
+            hosting.run(None if linger_s is None else partial(_end_without_targets, directory, linger_s))
     finally:
-        tidy()
+        places.leave()
     if linger_s is not None:
         sleep(LAST_LOOK_S)
-    if linger_s is not None and _num_living(app):  # came while we were closing, and found us still there
+    if linger_s is not None and _has_living(directory):  # it came while we were closing, and found us still there
         os.execve(sys.executable, sys.orig_argv, again)
     return 0
+
+
+def linger(path: str, linger_s: float, ready: int | None) -> int:
+    """Serve on the unix socket `path` alone, until there has been no client for `linger_s`, the last target has been
+    detached, or another server has the place; with 0, until stdin is closed. `ready` is a descriptor that is told once
+    we answer."""
+    os.umask(0o077)
+    _prepare()
+    app = create_app(access=Access(None))
+    try:
+        listener = listening("unix:" + path)
+    except ListenRefused as refusal:
+        raise BadRequest(refusal.message, refusal.hint) from None
+    places = _Places([listener])
+    lingering = _Lingering(places, linger_s)
+    app.state.leave = lingering.leave
+    write_record(path, Record(os.getpid(), probe_agent.__version__, build(), time(), linger_s))
+
+    def tell() -> None:
+        if ready is not None:
+            os.write(ready, b".")
+            os.close(ready)
+
+    try:
+        Hosting(app, [listener], None, places.leave).run(lingering.watch, tell)
+    finally:
+        places.leave()
+    return 0
+
+
+class _Places:
+    """The unix sockets where we are found, as long as they are ours."""
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        paths = [each.getsockname() for each in sockets if _is_unix(each)]
+        self.paths = {path: os.stat(path).st_ino for path in paths}
+
+    @property
+    def are_ours(self) -> bool:
+        return any(map(self._is_ours, self.paths))
+
+    def leave(self) -> None:
+        """Take away what leads to us; another server may have the place afterwards."""
+        for path in filter(self._is_ours, self.paths):
+            os.unlink(path)
+            with contextlib.suppress(OSError, ValueError):
+                record = path.removesuffix("sock") + "json"
+                with open(record) as file:
+                    is_our_record = json.load(file)["pid"] == os.getpid()
+                if is_our_record:
+                    os.unlink(record)
+
+    def _is_ours(self, path: str) -> bool:
+        try:
+            return os.stat(path).st_ino == self.paths[path]
+        except OSError:
+            return False
+
+
+class _Lingering:
+    """When a server ends that a command has started. No client is cut off: first its place is given up, so that nobody
+    new comes, and it ends once the last client has gone."""
+
+    def __init__(self, places: _Places, linger_s: float) -> None:
+        self._places = places
+        self._linger_s = linger_s
+        self._is_left = False
+
+    def leave(self) -> None:
+        """End soon; any thread may say so."""
+        self._is_left = True
+
+    async def watch(self, hosting: Hosting) -> None:
+        """End `hosting` when it is time. Runs on its event loop."""
+        if not self._linger_s:
+            await self._until_stdin_is_closed(hosting)
+        used = monotonic()
+        while self._places.are_ours or hosting.has_clients:
+            await asyncio.sleep(_TICK_S)
+            if hosting.has_clients:
+                used = monotonic()
+            if self._is_left or monotonic() - used > self._linger_s:
+                self._places.leave()
+                await asyncio.sleep(_QUEUED_S)
+        hosting.end()
+
+    async def _until_stdin_is_closed(self, hosting: Hosting) -> None:
+        closed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def read() -> None:
+            sys.stdin.buffer.read()
+            loop.call_soon_threadsafe(closed.set)
+
+        Thread(target=read, daemon=True).start()
+        await closed.wait()
+        self._places.leave()
+        await asyncio.sleep(_QUEUED_S)
+        if not hosting.has_clients:
+            os._exit(0)  # the command waits for us, and there is nothing else to put in order
+
+
+def _prepare() -> None:
+    gc.set_threshold(700)  # the commands have set another: unlike them, this process lives long
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections that others keep open take none of ours
 
 
 def _sockets(listen: str | None, path: str | None, insecure: bool) -> list[socket.socket]:
@@ -120,36 +206,45 @@ def _sockets(listen: str | None, path: str | None, insecure: bool) -> list[socke
                 f"refused to listen on {listen} without a token: whoever reaches it could run code in the targets",
                 "leave --insecure out, or listen on 127.0.0.1",
             )
-        if path or not sockets or not listens(host_socket()):  # of several servers one has the usual socket
-            is_bound = found is not None and not listen
-            sockets.append(found if found and is_bound else listening("unix:" + (path or _usual())))
+        if path is not None:
+            sockets.append(found if found and not listen else listening("unix:" + path))
+        elif (usual := _usual_socket(listen)) is not None:
+            sockets.append(usual)
     except ListenRefused as refusal:
         raise BadRequest(refusal.message, refusal.hint) from None
     return sockets
 
 
-def _end(server: uvicorn.Server, number: int, frame: FrameType | None) -> None:
-    # Python ignores what is raised in a callback, which there are during imports: then uvicorn ends once it has begun.
-    server.should_exit = True
-    raise SystemExit(0)
+def _usual_socket(listen: str | None) -> socket.socket | None:
+    """This user's socket, taken over from a server that lingers. Where another server that somebody runs has it: None
+    if there is another address to `listen` on. Raises ListenRefused."""
+    folder = usable_folder()
+    with locked(folder):
+        found = find()
+        if found is not None and found.is_lingering:
+            release(found.path)
+        elif found is not None and listen:
+            return None
+        path = host_socket(folder)
+        listener = listening("unix:" + path)
+        write_record(path, Record(os.getpid(), probe_agent.__version__, build(), time(), None, listen or ""))
+        return listener
 
 
-def _end_when_idle(server: uvicorn.Server, app: FastAPI, linger_s: float) -> None:
+async def _end_without_targets(directory: TargetDirectory, linger_s: float, hosting: Hosting) -> None:
     last = monotonic()
     while monotonic() - last < linger_s:
-        sleep(max(0.2, linger_s / 20))
-        if _num_living(app):
+        await asyncio.sleep(max(0.2, linger_s / 20))
+        if await asyncio.to_thread(_has_living, directory):
             last = monotonic()
-    server.should_exit = True
+    hosting.end()
 
 
-def _num_living(app: FastAPI) -> int:
-    """How many targets of this host live now."""
-    return sum(target.is_alive for target in app.state.directory.targets())
+def _has_living(directory: TargetDirectory) -> bool:
+    return any(target.is_alive for target in directory.targets())
 
 
-def remark(text: str) -> None:
-    """Say something that is not data: it goes to stderr."""
+def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
@@ -168,26 +263,14 @@ def _announced(listen: str | None, with_tls: bool) -> Iterator[None]:
     if not listen:
         yield
         return
-    _usual()
-    path = _announcement()
+    folder = user_folder(BASES[0], os.getuid())
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = os.path.join(folder, f"server-{os.getpid()}.txt")
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         print("https://" * with_tls + listen.rpartition("://")[2], file=file, flush=True)
-        yield  # the file goes with our sockets
-
-
-def _announcement() -> str:
-    return os.path.join(os.path.dirname(host_socket()), f"server-{os.getpid()}.txt")
-
-
-def _usual() -> str:
-    """Where the host server listens, in a folder that is ours alone."""
-    folder = os.path.dirname(host_socket())
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise BadRequest(
-            f"{folder} is not a folder of ours alone (owner {found.st_uid}, mode {found.st_mode & 0o777:o})",
-            f"remove it, or: chmod 700 {folder}",
-        )
-    return host_socket()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)

@@ -66,6 +66,8 @@ class TargetInfo:
     """where the ranks of its job meet; empty until it is known"""
     roles: dict[str, int] = field(default_factory=dict)
     """its coordinates along the dimensions its job is parallel in (dp, tp, pp, cp, ep, stage), those that are known"""
+    server_problem: str = ""
+    """why the host server that it was to start (PROBE_LISTEN) did not start; empty where it did, or none was wanted"""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Talking to one endpoint: three transports (in-process, unix socket, TCP), one API.
-
-The folder imports httpx, and the web app for a PID, only when a client is opened.
-"""
+"""Clients for endpoints over unix sockets and TCP. Loads httpx, so commands import it as they run."""
 
 from .client import Client, Data
 from .connect import open_client, open_host

@@ -27,7 +27,7 @@ MAX_HEAD_BYTES = 100 << 10
 _READ_BYTES = 1 << 16
 #: What a unix socket says when nobody has read the whole question, or nobody listens any more.
 _UNREAD = (ConnectionResetError, BrokenPipeError, ConnectionRefusedError, FileNotFoundError)
-TIMES_CHOSEN = 3
+MAX_TRIES = 3
 
 
 class SocketTransport(httpx.AsyncBaseTransport):
@@ -81,31 +81,22 @@ class SocketTransport(httpx.AsyncBaseTransport):
             return _Connection(*await self._connect())
 
 
-class HostTransport(httpx.AsyncBaseTransport):
-    """Asks whoever answers for this host: what `choose` returns. A host server that ends before it has read the whole
-    question has done nothing, and whoever answers then is asked.
+class HostTransport(SocketTransport):
+    """Asks the host server of this host, over connections for which `connect` starts one where none runs. A server that
+    ends before it has read the whole question has done nothing, and its successor is asked.
 
     Of a unix socket the kernel tells that apart: one that is closed with something unread in it is reset, as is a
     connection that was never accepted; after a whole question it only ends.
     """
 
-    def __init__(self, choose: Callable[[], httpx.AsyncBaseTransport]) -> None:
-        self._choose = choose
-        self._chosen = choose()
-
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        for _ in range(TIMES_CHOSEN - 1):
+        for _ in range(MAX_TRIES - 1):
             try:
-                return await self._chosen.handle_async_request(request)
+                return await super().handle_async_request(request)
             except httpx.NetworkError as failure:
                 if not isinstance(failure.__cause__, _UNREAD):
                     raise
-            await self._chosen.aclose()
-            self._chosen = self._choose()
-        return await self._chosen.handle_async_request(request)
-
-    async def aclose(self) -> None:
-        await self._chosen.aclose()
+        return await super().handle_async_request(request)
 
 
 class _Connection:

@@ -30,6 +30,7 @@ SHORT_HELP: Mapping[str, str] = {
     "repl": "Open a Python prompt in the target.",
     "run": "Start a command with the recorder in it.",
     "serve": "Run the host server for all targets of this host.",
+    "stop": "End the host server of this host and user.",
     "tables": "List the tables and their columns.",
     "watch": "Repeat an SQL query every few seconds.",
     "watch-var": "Print expressions as the job trains.",

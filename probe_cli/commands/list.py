@@ -6,6 +6,7 @@ import click
 
 from probe_agent.wire import Candidate, TargetInfo, TargetList
 from probe_cli.client import Client, open_host
+from probe_cli.client.host_server import running_server
 from probe_cli.client.loop import run
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.ranks.ended import told_first
@@ -45,6 +46,8 @@ def command(session: Session, dead: bool, format_: str, timeout_s: float) -> int
         answers = Answers(((ThisHost(), run(of_this_host())),), ())
     sheets = [(endpoint, _sheet(listed, dead, format_)) for endpoint, listed in answers.answered]
     notes = [(endpoint, note) for endpoint, listed in answers.answered for note in _notes(listed, dead)]
+    if not session.named:
+        notes.append((ThisHost(), running_server()))
     show_answers(answers, sheets, format_, notes)
     return answers.exit_code
 
@@ -70,6 +73,11 @@ def _notes(listed: TargetList, dead: bool) -> list[str]:
     notes = []
     if left_out:
         notes.append(f"{left_out} more {'has' if left_out == 1 else 'have'} ended; list them with: probe list --dead")
+    notes += [
+        f"pid {target.pid}: {target.server_problem}"
+        for target in listed.targets
+        if target.alive and target.server_problem
+    ]
     return notes + told_first(listed.targets, of_living_jobs=left_out > 0)
 
 

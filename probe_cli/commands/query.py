@@ -8,7 +8,6 @@ import click
 
 from probe_agent.errors import BadRequest
 from probe_agent.wire import QueryRequest
-from probe_cli.client.connect import expect_query
 from probe_cli.cluster.query import Limits
 from probe_cli.messages import remark
 from probe_cli.options import format_option, limits_options, text_from, timeout_option
@@ -69,7 +68,6 @@ def command(
     With --format json the answer of several endpoints is an object with rows, columns, notes, answered and unanswered;
     --format envelope gives that object for one endpoint too.
     """
-    expect_query()
     if format_ in BINARY_FORMATS and output is None and sys.stdout.isatty():
         raise BadRequest(f"{format_} is not for a terminal", "pipe it, or name a file with -o FILE")
     request = QueryRequest(text_from(sql, path, "the SQL"), max_rows, timeout_s, memory_mb)

@@ -62,6 +62,11 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     types = ("BIGINT", "VARCHAR", "BIGINT", "VARCHAR", *numbers, "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR")
     sheet = Sheet(columns, types, rows)
     notes = list(dict.fromkeys(note for _, (_, notes) in times.answered for note in notes))
+    notes += [
+        f"pid {member.info.pid}: {member.info.server_problem}"
+        for _, member in found.answered
+        if member.info.alive and member.info.server_problem
+    ]
     answers = Answers(found.answered, found.unanswered + times.unanswered)
     # The rows are one list, whoever told them: JSON is a list as long as all of it is there.
     if format_ == "envelope":

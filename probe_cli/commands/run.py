@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
@@ -33,6 +34,7 @@ def command(arguments: tuple[str, ...]) -> None:
         **os.environ,
         "PROBE": "1" if asked in ("", "0") else asked,
         "PYTHONPATH": os.pathsep.join(paths),
+        "PROBE_SERVER_PYTHON": sys.executable,  # it has what a host server needs, which the command's may lack
     }
     try:
         os.execvpe(words[0], words, environment)

@@ -7,7 +7,7 @@ import click
 __all__ = ["command"]
 
 
-@click.command("serve", short_help="Run the host server, for all targets of this host.")
+@click.command("serve")
 @click.option("--listen", metavar="HOST:PORT", help="Also listen on TCP, with a token.")
 @click.option("--unix", "path", metavar="PATH", help="The unix socket to listen on instead of the usual one.")
 @click.option(

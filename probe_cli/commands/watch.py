@@ -16,7 +16,6 @@ import click
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import QueryRequest
-from probe_cli.client.connect import expect_query
 from probe_cli.cluster.query import Limits
 from probe_cli.messages import print_error
 from probe_cli.options import format_option, limits_options, text_from, timeout_option
@@ -66,7 +65,6 @@ def command(
 
     Example: probe -t node1:8080 -t node2:8080 watch 'SELECT rank, max(step) FROM python.steps GROUP BY rank' -n 2
     """
-    expect_query()
     request = QueryRequest(text_from(sql, path, "the SQL"), timeout_s=timeout_s)
     limits = Limits(host_timeout_s, max_transfer_mib)
     heading = f"every {interval_s:g} s: {' '.join(request.sql.split())}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,10 +30,10 @@ class Image:
         self.workdir = folder / "src"
         self.workdir.mkdir()
         subprocess.run([sys.executable, "-m", "venv", str(folder / "python")], check=True)
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+        unset = plain()
         # Of torch's 2,000 files few are used here, so pip need not compile them: that is what its 0 says.
-        path = f"{folder / 'python' / 'bin'}:{plain['PATH']}"
-        self.environment = plain | {"PATH": path, "PIP_NO_COMPILE": "0"}
+        path = f"{folder / 'python' / 'bin'}:{unset['PATH']}"
+        self.environment = unset | {"PATH": path, "PIP_NO_COMPILE": "0"}
         self.command: list[str] = []
         for name, rest in instructions(dockerfile):
             if name == "COPY":

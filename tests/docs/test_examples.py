@@ -6,7 +6,6 @@ printed, in order. A command without output only has to succeed.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -36,16 +36,16 @@ def examples(page: Path) -> list[tuple[str, list[str]]]:
 @pytest.fixture(scope="module")
 def environment() -> Iterator[dict[str, str]]:
     """A shell environment with $PID set to a demo job that has done 50 steps."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    unset = plain()
     command = [sys.executable, str(ROOT / "docs" / "demo" / "train_gpt.py"), "--steps", "1000000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain) as training:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=unset) as training:
         try:
             assert training.stdout is not None
             for line in training.stdout:
                 if line.startswith("step"):
                     break
             bin_folder = str(Path(sys.executable).parent)
-            yield plain | {"PID": str(training.pid), "PATH": f"{bin_folder}:{plain['PATH']}"}
+            yield unset | {"PID": str(training.pid), "PATH": f"{bin_folder}:{unset['PATH']}"}
         finally:
             training.kill()
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["ROOT", "Probe", "environment", "probe_in"]
+__all__ = ["ROOT", "Probe", "environment", "plain", "probe_in"]
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
@@ -16,10 +16,16 @@ _BIN = Path(sys.executable).parent
 Probe = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+def plain() -> dict[str, str]:
+    """Ours with nothing of Probe set but where the host server of these tests is (conftest.py)."""
+    kept = ("PROBE_RUNTIME_DIR",)
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("PROBE")}
+
+
 def environment(**more: str) -> dict[str, str]:
     """Ours, with this environment's `probe` first on the path and nothing of Probe set."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return plain | {"PATH": f"{_BIN}:{plain['PATH']}"} | more
+    unset = plain()
+    return unset | {"PATH": f"{_BIN}:{unset['PATH']}"} | more
 
 
 def probe_in(state: Path) -> Probe:

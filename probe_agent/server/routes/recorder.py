@@ -41,12 +41,16 @@ _DETACH_S = 8.0
 
 
 @control.post("/v1/detach")
-def detach(request: Request, target: ChosenTarget, engine: Engine, wanted: DetachRequest | None = None) -> Detached:
+def detach(
+    request: Request, target: ChosenTarget, directory: Directory, engine: Engine, wanted: DetachRequest | None = None
+) -> Detached:
     """Take the recorder out again: hooks, thread, signal handler and files. What it recorded is gone afterwards, unless
     it is to be kept: then it is that of a target that has ended."""
     with audited(request, target, "detach"):
         answer = ask(target, "detach", timeout_s=_DETACH_S, keep=wanted is not None and wanted.keep)
     engine.rings.forget_removed()
+    if not any(other.is_alive for other in directory.targets()):
+        request.app.state.leave()
     kept = os.path.basename(str(answer.get("kept") or ""))
     return Detached(target.pid, os.path.join(os.path.dirname(target.folder), kept) if kept else None)
 

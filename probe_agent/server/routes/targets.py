@@ -8,8 +8,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from probe_agent.activate.selection import is_tool
 from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.server.dependencies import ChosenTargets, Directory
+from probe_agent.server.planned import planned_server_problem
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import (
     Process,
@@ -69,11 +71,14 @@ def _info(target: Target) -> TargetInfo:
         job=target.job,
         store=str(said.get("store", "")),
         roles=target.roles,
+        server_problem=planned_server_problem(target.folder) if target.is_alive else "",
     )
 
 
 def _candidate(process: Process) -> Candidate | None:
     try:
+        if is_tool(process.command):
+            return None  # ours, or pip: no training
         command = tuple(redacted_command(process.command))
         return Candidate(process.pid, process.uid, process.state, process.age_s, command)
     except OSError:

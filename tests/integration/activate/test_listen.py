@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 from support.hosts import started_servers
 from support.ports import free_address
 from support.waiting import until
@@ -23,8 +24,8 @@ PROBE = str(Path(sys.executable).parent / "probe")
 
 
 def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return subprocess.run([PROBE, *arguments], env=plain | environ, capture_output=True, text=True, timeout=60)
+    unset = plain()
+    return subprocess.run([PROBE, *arguments], env=unset | environ, capture_output=True, text=True, timeout=60)
 
 
 def wait_for_servers(address: str, num: int) -> list[int]:
@@ -122,13 +123,35 @@ def test_what_a_server_lacks_becomes_one_row_of_errors(bare_python: Path, tmp_pa
             sql = "SELECT source, message FROM probe.errors"
             answer = probe(str(process.pid), "query", "--format", "json", sql)
             rows = json.loads(answer.stdout or "[]")
+        said = [probe(*words).stderr for words in (["list"], [str(process.pid), "ranks"], ["doctor", str(process.pid)])]
         process.stdout.readline()
         out, err = process.communicate("", timeout=30)
 
     assert [row["source"] for row in rows] == ["host_server"], answer.stderr
+    for text in said:
+        assert f"pid {process.pid}: no host server for PROBE_LISTEN: No module named" in text
     assert "No module named" in rows[0]["message"]
     assert "pip install probe-training" in rows[0]["message"]
     assert (out, err) == ("", "")
+
+
+@pytest.mark.situation(
+    "PROBE_LISTEN under `probe run`, a target environment without a web server", "the Python of `probe run` serves"
+)
+def test_probe_run_starts_the_server_with_its_own_python(bare_python: Path, address: str) -> None:
+    unset = plain()
+    command = [PROBE, "run", str(bare_python), "-c", WAITS]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=unset | {"PROBE_LISTEN": address}
+    ) as process:
+        wait_for_target(process.pid)
+        (server,) = wait_for_servers(address, 1)
+        done = probe("-t", address, "list", "--format", "json")
+        process.communicate(b"", timeout=30)
+
+    assert done.returncode == 0, done.stderr
+    assert process.pid in {row["pid"] for row in json.loads(done.stdout)}
+    assert os.path.samefile(f"/proc/{server}/exe", sys.executable)
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:8123", "no.such.host.invalid:8123", "8123"])

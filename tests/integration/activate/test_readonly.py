@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 
 from .conftest import FOLDER, started, wait_for_target
 
@@ -46,8 +46,8 @@ def ask(pid: int, op: str, **fields: object) -> dict[str, object]:
 
 
 def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
-    return subprocess.run([PROBE, *arguments], env=plain, capture_output=True, text=True, timeout=60)
+    unset = plain()
+    return subprocess.run([PROBE, *arguments], env=unset, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 
 from .conftest import PATH_ENTRY
 
@@ -50,10 +50,10 @@ def test_a_planned_start_changes_no_bit_of_a_training(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
 
     def train(**environ: str) -> tuple[int, str, str]:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+        unset = plain()
         done = subprocess.run(
             [sys.executable, str(tmp_path / "train.py")],
-            env={**plain, "PYTHONPATH": PATH_ENTRY, **environ},
+            env={**unset, "PYTHONPATH": PATH_ENTRY, **environ},
             capture_output=True,
             text=True,
             timeout=110,

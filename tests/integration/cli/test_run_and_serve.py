@@ -19,7 +19,7 @@ import pytest
 from support.commands import environment
 from support.ports import free_port
 
-from probe_cli.client import connect
+from probe_agent.server import location
 from probe_cli.main import run
 
 from .conftest import Probe
@@ -134,14 +134,17 @@ def test_the_socket_of_a_killed_server_is_in_nobodys_way(probe: Probe, tmp_path:
 def test_what_a_host_server_that_ends_has_not_read_is_asked_of_whoever_answers_then(
     is_accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "host.sock"
-    monkeypatch.setattr(connect, "host_socket", lambda: str(path))
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("PROBE_RUNTIME_DIR", str(tmp_path))
+    path = Path(location.host_socket(str(tmp_path)))
+    location.write_record(str(path), location.Record(os.getpid()))
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
 
     def end() -> None:
-        listener.accept()[0].close()  # the command has looked whether anybody listens
+        for _ in range(2):
+            listener.accept()[0].close()  # the command has looked whether anybody listens
         select([listener], [], [], 20)
         if is_accepted:
             connection, _ = listener.accept()
@@ -156,6 +159,7 @@ def test_what_a_host_server_that_ends_has_not_read_is_asked_of_whoever_answers_t
     server.start()
     code = run(["list", "--format", "json"])
     server.join()
+    run(["stop"])
 
     said = capfd.readouterr()
     assert code == 0, said.err

@@ -17,6 +17,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from support.commands import plain
 
 from probe_agent import inject
 
@@ -68,9 +69,9 @@ def situation(
     """A program that is ready; killed at the end if it has not ended."""
     stop = folder / f"stop-{name}-{monotonic()}"
     command = [*prefix, python, str(SITUATIONS), name, str(stop), str(seconds)]
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    unset = plain()
     said = folder / f"{stop.name}.stderr"
-    streams = {"stdout": subprocess.PIPE, "stderr": said.open("w"), "text": True, "env": plain}
+    streams = {"stdout": subprocess.PIPE, "stderr": said.open("w"), "text": True, "env": unset}
     with streams["stderr"], subprocess.Popen(command, **{**streams, **how}) as process:
         try:
             assert process.stdout is not None

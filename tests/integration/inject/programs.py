@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from support.commands import plain
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
@@ -29,8 +30,8 @@ def program(
     code: str, *, python: str = sys.executable, before: Sequence[str] = (), **how: Any
 ) -> Iterator[subprocess.Popen[str]]:
     """A Python program that has printed `ready`. Killed in the end; it must not have written to its stderr."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
-    how = {"env": plain, "stdout": subprocess.PIPE, "text": True, **how}
+    unset = plain()
+    how = {"env": unset, "stdout": subprocess.PIPE, "text": True, **how}
     with (
         TemporaryFile("w+") as said,
         subprocess.Popen([*before, python, "-c", code], stderr=said, **how) as process,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 from support.waiting import until
 
 from probe_agent.errors import NoAnswer
@@ -25,10 +25,10 @@ PROGRAM = Path(__file__).parents[2] / "targets" / "held_gil.py"
 @contextmanager
 def job(python: str, call: str) -> Iterator[subprocess.Popen[str]]:
     """A job that holds its GIL, or is about to."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    unset = plain()
     command = [python, str(PROGRAM), call, "now"]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=plain) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=unset) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.commands import plain
 from support.waiting import until
 
 from probe_agent import inject
@@ -67,9 +67,9 @@ def _check(tmp_path: Path, python: list[str], start: str, *, planned: bool) -> N
     shadowed(jobs)
     script = tmp_path / "train.py"
     script.write_text(JOB.replace("START", start))
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    unset = plain()
     with subprocess.Popen(
-        [*python, "-S", str(script), str(jobs)], cwd=tmp_path, env=plain, text=True, stdout=-1, stderr=-1
+        [*python, "-S", str(script), str(jobs)], cwd=tmp_path, env=unset, text=True, stdout=-1, stderr=-1
     ) as process:
         try:
             assert process.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from support.commands import plain
 from support.waiting import until
 
 from probe_agent import inject
@@ -25,9 +25,9 @@ ATTACH_S = 3.0
 @contextmanager
 def training(name: str, go: Path, *rank: str) -> Iterator[subprocess.Popen[str]]:
     """A job that is about to wait."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("PROBE")}
+    unset = plain()
     command = [sys.executable, str(PROGRAM), name, str(go), *rank]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=plain) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unset) as process:
         try:
             yield process
         finally:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from inject.conftest import start
+from support.commands import plain
 
 from probe_cli.main import run
 
@@ -47,12 +47,12 @@ class Training:
 def training(kind: str, folder: Path, steps: int = 0, **environ: str) -> Iterator[Training]:
     """A job past its fifth step; killed at the end if it has not ended."""
     folder.mkdir(exist_ok=True)
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    unset = plain()
     with subprocess.Popen(
         [sys.executable, str(PROGRAM), kind, str(folder), str(steps)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**plain, **environ},
+        env={**unset, **environ},
     ) as process:
         try:
             yield Training(process, folder)

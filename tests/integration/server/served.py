@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from support.commands import plain
 from support.ports import free_address
 from support.waiting import until
 
@@ -48,10 +49,6 @@ class Served:
         ):
             yield answer.iter_lines()
 
-
-def plain() -> dict[str, str]:
-    """Return our environment without any variable of Probe."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
 
 
 def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:

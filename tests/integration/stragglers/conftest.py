@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from time import sleep
 from typing import Any
 
 import pytest
+from support.commands import plain
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -75,7 +75,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     (folder / "case").write_text("nobody")
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
     command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(PROGRAM), str(folder)]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    environ = plain()
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, env={**environ, "OMP_NUM_THREADS": "1"})
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from support.commands import plain
 
 pytest.importorskip("torch")
 
@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parents[2] / "targets" / "hung_job.py"
 
 @pytest.fixture
 def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PROBE")}
+    environ = plain()
     started = [
         subprocess.Popen(
             [sys.executable, str(PROGRAM), str(rank), "3", str(tmp_path / "store")],
