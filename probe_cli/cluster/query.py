@@ -17,7 +17,7 @@ from probe_cli.endpoint import Endpoint, TcpServer, UnixServer
 from .fanout import Answers, ask, open_conversation
 
 if TYPE_CHECKING:
-    from .sql.execute import Outcome
+    from probe_agent.sql.engine.request import Answer
 
 __all__ = ["Limits", "query_arrow", "query_rows"]
 
@@ -59,7 +59,7 @@ async def query_rows(
     outcome, answers = await _merged(endpoints, request, limits, inject, remark, arrow=False)
     if outcome is None:
         return Answers((), answers.unanswered)
-    result = replace(decode(QueryResult, json.loads(outcome.answer.body)), notes=tuple(outcome.answer.notes))
+    result = replace(decode(QueryResult, json.loads(outcome.body)), notes=tuple(outcome.notes))
     return Answers(tuple((endpoint, result) for endpoint, _ in answers.answered), answers.unanswered)
 
 
@@ -88,7 +88,7 @@ async def query_arrow(
     outcome, answers = await _merged(endpoints, request, limits, inject, remark, arrow=True)
     if outcome is None:
         return Answers((), answers.unanswered)
-    data = Data(outcome.answer.body, list(outcome.answer.notes), {})
+    data = Data(outcome.body, list(outcome.notes), {})
     return Answers(tuple((endpoint, data) for endpoint, _ in answers.answered), answers.unanswered)
 
 
@@ -100,7 +100,7 @@ async def _merged(
     remark: Callable[[str], None],
     *,
     arrow: bool,
-) -> tuple[Outcome | None, Answers[None]]:
+) -> tuple[Answer | None, Answers[None]]:
     from .sql import start_merging  # a door: DuckDB, which only an answer of several hosts needs
     from .sql.execute import answer  # behind the same door
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -21,20 +21,20 @@ from typing import TYPE_CHECKING
 
 from probe_agent.errors import NoAnswer, QueryFailed
 from probe_agent.sql.merging import MergedDatabase, NotThere
-from probe_agent.wire import QueryRequest, quoted
+from probe_agent.wire import QueryRequest
 from probe_cli.cluster.fanout import Conversation
 
-from .clocks import with_one_time
-from .rounds import GuessedWrong, Limits, Rounds, Step
-from .scans import needs
+from .functions import with_one_time
+from .rounds import GuessedWrong, Rounds
+from .scans import fetched
 from .schema_discovery import discover
 from .split import Part, Splitter, Unsplittable
-from .tree import Tree, column, expressions, replaced, tables_named, walk
+from .tree import Tree, expressions, replaced, tables_named
 
 if TYPE_CHECKING:
     from probe_agent.sql.engine.request import Answer
 
-__all__ = ["Outcome", "answer"]
+__all__ = ["answer"]
 
 #: Statements that ask which tables there are, without naming one.
 _LISTS_TABLES = re.compile(r"\b(show|information_schema|duckdb_\w+|pg_\w+|sqlite_\w+)\b", re.IGNORECASE)
@@ -44,28 +44,20 @@ _WRITABLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|DOUBLE|VARCHAR|BO
 _MAX_RUNS = 4
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The answer, and what was asked of the hosts for it."""
-
-    answer: Answer
-    steps: tuple[Step, ...]
-
-
 async def answer(
     conversation: Conversation, request: QueryRequest, *, max_bytes: int, host_timeout_s: float, arrow: bool
-) -> Outcome | None:
+) -> Answer | None:
     """Return the answer over the rows of all members that stay; None when none does. Raises QueryFailed."""
-    limits = Limits(max_bytes, host_timeout_s)
     may_guess = True
     for _ in range(_MAX_RUNS):
         num_present = len(conversation.present)
         with closing(MergedDatabase(request)) as database:
-            run = await _Run.start(conversation, database, request, limits, may_guess)
+            rounds = Rounds(conversation, database, request, max_bytes, host_timeout_s)
+            run = _Run(rounds, database)
             try:
-                sql = await run.ask_hosts()
+                sql = await run.ask_hosts(request.sql, may_guess)
             except (GuessedWrong, QueryFailed) as failure:
-                if not run.rounds.is_guessed or failure is run.rounds.refusal:
+                if not rounds.is_guessed or failure is rounds.refusal:
                     raise
                 may_guess = False
                 for member in conversation.members:
@@ -74,8 +66,13 @@ async def answer(
                 continue
             if not conversation.present:
                 return None
-            if run.rounds.contributed <= set(conversation.present):
-                return Outcome(await run.read(sql, arrow), tuple(run.rounds.steps))
+            if rounds.contributed <= set(conversation.present):
+                read = database.arrow if arrow else database.json
+                try:
+                    return await asyncio.to_thread(read, sql, rounds.notes())
+                except asyncio.CancelledError:
+                    database.cancel()
+                    raise
         if len(conversation.present) == num_present:
             break
     raise NoAnswer("hosts keep failing while they are asked", "try again, without the hosts named above")
@@ -83,76 +80,46 @@ async def answer(
 
 @dataclass
 class _Run:
-    database: MergedDatabase
     rounds: Rounds
-    sql: str
-    explains: bool
-    tree: Tree | None  # None for DESCRIBE and its like
+    database: MergedDatabase
     num_tables: int = 0
 
-    @classmethod
-    async def start(
-        cls,
-        conversation: Conversation,
-        database: MergedDatabase,
-        request: QueryRequest,
-        limits: Limits,
-        may_guess: bool,
-    ) -> _Run:
-        """Read the statement and find out about its tables."""
-        sql = database.only_statement(request.sql)
-        found = _EXPLAIN.match(sql)
-        sql = sql[found.end() :] if found else sql
-        tree = database.parsed(sql)
+    async def ask_hosts(self, sql: str, may_guess: bool) -> str:
+        """Fill tables of ours with what hosts send; returns the SQL that answers the statement out of them."""
+        sql = self.database.only_statement(sql)
+        explained = _EXPLAIN.match(sql)
+        sql = sql[explained.end() :] if explained else sql
+        tree = self.database.parsed(sql)  # None for DESCRIBE and its like
         names = [] if tree is None or _LISTS_TABLES.search(sql) else tables_named(tree)
-        tables, is_guessed = await discover(conversation, database, names, may_guess=may_guess and bool(names))
-        for table in tables.values():
-            database.create(table.name, table.columns)
-        rounds = Rounds(conversation, database, request, limits, tables, is_guessed)
-        return cls(database, rounds, sql, bool(found), tree)
+        await self.rounds.discover(names, may_guess=may_guess and bool(names))
+        if self.rounds.conversation.present:
+            await self._check(sql)
+            sql = sql if tree is None else await self._ask_parts(sql, tree)
+        return _steps(self.rounds.steps) if explained else sql
 
-    async def ask_hosts(self) -> str:
-        """Fill tables of ours with what hosts send; gives the SQL that answers the statement out of them."""
-        if not self.rounds.conversation.present:
-            return ""
-        await self._check()
-        if self.tree is None:
-            return self.sql
-        tables = {name: table.columns for name, table in self.rounds.tables.items()}
-        splitter = Splitter(self.database, tables)
-        try:
-            first = _titled(self.tree, [name for name, _ in self.database.described(self.sql)])
-        except NotThere:  # SHOW and its like
-            first = self.tree
-        names = {name.lower() for columns in tables.values() for name in columns}
-        root = await self._with_values(splitter, with_one_time(first, names, self.database))
-        root, parts = self._with_parts(splitter, root)
-        text = self.sql if root is first else self.database.text_of(root)
-        await self.rounds.ask([*parts, *self._fetched(splitter, text, tables_named(root))])
-        return text
-
-    async def read(self, sql: str, arrow: bool) -> Answer:
-        """Return the answer, or for EXPLAIN what was asked. Cancelling it ends the worker."""
-        if self.explains:
-            sql = _explained(self.rounds.steps)
-        try:
-            return await asyncio.to_thread(
-                self.database.arrow if arrow else self.database.json, sql, self.rounds.notes()
-            )
-        except asyncio.CancelledError:
-            self.database.cancel()
-            raise
-
-    async def _check(self) -> None:
+    async def _check(self, sql: str) -> None:
         """Raise QueryFailed for a statement that cannot be answered, before anybody is asked."""
         columns = {name: list(table.columns) for name, table in self.rounds.tables.items()}
         try:
-            self.database.check(self.sql, columns)
+            self.database.check(sql, columns)
         except QueryFailed:  # its hint names similar tables, so we need to know of all
-            conversation = self.rounds.conversation
-            everything, _ = await discover(conversation, self.database, (), may_guess=True)
-            others = {name: list(table.columns) for name, table in everything.items()}
-            self.database.check(self.sql, others | columns)
+            everything, _ = await discover(self.rounds.conversation, self.database, (), may_guess=True)
+            self.database.check(sql, {name: list(table.columns) for name, table in everything.items()} | columns)
+
+    async def _ask_parts(self, sql: str, tree: Tree) -> str:
+        tables = {name: table.columns for name, table in self.rounds.tables.items()}
+        splitter = Splitter(self.database, tables)
+        try:
+            first = _titled(tree, [name for name, _ in self.database.described(sql)])
+        except NotThere:  # SHOW and its like
+            first = tree
+        columns = {name.lower() for table in tables.values() for name in table}
+        root = await self._with_values(splitter, with_one_time(first, columns, self.database))
+        root, parts = self._with_parts(splitter, root)
+        sql = sql if root is first else self.database.text_of(root)
+        left = {name: tables[name] for name in tables_named(root) if name in tables}
+        await self.rounds.ask([*parts, *fetched(self.database, splitter, sql, left)])
+        return sql
 
     def _new_table(self) -> str:
         self.num_tables += 1
@@ -205,20 +172,6 @@ class _Run:
         new = replaced(root, merged)
         return (new, parts) if parts else (root, parts)
 
-    def _fetched(self, splitter: Splitter, text: str, names: Collection[str]) -> list[Part]:
-        """Return what `text` needs of the tables `names`, as they are."""
-        parts = []
-        tables = {name: self.rounds.tables[name].columns for name in names if name in self.rounds.tables}
-        for name, need in needs(self.database, splitter, text, tables).items():
-            types = tables[name]
-            wanted = need.columns or tuple(types)[:1]  # any column tells how many rows there are
-            select = self.database.parsed(f"SELECT 1 FROM {quoted(*name.rsplit('.', 1))}")
-            select = {**select, "select_list": [column(each) for each in wanted], "where_clause": need.rows}
-            filtered_by = {node["column_names"][0].lower() for node in walk(need.rows) if "column_names" in node}
-            uses = frozenset(each for each in types if each in wanted or each.lower() in filtered_by)
-            parts.append(Part(name, select, uses, name, [(each, types[each]) for each in wanted]))
-        return parts
-
 
 def _by_id(values: dict[int, Tree], node: Tree) -> Tree | None:
     return values.get(id(node))
@@ -232,15 +185,13 @@ def _titled(root: Tree, names: list[str]) -> Tree:
     return {**root, "select_list": [{**item, "alias": name} for item, name in zip(items, names, strict=True)]}
 
 
-def _explained(steps: Collection[Step]) -> str:
+def _steps(steps: Sequence[tuple[str, int, int, int, str]]) -> str:
     """Return the answer of EXPLAIN in SQL."""
-    rows = [
-        f"({at}, '{step.table}', {step.num_hosts}, {step.num_rows}, {step.num_bytes}, {_literal(step.sql)})"
-        for at, step in enumerate(steps, 1)
+    values = [
+        f"({at}, '{step[0]}', {step[1]}, {step[2]}, {step[3]}, {_literal(step[4])})" for at, step in enumerate(steps, 1)
     ]
-    columns = "round, reads, hosts, rows, bytes, asked"
-    values = ", ".join(rows) or "(0, '', 0, 0, 0, '')"
-    return f"SELECT * FROM (VALUES {values}) AS t({columns}) {'' if rows else 'WHERE false'}"
+    rows = f"VALUES {', '.join(values)}" if values else "SELECT 0, '', 0, 0, 0, '' WHERE false"
+    return f"SELECT * FROM ({rows}) AS t(round, reads, hosts, rows, bytes, asked)"
 
 
 def _literal(text: str) -> str:

@@ -6,14 +6,11 @@ a0, a1, …. The merged SELECT is the statement's own, with these columns in the
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from probe_agent.sql.merging import MergedDatabase
 
 from .aggregates import OF_VALUES, RECIPES
 from .select import OF_ONE_ROW, Select, Unsplittable
-from .tree import Tree, arguments, column, integer, key, replaced
-
-if TYPE_CHECKING:
-    from probe_agent.sql.merging import MergedDatabase
+from .tree import Tree, arguments, column, key, place, replaced
 
 __all__ = ["is_grouped", "split_groups"]
 
@@ -49,7 +46,7 @@ class _Groups:
         for group in self._grouped_by():
             if group["class"] == "CONSTANT":
                 raise Unsplittable("it groups by a constant")
-            _place({**select.of_one_row(group), "alias": ""}, self._groups)
+            place(select.of_one_row(group), self._groups)
         self._own = {same: f"g{at}" for at, same in enumerate(self._groups)}
         over_parts = {each: self._over_parts(node[each]) for each in ("select_list", "modifiers", "having", "qualify")}
         groups = list(self._groups.values())
@@ -70,14 +67,7 @@ class _Groups:
             raise Unsplittable("an unknown kind of GROUP BY")
         if node["group_sets"] not in ([], [list(range(len(groups)))]):
             raise Unsplittable("several sets of groups")
-        return [self._meant(group) for group in groups]
-
-    def _meant(self, group: Tree) -> Tree:
-        """Return the expression that GROUP BY means: a number is the place of an item."""
-        place, items = integer(group), self._select.node["select_list"]
-        if place is not None and not 1 <= place <= len(items):
-            raise Unsplittable("there is no such column")
-        return self._select.meant(group) if place is None else items[place - 1]
+        return [self._select.meant(group) for group in groups]
 
     def _over_parts(self, tree: Tree) -> Tree:
         """Return `tree` over the parts instead of the table."""
@@ -127,21 +117,15 @@ class _Groups:
         for part in recipe.parts:
             template = self._database.expression(part.format(*values))
             filled = replaced(template, lambda each: values.get(each.get("column_names", [""])[0]))
-            names.append(f"a{_place({**filled, 'filter': node['filter']}, self._parts)}")
+            names.append(f"a{place({**filled, 'filter': node['filter']}, self._parts)}")
         return self._database.expression(recipe.merged.format(**dict(zip("abc", names, strict=False))))
 
     def _over_values(self, node: Tree, over: list[Tree]) -> Tree:
         """Return the aggregate over each value once: the hosts group by its arguments too."""
         sent = {}
         for each in over if node["filter"] is None else [*over, node["filter"]]:
-            sent[id(each)] = column(f"g{_place({**each, 'alias': ''}, self._groups)}")
+            sent[id(each)] = column(f"g{place(each, self._groups)}")
         return replaced(node, lambda each: sent.get(id(each)))
-
-
-def _place(expression: Tree, among: dict[str, Tree]) -> int:
-    """Return the place of `expression`, which is added to the others where it is not yet one of them."""
-    among.setdefault(key(expression), expression)
-    return list(among).index(key(expression))
 
 
 def _by(groups: list[Tree]) -> Tree:

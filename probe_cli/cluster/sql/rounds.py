@@ -7,14 +7,14 @@ machine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from probe_agent.errors import Forbidden, NoAnswer, QueryFailed
 from probe_agent.sql.merging import MergedDatabase
-from probe_agent.wire import QueryRequest
+from probe_agent.wire import QueryRequest, shape
 from probe_cli.cluster.fanout import Conversation, Member
 
 from .schema_discovery import KnownTable, discover, not_ours
@@ -23,7 +23,7 @@ from .split import Part
 if TYPE_CHECKING:
     from probe_cli.client import Data
 
-__all__ = ["GuessedWrong", "Limits", "Rounds", "Step"]
+__all__ = ["GuessedWrong", "Rounds"]
 
 _ARROW = "application/vnd.apache.arrow.stream"
 #: Partial answers are not cut: --max-transfer limits them, and --max-rows is for the whole.
@@ -35,62 +35,50 @@ class GuessedWrong(Exception):
     """A host may have other tables than the one that told for all."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """What the hosts were asked of one table, and what they sent."""
-
-    table: str
-    sql: str
-    num_hosts: int
-    num_rows: int
-    num_bytes: int
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What the hosts may send, and how long each of them may take."""
-
-    max_bytes: int
-    host_timeout_s: float
-
-
 @dataclass
 class Rounds:
-    """The questions to hosts of one statement, and what came of them."""
+    """The questions to hosts for one statement, and what came of them."""
 
     conversation: Conversation
     database: MergedDatabase
     request: QueryRequest
-    limits: Limits
-    tables: dict[str, KnownTable]
-    is_guessed: bool
+    max_bytes: int
+    host_timeout_s: float
+    tables: dict[str, KnownTable] = field(default_factory=dict)
+    is_guessed: bool = False
     contributed: set[Member] = field(default_factory=set)
-    steps: list[Step] = field(default_factory=list)
-    #: What was exceeded; no failure of any host.
+    #: Of each part: the table, how many hosts sent how many rows and bytes, and what they were asked.
+    steps: list[tuple[str, int, int, int, str]] = field(default_factory=list)
+    #: The limit that was exceeded; no failure of any host.
     refusal: QueryFailed | None = None
     _received: Counter[str] = field(default_factory=Counter)
     _notes: dict[str, dict[str, None]] = field(default_factory=dict)
 
+    async def discover(self, names: Collection[str], *, may_guess: bool) -> None:
+        """Find out about the tables `names` (all, without), and create them, empty."""
+        self.tables, self.is_guessed = await discover(self.conversation, self.database, names, may_guess=may_guess)
+        for table in self.tables.values():
+            self.database.create(table.name, table.columns)
+
     async def ask(self, parts: Sequence[Part]) -> None:
         """Have all hosts answer `parts`, and fill the tables they go into. Raises GuessedWrong."""
-        if not parts:
-            return
-        await self._expect_whole([part for part in parts if part.is_whole])
+        await self._expect([part for part in parts if part.into == part.table and part.select["where_clause"] is None])
         texts: dict[tuple[str, str], str] = {}
-        answers = await self.conversation.ask(partial(self._answer, parts, texts))
+        answers = await self.conversation.ask(partial(self._answer, parts, texts)) if parts else []
         if self.refusal is not None:
             raise self.refusal
         failed = [member for member in self.conversation.members if isinstance(member.error, QueryFailed | Forbidden)]
-        if self.is_guessed:
-            doubtful = [member for member in failed if isinstance(member.error, QueryFailed)]
-            if doubtful or any(self._has_other_tables(received) for _, received in answers):
-                raise GuessedWrong
+        streams = [(member, part, data) for member, received in answers for part, data in received]
+        if self.is_guessed and (
+            any(isinstance(member.error, QueryFailed) for member in failed)
+            or any(data.tables.get(part.table) != self._shape(part.table) for _, part, data in streams)
+        ):
+            raise GuessedWrong
         for member in failed:
             assert member.error is not None
             if not answers:  # an error that all have in common is the statement's
                 raise member.error
             member.error = NoAnswer(f"{member.endpoint}: {member.error.message}", member.error.hint)
-        streams = [(member, part, data) for member, received in answers for part, data in received]
         num_rows, malformed = self.database.fill([(part.into, part.columns, data.body) for _, part, data in streams])
         for at, why in malformed.items():
             streams[at][0].error = not_ours(streams[at][0], why)
@@ -99,13 +87,14 @@ class Rounds:
             self._note(member, *data.notes)
         for part in parts:
             sizes = [len(data.body) for _, each, data in streams if each is part]
-            text = self.database.text_of(part.select)
-            self.steps.append(Step(part.table, text, len(sizes), num_rows.get(part.into, 0), sum(sizes)))
+            asked = self.database.text_of(part.select)
+            self.steps.append((part.table, len(sizes), num_rows.get(part.into, 0), sum(sizes), asked))
 
     async def _answer(
         self, parts: Sequence[Part], texts: dict[tuple[str, str], str], member: Member
     ) -> list[tuple[Part, Data]]:
         received = []
+        timeout_s = min(self.host_timeout_s, self.request.timeout_s)
         for part in parts:
             table = self.tables[part.table]
             if member not in table.had_by:
@@ -116,7 +105,6 @@ class Rounds:
             source = table.source(member, part.uses)
             if (part.into, source) not in texts:
                 texts[part.into, source] = self._text(part, source)
-            timeout_s = min(self.limits.host_timeout_s, self.request.timeout_s)
             request = QueryRequest(texts[part.into, source], _ALL_ROWS, timeout_s, self.request.memory_mb)
             count = partial(self._count, table.name)
             received.append((part, await member.client.data("/v1/query", request, _ARROW, count)))
@@ -129,37 +117,33 @@ class Rounds:
             select = {**select, "from_table": self.database.parsed(f"SELECT * FROM ({source}) AS shaped")["from_table"]}
         return self.database.text_of(select)
 
-    def _has_other_tables(self, received: Sequence[tuple[Part, Data]]) -> bool:
-        return any(data.tables.get(part.table) != self.tables[part.table].shape for part, data in received)
+    def _shape(self, table: str) -> str:
+        return shape(self.tables[table].columns.items())
 
-    async def _expect_whole(self, parts: Sequence[Part]) -> None:
-        """Refuse to fetch whole columns that are known to be too much. Raises QueryFailed and GuessedWrong."""
-        if self.is_guessed and parts:  # only the hosts themselves know how many rows they have
+    async def _expect(self, whole: Sequence[Part]) -> None:
+        """Refuse to fetch whole tables that are known to be too large. Raises QueryFailed and GuessedWrong."""
+        if whole and self.is_guessed:  # only the hosts themselves know how many rows they have
             told, _ = await discover(self.conversation, self.database, list(self.tables), may_guess=False)
-            if {name: table.columns for name, table in told.items()} != {
-                name: table.columns for name, table in self.tables.items()
-            }:
+            if any(name not in told or told[name].columns != self.tables[name].columns for name in self.tables):
                 raise GuessedWrong
             self.tables, self.is_guessed = told, False
-        for part in parts:
+        for part in whole:
             table = self.tables[part.table]
             num_bytes = table.estimated_bytes([name for name, _ in part.columns])
-            if num_bytes > self.limits.max_bytes:
+            if num_bytes > self.max_bytes:
                 raise QueryFailed(
                     f"the statement needs the rows of {table.name} from {len(table.had_by)} hosts,"
-                    f" about {_mebibytes(num_bytes)}: more than {_mebibytes(self.limits.max_bytes)}",
+                    f" about {_mebibytes(num_bytes)}: more than {_mebibytes(self.max_bytes)}",
                     _LESS,
                 )
 
     def _count(self, table: str, num_bytes: int) -> None:
         """Count what has arrived. Raises QueryFailed, every time, once it is too much."""
         self._received[table] += num_bytes
-        if self.refusal is None and self._received.total() > self.limits.max_bytes:
+        if self.refusal is None and self._received.total() > self.max_bytes:
             worst, most = self._received.most_common(1)[0]
-            self.refusal = QueryFailed(
-                f"the hosts send more than {_mebibytes(self.limits.max_bytes)}, of {worst} alone {_mebibytes(most)}",
-                _LESS,
-            )
+            limit, most_shown = _mebibytes(self.max_bytes), _mebibytes(most)
+            self.refusal = QueryFailed(f"the hosts send more than {limit}, of {worst} alone {most_shown}", _LESS)
         if self.refusal is not None:
             raise self.refusal
 

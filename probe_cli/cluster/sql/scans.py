@@ -1,4 +1,4 @@
-"""The columns and rows of each table that a statement needs, according to DuckDB's optimizer.
+"""What has to be fetched: the columns and rows of each table that a statement needs, according to DuckDB's optimizer.
 
 The optimizer pushes projections and filters down to the scans of tables, through joins, CTEs and subqueries, and
 EXPLAIN shows them. A filter is shown as text: it is used only if it reads as an expression of one row.
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from probe_agent.sql.merging import NotThere
+from probe_agent.sql.merging import MergedDatabase, NotThere
+from probe_agent.wire import quoted
 
-from .split import Splitter, Unsplittable
-from .tree import Tree, replaced
+from .select import of_one_row
+from .split import Part, Splitter, Unsplittable
+from .tree import Tree, column, replaced, walk
 
-if TYPE_CHECKING:
-    from probe_agent.sql.merging import MergedDatabase
-
-__all__ = ["Need", "needs"]
+__all__ = ["fetched"]
 
 _OPTIONAL = "optional: "
 #: A table, a statement over it, and what the scan of it must look like in a plan.
@@ -28,53 +25,62 @@ _CHECKED = f"SELECT a FROM {_CHECK} WHERE b > 'it''s'"
 _UNDERSTOOD = (f"memory.{_CHECK}", "a", "(b > 'it''s')")
 
 
-@dataclass(frozen=True)
-class Need:
-    """Columns of one table in its own order, and a filter for its rows (None: all)."""
-
-    columns: tuple[str, ...]
-    rows: Tree | None
-
-
-def needs(
+def fetched(
     database: MergedDatabase, splitter: Splitter, sql: str, tables: Mapping[str, Mapping[str, str]]
-) -> dict[str, Need]:
-    """Return what `sql` needs of each of `tables`, as far as it needs anything."""
-    everything = {name: Need(tuple(columns), None) for name, columns in tables.items()}
+) -> list[Part]:
+    """Return what `sql` needs of each of `tables`, as far as it needs anything; it goes into the table itself."""
+    parts = []
+    for name, (wanted, rows) in _needed(database, splitter, sql, tables).items():
+        filtered_by = {node["column_names"][0].lower() for node in walk(rows) if "column_names" in node}
+        types = tables[name]
+        uses = frozenset(each for each in types if each in wanted or each.lower() in filtered_by)
+        sent = [each for each in types if each in wanted] or list(types)[:1]  # any column tells how many rows there are
+        source = database.parsed(f"SELECT 1 FROM {quoted(*name.rsplit('.', 1))}")
+        select = {**source, "select_list": [column(each) for each in sent], "where_clause": rows}
+        parts.append(Part(name, select, uses | set(sent), name, [(each, types[each]) for each in sent]))
+    return parts
+
+
+def _needed(
+    database: MergedDatabase, splitter: Splitter, sql: str, tables: Mapping[str, Mapping[str, str]]
+) -> dict[str, tuple[set[str], Tree | None]]:
+    """Return the columns that are needed of each table, and a filter for its rows (None: all)."""
     try:
         scans = list(_scans(database.plan(sql)))
     except NotThere:
-        return everything  # DESCRIBE and its like have no plan
+        scans = [{"Table": ""}]  # there is no plan
     names = [scan["Table"].replace('"', "").lower().removeprefix("memory.") for scan in scans]
     scanned = {name for name in names if not name.startswith("_probe.")}
     if not scanned <= set(tables) or not _plans_are_understood(database):
-        return everything
-    found = {}
+        return {name: (set(columns), None) for name, columns in tables.items()}
+    needed = {}
     for table in scanned:
+        columns = {each.lower(): each for each in tables[table]}
         wanted: set[str] = set()
         filters = []
         for scan in (scan for name, scan in zip(names, scans, strict=True) if name == table):
             shown = _list(scan.get("Projections"))
             texts = [text.removeprefix(_OPTIONAL) for text in _list(scan.get("Filters"))]
-            known = set(tables[table]).issuperset(shown)
-            wanted |= {c for c in tables[table] if not known or c in shown or _is_in(c, texts)}
-            filters.append(_joined("CONJUNCTION_AND", _conditions(database, splitter, table, texts)))
-        rows = None if None in filters else _joined("CONJUNCTION_OR", filters)
-        found[table] = Need(tuple(column for column in tables[table] if column in wanted), rows)
-    return found
+            known = set(columns.values()).issuperset(shown)
+            wanted |= {c for c in columns.values() if not known or c in shown or _is_in(c, texts)}
+            filters.append(_joined("CONJUNCTION_AND", _conditions(database, splitter, columns, texts)))
+        needed[table] = wanted, None if None in filters else _joined("CONJUNCTION_OR", filters)
+    return needed
 
 
 def _is_in(column: str, texts: list[str]) -> bool:
     return any(column.lower() in text.lower() for text in texts)
 
 
-def _conditions(database: MergedDatabase, splitter: Splitter, table: str, texts: list[str]) -> list[Tree]:
+def _conditions(
+    database: MergedDatabase, splitter: Splitter, columns: Mapping[str, str], texts: list[str]
+) -> list[Tree]:
     """Return the filters that can be read; without one of them, hosts send more rows than needed, which is harmless."""
 
     def exact(node: dict[str, Tree]) -> Tree | None:
         """Return a float as a float: DuckDB would read 0.30000000000000004 as a DECIMAL and round it."""
         literal = node.get("literal") or {}
-        if node.get("class") != "CONSTANT" or literal.get("kind") != "NUMERIC":
+        if literal.get("kind") != "NUMERIC":
             return None
         if not math.isfinite(float(literal["text"])):
             raise Unsplittable("an infinity has no literal")
@@ -83,8 +89,9 @@ def _conditions(database: MergedDatabase, splitter: Splitter, table: str, texts:
     conditions = []
     for text in texts:
         try:
-            conditions.append(splitter.of_one_row(table, replaced(database.expression(f"({text})"), exact)))
-        except (Unsplittable, NotThere, LookupError):
+            read = replaced(database.expression(f"({text})"), exact)
+            conditions.append(of_one_row(read, columns, splitter.functions))
+        except (Unsplittable, NotThere):
             continue
     return conditions
 

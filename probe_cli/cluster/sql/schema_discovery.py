@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from probe_agent.errors import NoAnswer
 from probe_agent.sql.merging import MergedDatabase
-from probe_agent.wire import TableInfo, TableList, quoted, shape
+from probe_agent.wire import TableInfo, TableList, quoted
 from probe_cli.cluster.fanout import Conversation, Member
 
 __all__ = ["KnownTable", "discover", "known_tables", "not_ours"]
@@ -25,19 +25,14 @@ _NUM_CANDIDATES = 3
 _TEXT_BYTES, _NUMBER_BYTES = 20, 8
 
 
-@dataclass
+@dataclass(frozen=True)
 class KnownTable:
     """One table: its columns with their types, and those and the number of rows that each member has of it."""
 
     name: str
-    columns: dict[str, str] = field(default_factory=dict)
-    had_by: dict[Member, dict[str, str]] = field(default_factory=dict)
-    num_rows: dict[Member, int] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> str:
-        """Its columns in one word, as host servers tell it with their answers."""
-        return shape(self.columns.items())
+    columns: dict[str, str]
+    had_by: dict[Member, dict[str, str]]
+    num_rows: dict[Member, int]
 
     def missing(self, member: Member, columns: Iterable[str]) -> list[str]:
         """Return which of `columns` `member` lacks."""
@@ -66,24 +61,24 @@ async def discover(
 ) -> tuple[dict[str, KnownTable], bool]:
     """Return the tables `names` (all, without) by name, and whether one member has told for the others."""
 
-    async def tables_of(member: Member) -> TableList:
+    async def tables_of(member: Member) -> list[TableInfo]:
         listed = await member.client.get(TableList, "/v1/tables", names=",".join(names))
-        listed = replace(listed, tables=tuple(each for each in listed.tables if _is_named(each, names)))
-        return _checked(member, listed, database.is_type)
+        tables = [_checked(member, table, database.is_type) for table in listed.tables]
+        return [table for table in tables if not names or table.name.lower() in names]
 
     present = conversation.present
     if may_guess and len(present) > _NUM_CANDIDATES:
         first = await conversation.first(tables_of, present[:_NUM_CANDIDATES])
-        if first is not None and set(names) <= {table.name.lower() for table in first[1].tables}:
+        if first is not None and set(names) <= {table.name.lower() for table in first[1]}:
             return known_tables([(member, first[1]) for member in conversation.present]), True
     return known_tables(await conversation.ask(tables_of)), False
 
 
-def known_tables(answers: Iterable[tuple[Member, TableList]]) -> dict[str, KnownTable]:
+def known_tables(answers: Iterable[tuple[Member, Iterable[TableInfo]]]) -> dict[str, KnownTable]:
     """Return the tables of all members by their names in lower case."""
     described: dict[str, list[tuple[Member, TableInfo]]] = {}
     for member, listed in answers:
-        for table in listed.tables:
+        for table in listed:
             described.setdefault(table.name.lower(), []).append((member, table))
     return {
         name: KnownTable(
@@ -94,10 +89,6 @@ def known_tables(answers: Iterable[tuple[Member, TableList]]) -> dict[str, Known
         )
         for name, tables in sorted(described.items())
     }
-
-
-def _is_named(table: TableInfo, names: Collection[str]) -> bool:
-    return not names or (isinstance(table.name, str) and table.name.lower() in names)
 
 
 def _common_columns(described: list[TableInfo]) -> dict[str, str]:
@@ -111,20 +102,21 @@ def _common_columns(described: list[TableInfo]) -> dict[str, str]:
     return {name: counted.most_common(1)[0][0] for name, counted in types.items()}
 
 
-def _checked(member: Member, listed: TableList, is_type: Callable[[str], bool]) -> TableList:
-    """Return `listed` if a host server of ours can have said it. Raises NoAnswer."""
-    for table in listed.tables:
-        types = {column.name: column.type for column in table.columns}
-        texts = (table.name, *types, *types.values())
-        if not all(isinstance(text, str) for text in texts) or not isinstance(table.rows, int | None):
-            raise not_ours(member, f"its description of table {table.name!r:.40} is malformed")
-        if wrong := [kind for kind in types.values() if not is_type(kind)]:
-            raise not_ours(member, f"{wrong[0]!r:.40} is not a column type")
-        if any(character in table.name for character in '"\0') or "." not in table.name:
-            raise not_ours(member, f"{table.name!r:.40} is not a table name")
-        if len({name.lower() for name in types}) < len(table.columns) or not types:
-            raise not_ours(member, f"table {table.name} has no columns, or two of one name")
-    return listed
+def _checked(member: Member, table: TableInfo, is_type: Callable[[str], bool]) -> TableInfo:
+    """Return `table` if a host server of ours can have said it. Raises NoAnswer."""
+    types = [column.type for column in table.columns]
+    names = [column.name for column in table.columns]
+    if not all(isinstance(text, str) for text in (table.name, *names, *types)) or not isinstance(
+        table.rows, int | None
+    ):
+        raise not_ours(member, f"its description of table {table.name!r:.40} is malformed")
+    if wrong := [kind for kind in types if not is_type(kind)]:
+        raise not_ours(member, f"{wrong[0]!r:.40} is not a column type")
+    if any(character in table.name for character in '"\0') or "." not in table.name:
+        raise not_ours(member, f"{table.name!r:.40} is not a table name")
+    if not names or len({name.lower() for name in names}) < len(names):
+        raise not_ours(member, f"table {table.name} has no columns, or two of one name")
+    return table
 
 
 def not_ours(member: Member, seen: str) -> NoAnswer:

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+from probe_agent.sql.merging import MergedDatabase
 
 from .functions import Functions
-from .tree import Tree, column, expressions, replaced
-
-if TYPE_CHECKING:
-    from probe_agent.sql.merging import MergedDatabase
+from .tree import Tree, column, expressions, integer, replaced
 
 __all__ = ["OF_ONE_ROW", "Select", "Unsplittable", "of_one_row", "read_select"]
 
@@ -41,7 +39,9 @@ class Select:
         return _name(node) in self.columns
 
     def meant(self, node: Tree) -> Tree:
-        """Return what `node` stands for, an expression in the select list if it is the alias of one."""
+        """Return what `node` stands for: an expression in the select list if it is the place or alias of one."""
+        if (place := integer(node)) is not None:
+            return self.node["select_list"][place - 1]
         return node if self.is_column(node) else self.aliases.get(_name(node), node)
 
     def of_one_row(self, expression: Tree) -> Tree:

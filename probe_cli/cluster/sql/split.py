@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from probe_agent.sql.merging import NotThere
+from probe_agent.sql.merging import MergedDatabase, NotThere
 
 from .functions import Functions
 from .groups import is_grouped, split_groups
 from .rows import split_rows
-from .select import Unsplittable, of_one_row, read_select
+from .select import Unsplittable, read_select
 from .tree import Tree
-
-if TYPE_CHECKING:
-    from probe_agent.sql.merging import MergedDatabase
 
 __all__ = ["Part", "Splitter", "Unsplittable"]
 
@@ -34,33 +30,27 @@ class Part:
     into: str
     columns: Sequence[tuple[str, str]]
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all rows of the table are asked for, as they are."""
-        return self.into == self.table and self.select["where_clause"] is None
-
 
 class Splitter:
     """Splits over the tables of `database` that hosts have: `tables`, with their columns and types."""
 
     def __init__(self, database: MergedDatabase, tables: Mapping[str, Mapping[str, str]]) -> None:
+        self.functions = Functions.of(database)
         self._database = database
         self._tables = tables
-        self._functions = Functions.among(database.functions())
 
     def split(self, node: Tree, into: str, max_rows: int | None = None) -> tuple[Part, Tree]:
         """Return what to ask of the hosts, and the SELECT over the table `into`, which is created, that takes the place
         of `node`. With `max_rows`, more rows than that are not needed. Raises Unsplittable."""
         database = self._database
-        select = read_select(node, self._tables, self._functions, database)
+        select = read_select(node, self._tables, self.functions, database)
         try:
             described = database.described(database.text_of(node))
             titled = zip(select.node["select_list"], described, strict=True)
             items = [{**item, "alias": title} for item, (title, _) in titled]
             select = replace(select, node={**select.node, "select_list": items})
-            host, merged = (
-                split_groups(select, database) if is_grouped(select) else split_rows(select, max_rows, database)
-            )
+            grouped = is_grouped(select)
+            host, merged = split_groups(select, database) if grouped else split_rows(select, max_rows, database)
             columns = database.described(database.text_of(host))
             database.create(into, dict(columns))
             merged = {**merged, "from_table": database.parsed(f"SELECT * FROM {into}")["from_table"]}
@@ -69,7 +59,3 @@ class Splitter:
         except NotThere as refusal:
             raise Unsplittable(str(refusal)) from None
         return Part(select.table, host, select.uses(host), into, columns), merged
-
-    def of_one_row(self, table: str, expression: Tree) -> Tree:
-        """Return `expression` if it needs nothing but one row of `table`. Raises Unsplittable."""
-        return of_one_row(expression, {each.lower(): each for each in self._tables[table]}, self._functions)

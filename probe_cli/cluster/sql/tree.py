@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Tree", "arguments", "column", "expressions", "integer", "key", "replaced", "tables_named", "walk"]
+__all__ = ["Tree", "arguments", "column", "expressions", "integer", "key", "place", "replaced", "tables_named", "walk"]
 
 Tree = Any  # decoded JSON in DuckDB's format
 
@@ -51,6 +51,13 @@ def key(expression: Tree) -> str:
         return [bare(value) for value in tree] if isinstance(tree, list) else tree
 
     return json.dumps(bare(expression), sort_keys=True)
+
+
+def place(expression: Tree, among: dict[str, Tree]) -> int:
+    """Return the place of `expression`, which is added, without its alias, where it is not yet one of the others."""
+    same = key(expression)
+    among.setdefault(same, {**expression, "alias": ""})
+    return list(among).index(same)
 
 
 def column(name: str, alias: str = "") -> Tree:

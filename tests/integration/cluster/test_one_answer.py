@@ -11,9 +11,10 @@ from collections.abc import Sequence
 import pytest
 
 from probe_agent.errors import QueryFailed
+from probe_agent.sql.engine.request import Answer
 from probe_agent.wire import QueryRequest
 from probe_cli.cluster.fanout import open_conversation
-from probe_cli.cluster.sql.execute import Outcome, answer
+from probe_cli.cluster.sql.execute import answer
 from probe_cli.endpoint import parse_endpoint
 
 from .conftest import NUM_HOSTS, Hosts
@@ -23,7 +24,7 @@ from .random_sql import statement
 NUM_STATEMENTS, NUM_LONG = 21, 150
 
 
-async def asked(addresses: Sequence[str], statements: Sequence[str], **limits: float) -> list[Outcome]:
+async def asked(addresses: Sequence[str], statements: Sequence[str], **limits: float) -> list[Answer]:
     """Return the answers of the hosts to statements, one after the other."""
     outcomes = []
     endpoints = [parse_endpoint(address) for address in addresses]
@@ -41,8 +42,8 @@ async def asked(addresses: Sequence[str], statements: Sequence[str], **limits: f
     return outcomes
 
 
-def decoded(outcome: Outcome) -> tuple[list[tuple[str, str]], list[list[object]]]:
-    result = json.loads(outcome.answer.body)
+def decoded(outcome: Answer) -> tuple[list[tuple[str, str]], list[list[object]]]:
+    result = json.loads(outcome.body)
     columns = [(column["name"], column["type"]) for column in result["columns"]]
     floats = [at for at, (_, kind) in enumerate(columns) if kind in ("DOUBLE", "FLOAT")]
     for row in result["rows"]:

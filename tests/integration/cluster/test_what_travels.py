@@ -78,8 +78,8 @@ def test_max_rows_is_for_the_whole_and_not_for_its_parts(hosts: Hosts) -> None:
     servers = list(range(len(hosts.addresses)))
     assert decoded(counted)[1] == rows(hosts, servers, statements[0])
     assert decoded(listed)[1] == rows(hosts, servers, statements[1])[:2]
-    assert listed.answer.truncated
-    assert not counted.answer.truncated
+    assert listed.truncated
+    assert not counted.truncated
 
 
 def test_what_would_move_too_much_is_refused_and_the_table_is_named(hosts: Hosts) -> None:

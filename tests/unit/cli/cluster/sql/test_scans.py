@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from probe_agent.sql.merged import MergeExecutor
-from probe_cli.cluster.sql.scans import needs
+from probe_cli.cluster.sql.scans import fetched
 from probe_cli.cluster.sql.split import Splitter
 
 from .hosts import merging
@@ -28,9 +28,9 @@ def executor() -> Iterator[MergeExecutor]:
 def needed(executor: MergeExecutor, sql: str) -> dict[str, tuple[list[str], str]]:
     """Columns and filter of each table that is needed."""
     found = {}
-    for name, need in needs(executor, Splitter(executor, TABLES), sql, TABLES).items():  # type: ignore[arg-type]
-        query = {**executor.parsed("SELECT 1 FROM t"), "where_clause": need.rows}
-        found[name] = (list(need.columns), executor.text_of(query).partition(" WHERE ")[2])
+    for part in fetched(executor, Splitter(executor, TABLES), sql, TABLES):  # type: ignore[arg-type]
+        columns = [name for name, _ in part.columns]
+        found[part.table] = (columns, executor.text_of(part.select).partition(" WHERE ")[2])
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from probe_agent.errors import NoAnswer
-from probe_agent.wire import ColumnInfo, TableInfo, TableList
+from probe_agent.wire import ColumnInfo, TableInfo
 from probe_cli.cluster.sql.schema_discovery import _checked, known_tables
 
 
@@ -33,14 +33,11 @@ class Named:
 def test_the_common_shape_has_all_columns_with_the_types_of_most_hosts() -> None:
     old, new, newer = Named("old"), Named("new"), Named("newer")
     lists = [
-        (old, TableList((table("test.Steps", 5, step="INTEGER", x="DOUBLE"),), ())),
-        (new, TableList((table("test.steps", 7, step="BIGINT", x="DOUBLE", name="VARCHAR"),), ())),
+        (old, [table("test.Steps", 5, step="INTEGER", x="DOUBLE")]),
+        (new, [table("test.steps", 7, step="BIGINT", x="DOUBLE", name="VARCHAR")]),
         (
             newer,
-            TableList(
-                (table("test.steps", 9, step="BIGINT", x="DOUBLE", name="VARCHAR"), table("test.late", 1, a="BIGINT")),
-                (),
-            ),
+            [table("test.steps", 9, step="BIGINT", x="DOUBLE", name="VARCHAR"), table("test.late", 1, a="BIGINT")],
         ),
     ]
 
@@ -71,4 +68,4 @@ def test_the_common_shape_has_all_columns_with_the_types_of_most_hosts() -> None
 )
 def test_a_listing_that_no_host_server_sends_is_refused(listed: TableInfo, why: str) -> None:
     with pytest.raises(NoAnswer, match=why):
-        _checked(Named("liar"), TableList((listed,), ()), lambda kind: kind == "BIGINT")  # type: ignore[arg-type]
+        _checked(Named("liar"), listed, lambda kind: kind == "BIGINT")  # type: ignore[arg-type]

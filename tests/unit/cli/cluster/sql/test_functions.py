@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from probe_agent.sql.merged import MergeExecutor
-from probe_cli.cluster.sql.clocks import with_one_time
+from probe_cli.cluster.sql.functions import with_one_time
 
 from .hosts import merging
 
