@@ -61,8 +61,10 @@ def seconds(value: float) -> str:
 
 
 def mebibytes(value: float) -> str:
-    """`812 MiB`, `11.8 GiB`."""
-    return f"{value:.0f} MiB" if abs(value) < 1024 else f"{value / 1024:.1f} GiB"
+    """`0.41 MiB`, `812 MiB`, `11.8 GiB`."""
+    if abs(value) >= 1024:
+        return f"{value / 1024:.1f} GiB"
+    return f"{value:.2g} MiB" if abs(value) < 10 else f"{value:.0f} MiB"
 
 
 def percent(share: float) -> str:

@@ -12,16 +12,6 @@ __all__ = ["QueryColumn", "QueryRequest", "QueryResult", "Value"]
 Value = bool | int | float | str | list[object] | dict[str, object] | None
 
 
-def quoted_name(identifier: str) -> str:
-    """Return an SQL identifier, quoted."""
-    return '"' + identifier.replace('"', '""') + '"'
-
-
-def quoted_text(value: str) -> str:
-    """Return an SQL string literal."""
-    return "'" + value.replace("'", "''") + "'"
-
-
 @dataclass(frozen=True)
 class QueryRequest:
     """One read-only statement and what it may cost."""

@@ -29,7 +29,7 @@ MAX_SAID = 8
 
 @click.command("backtrace")
 @click.option("--all", "all_threads", is_flag=True, help="All threads, not only the main one.")
-@click.option("--all-ranks", is_flag=True, help="All ranks behind the endpoints, equal stacks folded into a tree.")
+@click.option("--all-ranks", is_flag=True, help="All ranks behind the endpoints, folded into a tree.")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON; an envelope if several were asked.")
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj

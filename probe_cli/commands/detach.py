@@ -20,8 +20,8 @@ __all__ = ["command"]
 def command(session: Session, keep: bool, timeout_s: float) -> int:
     """Take the recorder out of the target: no hook, thread, file or patched function stays.
 
-    The rings go with it. With --keep they stay in a folder of their own, which answers queries as an endpoint, until
-    newer ones push them out or `probe clean` removes them.
+    Its rings are removed. With --keep they stay in a folder that can be queried as an endpoint, until newer ones push
+    them out or `probe clean` removes them.
     """
 
     async def question(client: Client) -> Detached:

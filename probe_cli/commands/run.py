@@ -19,7 +19,7 @@ __all__ = ["command"]
 )
 @click.argument("arguments", nargs=-1, required=True, type=click.UNPROCESSED, metavar="COMMAND…")
 def command(arguments: tuple[str, ...]) -> None:
-    """Start COMMAND with PROBE=1 and a start file of ours in front of PYTHONPATH; needs no attach.
+    """Start COMMAND with the recorder in it (PROBE=1 and a start file in PYTHONPATH); needs no attach.
 
     Set PROBE=all to record the children of its processes too; PROBE_SCRIPT, PROBE_RANKS and PROBE_LISTEN apply.
 

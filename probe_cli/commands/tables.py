@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from probe_agent.errors import BadRequest
@@ -11,6 +13,7 @@ from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.show import is_brief, show_answers
+from probe_cli.render.terminal import columns_of, wrap
 from probe_cli.session import Session
 
 __all__ = ["command"]
@@ -45,7 +48,8 @@ def command(session: Session, name: str | None, columns: bool, is_long: bool, fo
         if brief:
             sheet = sheet.without(*([] if is_long else _ON_REQUEST), *(["table"] if name is not None else []))
             if name is not None:
-                remark(f"{tables[0].name}: {tables[0].doc}")
+                described = f"{tables[0].name}: {tables[0].doc}"
+                remark("\n".join(wrap(described, columns_of(sys.stdout) or len(described))))
         sheets.append((endpoint, sheet))
     notes = [(endpoint, note) for endpoint, listed in answers.answered for note in listed.notes]
     show_answers(answers, sheets, format_, notes)

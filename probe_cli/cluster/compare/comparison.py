@@ -13,9 +13,9 @@ __all__ = ["EXIT_CODES", "NO_ANSWER", "Comparison", "Verdict", "help_text"]
 
 #: State of a verdict -> exit code and meaning.
 EXIT_CODES = {
-    "nobody": (0, "nothing stands out, by as much evidence as a name takes"),
+    "nobody": (0, "no rank stands out, and one that did would have been seen"),
     "not enough data": (1, "not enough data to tell"),
-    "stands out": (5, "a rank, several, a stage, a host or a group is named"),
+    "stands out": (5, "ranks, a host or a stage stand out and are named"),
     "rotates": (6, "ranks wait for each other, but never long for the same one"),
     "hangs": (7, "the job hangs"),
 }

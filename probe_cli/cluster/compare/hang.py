@@ -1,9 +1,9 @@
-"""A job that hangs: no rank has ended a step for long, and two looks a moment apart find each where it was.
+"""Hangs: no rank has ended a step for long, and two looks a moment apart find each rank where it was.
 
-Where no rank has recorded a step, the job may have hung before the recorder came: then it is the newest collective that
-torch's Flight Recorder has that was long ago.
+If no rank has recorded a step, the job may have hung before the attach: then the newest collective in torch's Flight
+Recorder must be long ago.
 
-Whom it waits for is told by the collectives: the ranks of a group that have not come to the one in which others wait.
+The collectives tell for whom the job waits: the ranks of a group that have not reached the one in which others wait.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def hang(
     absent = sorted({rank for _, _, missing in waits for rank in missing} - waiting)
     what = "ended a step" if has_steps else "called a collective"
     said = [f"no rank has {what} for {seconds(stands_s)}"]
-    said += [f"{_ranks(present)} in {place}, to which {_come(missing)} not come" for place, present, missing in waits]
+    said += [f"{_ranks(present)} in {place}, which {_have(missing)} not reached" for place, present, missing in waits]
     said += [text for who, target in sorted(targets.items()) if (text := _odd(who, target, who in after))]
     whole = max((target.world_size for target in targets.values()), default=0)
     unknown = sorted(set(range(whole)) - {who.rank for who in targets})
@@ -210,12 +210,12 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]} waits" if len(ranks) == 1 else f"ranks {ranks_text(ranks)} wait"
 
 
-def _come(ranks: Sequence[int]) -> str:
+def _have(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {ranks_text(ranks)} have"
 
 
 def _odd(who: Who, target: TargetInfo, has_answered: bool) -> str:
-    """What is to be said of its process."""
+    """What is odd about its process; empty if nothing is."""
     named = f"{who} (pid {who.pid} on {who.host})"
     if not target.alive:
         return f"{named} has ended" + (f": it {target.ended}" if target.ended else "")

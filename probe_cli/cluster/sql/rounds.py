@@ -16,6 +16,7 @@ from probe_agent.errors import Forbidden, NoAnswer, QueryFailed
 from probe_agent.sql.merging import MergedDatabase
 from probe_agent.wire import QueryRequest, shape
 from probe_cli.cluster.fanout import Conversation, Member
+from probe_cli.text import mebibytes
 
 from .schema_discovery import KnownTable, discover, not_ours
 from .split import Part
@@ -133,7 +134,7 @@ class Rounds:
             if num_bytes > self.max_bytes:
                 raise QueryFailed(
                     f"the statement needs the rows of {table.name} from {len(table.had_by)} hosts,"
-                    f" about {_mebibytes(num_bytes)}: more than {_mebibytes(self.max_bytes)}",
+                    f" about {mebibytes(num_bytes / 2**20)}: more than {mebibytes(self.max_bytes / 2**20)}",
                     _LESS,
                 )
 
@@ -142,7 +143,7 @@ class Rounds:
         self._received[table] += num_bytes
         if self.refusal is None and self._received.total() > self.max_bytes:
             worst, most = self._received.most_common(1)[0]
-            limit, most_shown = _mebibytes(self.max_bytes), _mebibytes(most)
+            limit, most_shown = mebibytes(self.max_bytes / 2**20), mebibytes(most / 2**20)
             self.refusal = QueryFailed(f"the hosts send more than {limit}, of {worst} alone {most_shown}", _LESS)
         if self.refusal is not None:
             raise self.refusal
@@ -158,7 +159,3 @@ class Rounds:
             who = ", ".join(list(about)[:4]) + (f" and {len(about) - 4} more" if len(about) > 4 else "")
             folded.append(f"{'all' if len(about) == len(self.conversation.members) else who}: {note}")
         return folded
-
-
-def _mebibytes(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.3g} MiB" if num_bytes < 1000 * 2**20 else f"{num_bytes / 2**20:,.0f} MiB"

@@ -122,6 +122,6 @@ def _checked(member: Member, table: TableInfo, is_type: Callable[[str], bool]) -
 def not_ours(member: Member, seen: str) -> NoAnswer:
     """Return the error for an answer that no host server gives."""
     return NoAnswer(
-        f"{member.endpoint} answered with something that is not ours ({seen})",
+        f"{member.endpoint} answered with something that Probe cannot read ({seen})",
         "check that this is the port of `probe serve`, and that both run the same version",
     )

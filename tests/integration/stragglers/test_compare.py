@@ -140,7 +140,7 @@ def test_a_rank_that_is_stopped_hangs_the_job_and_is_named(job: Job) -> None:
     verdict = json.loads(out)["verdict"]
     assert (code, verdict["state"], verdict["ranks"]) == (7, "hangs", [2]), out + err
     assert verdict["sentence"].startswith("the job hangs: no rank has ended a step for ")
-    assert "to which rank 2 has not come" in verdict["sentence"]
+    assert "which rank 2 has not reached" in verdict["sentence"]
     assert f"rank 2 (pid {job.pids[2]} on " in verdict["sentence"]
     assert "is stopped by a signal" in verdict["sentence"]
     steps = job.steps_done()

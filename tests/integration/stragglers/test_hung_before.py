@@ -63,6 +63,6 @@ def test_it_is_said_to_hang_and_the_rank_that_has_not_come_is_named(ranks: list[
     assert (code, verdict["state"], verdict["ranks"]) == (7, "hangs", [1]), out.getvalue() + err.getvalue()
     assert verdict["sentence"].startswith("the job hangs: no rank has called a collective for ")
     assert "ranks 0,2 wait in all_reduce 21 of group 0" in verdict["sentence"]
-    assert "to which rank 1 has not come" in verdict["sentence"]
+    assert "which rank 1 has not reached" in verdict["sentence"]
     assert f"{PROGRAM.name}:19" in verdict["sentence"]  # the line that sleeps
     assert all(process.poll() is None for process in ranks)

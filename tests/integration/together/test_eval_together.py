@@ -29,7 +29,7 @@ def next_step(job: Job, probe: Probe) -> int:
     refused = probe(*job.targets, "--all", "eval", "--at-step", "0", "1")
     assert refused.returncode == 1
     assert "step 0 has passed" in refused.stderr
-    return int(re.findall(r"the earliest is (\d+) now", refused.stderr)[0])
+    return int(re.findall(r"use step (\d+) or a later one", refused.stderr)[0])
 
 
 def start(job: Job, probe: Probe, num_steps: int, tmp_path: Path) -> subprocess.Popen[str]:
@@ -135,7 +135,7 @@ def test_after_they_have_agreed_it_runs_whoever_leaves(job: Job, probe: Probe, t
     answer = probe(*job.targets, "--all", "eval", "--at-step", "next", "trainer.ran")
 
     assert leaving.returncode == 130
-    assert "too late to cancel: it runs on every rank" in said
+    assert "too late to cancel: the code runs on every rank" in said
     assert answer.stdout == "== ranks 0-1 ==\nTrue\n"
 
 

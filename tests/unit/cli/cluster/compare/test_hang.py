@@ -61,8 +61,8 @@ def test_who_has_not_come_to_which_collective_is_said() -> None:
     assert verdict is not None
     assert (verdict.state, verdict.exit_code, verdict.ranks) == ("hangs", 7, (3,))
     assert verdict.sentence == (
-        "the job hangs: no rank has ended a step for 75 s; ranks 0-2 wait in all_reduce 812 of group 0 (default_pg), to"
-        " which rank 3 has not come"
+        "the job hangs: no rank has ended a step for 75 s; ranks 0-2 wait in all_reduce 812 of group 0 (default_pg),"
+        " which rank 3 has not reached"
     )
 
 
@@ -95,7 +95,7 @@ def test_of_a_pipeline_it_is_said_who_does_not_send() -> None:
 
     assert verdict is not None
     assert verdict.ranks == (0,)
-    assert "rank 1 waits in recv from rank 0, to which rank 0 has not come" in verdict.sentence
+    assert "rank 1 waits in recv from rank 0, which rank 0 has not reached" in verdict.sentence
 
 
 def test_a_job_that_has_ended_does_not_hang() -> None:

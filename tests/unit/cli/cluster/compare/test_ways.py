@@ -228,5 +228,6 @@ def test_words() -> None:
         "1.3 s",
         "75 s",
     ]
-    assert (mebibytes(812.4), mebibytes(12_083.0)) == ("812 MiB", "11.8 GiB")
+    sizes = [mebibytes(value) for value in (0.4123, 8.25, 812.4, 12_083.0)]
+    assert sizes == ["0.41 MiB", "8.2 MiB", "812 MiB", "11.8 GiB"]
     assert sum_up(list("abcdef"), 4) == "a; b; c; d; and 2 more"
