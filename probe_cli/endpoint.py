@@ -17,7 +17,7 @@ __all__ = [
     "Archive",
     "Endpoint",
     "LocalProcess",
-    "Ranks",
+    "MissingRanks",
     "TcpServer",
     "ThisHost",
     "TlsServer",
@@ -118,7 +118,7 @@ class Archive:
 
 
 @dataclass(frozen=True)
-class Ranks:
+class MissingRanks:
     """Ranks of a job that no endpoint leads to: they can be named, and not asked."""
 
     ranks: tuple[int, ...]

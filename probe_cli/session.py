@@ -22,8 +22,8 @@ from .cluster.ranks.ended import told_first
 from .cluster.ranks.find_job import find_job
 from .cluster.ranks.jobs import one_job
 from .cluster.ranks.launched import Led, started_by
-from .cluster.ranks.listing import LIST_S, Member, each, in_a_job, members, of_ranks
-from .endpoint import Endpoint, LocalProcess, Ranks, TcpServer, UnixServer
+from .cluster.ranks.listing import LIST_S, Rank, list_ranks, only_ranks, unique, with_rank
+from .endpoint import Endpoint, LocalProcess, MissingRanks, TcpServer, UnixServer
 from .messages import print_error, remark
 
 __all__ = ["Incomplete", "Session"]
@@ -43,18 +43,18 @@ class Session:
 
     named: tuple[Endpoint, ...] = ()
     inject: bool = True
-    #: All ranks of the job, wherever they are; or only these.
+    #: All ranks of the job, on all hosts; or only these.
     everyone: bool = False
     ranks: frozenset[int] = frozenset()
-    #: An answer of some is an error, and shows nothing.
+    #: Partial answers are an error, and show nothing.
     require_all: bool = False
-    #: A launcher is asked itself, not what it has started.
+    #: Ask a launcher itself, not the processes it has started.
     itself: bool = False
     endpoints: tuple[Endpoint, ...] = field(default=(), init=False)
-    #: Who belongs to the job, and cannot be asked.
-    missing: tuple[tuple[Endpoint | Ranks, ProbeError], ...] = field(default=(), init=False)
-    _found: Answers[Member] | None = field(default=None, init=False)
-    #: Launchers among the endpoints that were named; None before they were looked for.
+    #: Ranks of the job that cannot be asked, and why.
+    missing: tuple[tuple[Endpoint | MissingRanks, ProbeError], ...] = field(default=(), init=False)
+    _found: Answers[Rank] | None = field(default=None, init=False)
+    #: Launchers among the named endpoints; None until they are known.
     _led: list[Led] | None = field(default=None, init=False)
 
     def ask(
@@ -69,11 +69,11 @@ class Session:
         """Put `question` to every endpoint at once and wait `timeout_s` for each. With --all or --rank it is put to
         each target by itself; `of_many` says that a host server answers it for all of its targets together.
 
-        A single endpoint that fails raises; of several, each failure is said on stderr and is in the result.
+        A single endpoint that fails raises; with several, each failure is printed on stderr and is in the result.
 
         Ctrl-C cancels the question at the other end too, and raises KeyboardInterrupt; with `ctrl_c` False the
-        question looks after that itself. With `needs_agent` False it is put to a process without the agent, too, when
-        that cannot come.
+        question handles it. With `needs_agent` False it is also put to a process without a recorder, if attaching
+        fails.
         """
 
         async def choose_and_ask() -> Answers[T]:
@@ -82,7 +82,7 @@ class Session:
                 self._refuse_several_of_a_launcher()
             endpoints = await self.choose()
             if self.everyone and not self.ranks and not of_many:
-                found = await self._members(LIST_S)
+                found = await self._list_ranks(LIST_S)
                 endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.unanswered
             self._refuse_some(self.missing, len(endpoints))
             return await ask(
@@ -114,55 +114,52 @@ class Session:
         answers = run(choose_and_query())
         return self._told(Answers(answers.answered, self.missing + answers.unanswered))
 
-    def members(self, timeout_s: float | None = None) -> Answers[Member]:
-        """Every target behind the endpoints, by rank. A host server leads to the whole job, and so does this host where
+    def list_ranks(self, timeout_s: float | None = None) -> Answers[Rank]:
+        """Every target behind the endpoints, by rank. A host server leads to the whole job, and so does this host if
         nothing is named; a PID, a rank or a folder is one target, unless --all asks for its job.
 
-        `answered` has each under its own endpoint; `failed` are those that were not found, as `ask` reports them.
+        `answered` has each under its own endpoint; `unanswered` those that were not found.
         """
 
-        async def choose_and_list() -> Answers[Member]:
+        async def choose_and_list() -> Answers[Rank]:
             self.everyone = self.everyone or not self.named or any(_is_server(endpoint) for endpoint in self.named)
             await self.choose()
-            return await self._members(LIST_S if timeout_s is None else timeout_s)
+            return await self._list_ranks(LIST_S if timeout_s is None else timeout_s)
 
         found = self._told(run(choose_and_list()))
         for sentence in told_first(member.info for _, member in found.answered):
             remark(sentence)
         return found
 
-    def ranks_of_job(self) -> Answers[Member]:
-        """`members` that have a rank; those without one are said on stderr."""
-
-        found = self.members()
-        ranked = in_a_job(found)
+    def ranks_of_job(self) -> Answers[Rank]:
+        """Those of `list_ranks` that have a rank; a remark names the others."""
+        found = self.list_ranks()
+        ranked = with_rank(found)
         others = [endpoint for endpoint in found.answered if endpoint not in ranked.answered]
         if others:
             names = ", ".join(f"pid {member.info.pid}" for _, member in others[:16]) + (", …" if others[16:] else "")
             remark(f"without {names}: no rank, or torch.distributed has not set it yet")
         return ranked
 
-    async def _members(self, timeout_s: float) -> Answers[Member]:
-
+    async def _list_ranks(self, timeout_s: float) -> Answers[Rank]:
         if self._found is not None:
             return self._found
-        found = each(await members(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark))
+        found = unique(await list_ranks(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark))
         one_job([member.info for _, member in found.answered], self.named)
         return Answers(found.answered, self.missing + found.unanswered)
 
-    def ask_members(
+    def ask_ranks(
         self,
         question: Callable[[Client], Awaitable[T]],
         *,
         timeout_s: float | None,
-        members: Answers[Member] | None = None,
+        ranks: Answers[Rank] | None = None,
     ) -> Answers[T]:
-        """Put `question` to each of `members` (by default all), at once, and wait `timeout_s` for each.
+        """Put `question` to each of `ranks` (by default all), at once, and wait `timeout_s` for each.
 
-        What is `failed` in `members` is in the result too: its exit code is the one of the whole.
+        Those `unanswered` in `ranks` are in the result too: its exit code is the one of the whole.
         """
-
-        found = self.members() if members is None else members
+        found = self.list_ranks() if ranks is None else ranks
         endpoints = tuple(endpoint for endpoint, _ in found.answered)
         answers = self.ask_these(endpoints, question, timeout_s=timeout_s, alone=not found.unanswered)
         return Answers(answers.answered, found.unanswered + answers.unanswered)
@@ -175,21 +172,19 @@ class Session:
         timeout_s: float | None,
         alone: bool = False,
     ) -> Answers[T]:
-        """Put `question` to endpoints that `members` has found; failures are said, and with `alone` the only one
+        """Put `question` to endpoints that `list_ranks` has found; failures are printed, and with `alone` the only one
         asked raises."""
-
         answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
         return self._told(answers, may_raise=alone)
 
     async def choose(self) -> tuple[Endpoint, ...]:
         """The endpoints this run is about: those named, or the only target of this host. With --all, and with a job at
-        several host servers, the servers of that whole job; with --rank an endpoint for each of these ranks. Who is
-        `missing` then, is known."""
-
+        several host servers, the servers of that whole job; with --rank an endpoint for each of these ranks. Sets
+        `missing` too."""
         if self.endpoints or self.missing:
             return self.endpoints
         await self.follow_launchers()
-        self._say_who_is_asked()
+        self._print_launched()
         of_a_job = len(self.named) > 1 and any(isinstance(at, TcpServer | UnixServer) and at.job for at in self.named)
         if not self.everyone and not self.ranks and not of_a_job:
             self.endpoints = self.named or (await default_target(),)
@@ -203,13 +198,12 @@ class Session:
         )
         self.endpoints, self.missing = job.endpoints, job.missing
         if self.ranks:
-            self._found = found = of_ranks(await self._members(LIST_S), self.ranks)
+            self._found = found = only_ranks(await self._list_ranks(LIST_S), self.ranks)
             self.endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.unanswered
         return self.endpoints
 
     async def follow_launchers(self) -> None:
-        """Put what a launcher has started in its place among the endpoints that were named."""
-
+        """Replace each launcher among the named endpoints by the processes it has started."""
         if self.itself or self._led is not None:
             return
         self._led = []
@@ -223,12 +217,12 @@ class Session:
             named.update(dict.fromkeys(led.endpoints))
         self.named = tuple(named)
 
-    def _say_who_is_asked(self) -> None:
+    def _print_launched(self) -> None:
         for led in self._led or ():
             remark(f"{led}: {'they are' if len(led.processes) > 1 else 'it is'} asked instead")
 
     def _refuse_several_of_a_launcher(self) -> None:
-        """Raise where one target is meant, and a launcher has started several."""
+        """Raise if one target is meant, and a launcher has started several."""
         several = [led for led in self._led or () if len(led.processes) > 1]
         if several and not self.everyone and not self.ranks:
             led = several[0]
@@ -239,14 +233,14 @@ class Session:
             )
 
     def _told(self, answers: Answers[T], *, may_raise: bool = True) -> Answers[T]:
-        """`answers`, after each failure was said on stderr. The only one asked raises."""
+        """Return `answers` after printing each failure. The only one asked raises."""
         if may_raise and answers.num_asked == 1 and answers.unanswered:
             raise answers.unanswered[0][1]
         self.report(answers)
         return answers
 
     def report(self, answers: Answers[T]) -> None:
-        """Say on stderr who did not answer, and why."""
+        """Print who did not answer, and why."""
         for endpoint, error in answers.unanswered:
             print_error(error, of=str(endpoint))
         if answers.unanswered:
@@ -264,16 +258,15 @@ class Session:
 
     @property
     def num_endpoints(self) -> int:
-        """How many will be asked; before they were looked for, --all and --rank count as several."""
+        """How many will be asked; until they are known, --all and --rank count as several."""
         return max(2 if self.everyone or self.ranks else 1, len(self.named))
 
     def processes(self, pid: int | None) -> list[int]:
-        """The PIDs a command about processes of this host is meant for: its own argument, or the endpoints."""
-
+        """The PIDs for a command about processes of this host: its own argument, or the endpoints."""
         if pid is not None:
             self.named = (LocalProcess(pid),)
         run(self.follow_launchers())
-        self._say_who_is_asked()
+        self._print_launched()
         pids = [endpoint.pid for endpoint in self.named if isinstance(endpoint, LocalProcess)]
         if not pids or len(pids) < len(self.named):
             raise BadRequest("this command is about a process of this host, and none is named", "name its PID")

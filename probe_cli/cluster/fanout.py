@@ -20,7 +20,7 @@ from probe_agent.errors import AttachDelayed, AttachRefused, NoAnswer, ProbeErro
 from probe_agent.wire import TargetList
 from probe_cli.client import Client, open_client
 from probe_cli.client.attach import attach
-from probe_cli.endpoint import Endpoint, LocalProcess, Ranks
+from probe_cli.endpoint import Endpoint, LocalProcess, MissingRanks
 
 __all__ = ["Answers", "Conversation", "Member", "allow_descriptors", "ask", "open_conversation"]
 
@@ -37,7 +37,7 @@ class Answers(Generic[T]):
     """What came back, in the order of the endpoints, and who did not answer, with the reason."""
 
     answered: tuple[tuple[Endpoint, T], ...]
-    unanswered: tuple[tuple[Endpoint | Ranks, ProbeError], ...]
+    unanswered: tuple[tuple[Endpoint | MissingRanks, ProbeError], ...]
 
     @property
     def num_asked(self) -> int:

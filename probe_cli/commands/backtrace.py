@@ -49,9 +49,9 @@ def command(session: Session, all_threads: bool, all_ranks: bool, as_json: bool,
         # Asked as they are: their stacks can be read without a recorder, too.
         ranks, answers = {}, session.ask(question, timeout_s=timeout_s, needs_agent=False)
     else:
-        members = session.ranks_of_job()
-        ranks = {endpoint: member.rank for endpoint, member in members.answered}
-        answers = session.ask_members(question, timeout_s=timeout_s, members=members)
+        found = session.ranks_of_job()
+        ranks = {endpoint: one.rank for endpoint, one in found.answered}
+        answers = session.ask_ranks(question, timeout_s=timeout_s, ranks=found)
     _show_tree(ranks, answers, all_threads=all_threads, as_json=as_json)
     return answers.exit_code
 

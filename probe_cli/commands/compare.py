@@ -18,7 +18,7 @@ from probe_cli.cluster.compare.gather import question
 from probe_cli.cluster.compare.hang import standstill_s
 from probe_cli.cluster.compare.questions import Extent
 from probe_cli.cluster.fanout import Answers
-from probe_cli.cluster.ranks.listing import Member
+from probe_cli.cluster.ranks.listing import Rank
 from probe_cli.endpoint import Endpoint
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
@@ -62,16 +62,15 @@ __all__ = ["command"]
 def command(session: Session, by: str, num_steps: int, watch_s: int, format_: str, timeout_s: float) -> int:
     """The exit code is the verdict's; ranks that did not answer come before all but a hang."""
     way = WAYS[by]
-    members = session.ranks_of_job()
+    ranks = session.ranks_of_job()
     asked: Asked = {
-        Who(member.rank, member.info.host, member.info.pid): (endpoint, member.info)
-        for endpoint, member in members.answered
+        Who(one.rank, one.info.host, one.info.pid): (endpoint, one.info) for endpoint, one in ranks.answered
     }
     extent = Extent(num_steps, max(1, len(asked)))
     has_calls = "calls" in way.needs
-    clocks_of = _one_of_each_host(members) if has_calls else ()
-    answers = session.ask_members(
-        question(way.needs, extent, timeout_s, clocks_of=clocks_of), timeout_s=timeout_s + GRACE_S, members=members
+    clocks_of = _one_of_each_host(ranks) if has_calls else ()
+    answers = session.ask_ranks(
+        question(way.needs, extent, timeout_s, clocks_of=clocks_of), timeout_s=timeout_s + GRACE_S, ranks=ranks
     )
     now = time()
     by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
@@ -116,9 +115,9 @@ Exit codes:
 """
 
 
-def _one_of_each_host(members: Answers[Member]) -> set[Endpoint]:
+def _one_of_each_host(ranks: Answers[Rank]) -> set[Endpoint]:
     """An endpoint of each host: ranks of one host have one clock."""
-    by_host: Mapping[str, Endpoint] = {member.info.host: endpoint for endpoint, member in members.answered}
+    by_host: Mapping[str, Endpoint] = {one.info.host: endpoint for endpoint, one in ranks.answered}
     return set(by_host.values())
 
 

@@ -12,7 +12,7 @@ import click
 from probe_agent.errors import BadRequest
 from probe_agent.wire import EvalRequest
 from probe_cli.client.loop import run
-from probe_cli.cluster.ranks.listing import Member
+from probe_cli.cluster.ranks.listing import Rank
 from probe_cli.cluster.two_phase.coordinator import NothingRan, Part, run_together
 from probe_cli.endpoint import Endpoint
 from probe_cli.messages import print_error, remark
@@ -102,7 +102,7 @@ def _on_all_ranks(session: Session, code: str, at: int | None, timeout_s: float 
     return 3 if broken else int(any(part.state != "finished" for part in parts))
 
 
-def _check_ranks(members: Sequence[tuple[Endpoint, Member]], whole_job: bool) -> None:
+def _check_ranks(members: Sequence[tuple[Endpoint, Rank]], whole_job: bool) -> None:
     """Raise when these are not the ranks of one job, or not all of them."""
     ranks = Counter(member.rank for _, member in members)
     twice = [(endpoint, member) for endpoint, member in members if ranks[member.rank] > 1]

@@ -36,7 +36,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
 
     A host server leads to the whole job, as far as the job's own store tells where the other ranks are.
     """
-    found = session.members(timeout_s)
+    found = session.list_ranks(timeout_s)
     places = {endpoint: member.server if member.info.alive else endpoint for endpoint, member in found.answered}
     times = session.ask_these(tuple(dict.fromkeys(places.values())), _step_times, timeout_s=timeout_s)
     durations = {place: of_pid for place, (of_pid, _) in times.answered}

@@ -16,7 +16,7 @@ from probe_agent.errors import BadRequest, NoAnswer, ProbeError
 from probe_agent.wire import Peer, PeerList, TargetInfo, TargetList
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers, ask
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Ranks, TcpServer, UnixServer, parse_endpoint
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, MissingRanks, TcpServer, UnixServer, parse_endpoint
 
 from .ended import none_lives, told_first
 from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
@@ -35,7 +35,7 @@ class Job:
     """Where all ranks can be asked, each once, and who cannot."""
 
     endpoints: tuple[Endpoint, ...]
-    missing: tuple[tuple[Endpoint | Ranks, ProbeError], ...]
+    missing: tuple[tuple[Endpoint | MissingRanks, ProbeError], ...]
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ async def find_job(
     job = next((target.job for target in here.values() if target.alive and target.job), None)
     covered = {peer.address for key, peer in peers.items() if key in here and peer.address is not None}
     others: dict[Endpoint, None] = {}
-    missing: list[tuple[Endpoint | Ranks, ProbeError]] = [*answers.unanswered]
+    missing: list[tuple[Endpoint | MissingRanks, ProbeError]] = [*answers.unanswered]
     for key, peer in peers.items():
         refusal: ProbeError | None
         if key in here:
@@ -104,7 +104,7 @@ async def find_job(
         else:
             refusal = _add(peer, job, others)
         if refusal is not None:
-            missing.append((Ranks((peer.rank,), peer.host), refusal))
+            missing.append((MissingRanks((peer.rank,), peer.host), refusal))
     missing += _ended_of_living_jobs(here, peers)
     for sentence in told_first(here.values(), of_living_jobs=True):
         remark(sentence)
@@ -136,7 +136,7 @@ def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoin
 
 def _ended_of_living_jobs(
     here: Mapping[Key, TargetInfo], peers: Collection[Key]
-) -> Iterable[tuple[Endpoint | Ranks, ProbeError]]:
+) -> Iterable[tuple[Endpoint | MissingRanks, ProbeError]]:
     """The ranks that have ended of jobs that go on, as far as the jobs' stores do not tell of them."""
     living = {(target.job, target.rank) for target in here.values() if target.alive}
     jobs = {job for job, _ in living} - {""}
@@ -144,7 +144,7 @@ def _ended_of_living_jobs(
         is_of_one = not target.alive and target.job in jobs and (target.job, target.rank) not in living
         if is_of_one and key not in peers and target.rank is not None:
             living.add((target.job, target.rank))  # said once
-            who = Ranks((target.rank,), target.host)
+            who = MissingRanks((target.rank,), target.host)
             yield who, NoAnswer(f"{who}, pid {target.pid} has ended", _ASK_DEAD)
 
 
@@ -220,9 +220,9 @@ def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeErro
     return None
 
 
-def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[Ranks, ProbeError]]:
+def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[MissingRanks, ProbeError]]:
     """The ranks of which nothing is known but that they must be there."""
-    missing: list[tuple[Ranks, ProbeError]] = []
+    missing: list[tuple[MissingRanks, ProbeError]] = []
     for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
         known = {peer.rank for each in told for peer in each.peers}
         targets = [target for each in told for target in each.targets if target.world_size == world_size]
@@ -233,9 +233,9 @@ def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[Ranks, ProbeErr
             why = "; ".join(notes) or "no recorder of theirs has written one into the job's store"
             missing.append(
                 (
-                    Ranks(ranks),
+                    MissingRanks(ranks),
                     NoAnswer(
-                        f"{Ranks(ranks)} of {world_size}: no address known: {why}",
+                        f"{MissingRanks(ranks)} of {world_size}: no address known: {why}",
                         f"name the host server of each host: -t HOST:PORT -t HOST:PORT, or -t @FILE; {elsewhere}",
                     ),
                 )
@@ -248,4 +248,4 @@ def _key(target: TargetInfo | Peer) -> Key:
 
 
 def _place(peer: Peer) -> str:
-    return f"{Ranks((peer.rank,), peer.host)}, pid {peer.pid}"
+    return f"{MissingRanks((peer.rank,), peer.host)}, pid {peer.pid}"

@@ -40,7 +40,7 @@ def pair(hosts: Hosts) -> tuple[str, int, int]:
 def test_a_host_server_stands_for_its_living_targets_by_rank(pair: tuple[str, int, int]) -> None:
     endpoint, first, second = pair
 
-    found = session(endpoint).members()
+    found = session(endpoint).list_ranks()
 
     assert [(str(name), member.info.rank, member.info.pid) for name, member in found.answered] == [
         (f"{endpoint}/0", 0, first),
@@ -53,8 +53,8 @@ def test_a_host_server_stands_for_its_living_targets_by_rank(pair: tuple[str, in
 def test_a_rank_or_a_pid_is_one_member(pair: tuple[str, int, int]) -> None:
     endpoint, _, second = pair
 
-    by_rank = session(f"{endpoint}/1").members()
-    by_pid = session(f"{endpoint}/pid={second}").members()
+    by_rank = session(f"{endpoint}/1").list_ranks()
+    by_pid = session(f"{endpoint}/pid={second}").list_ranks()
 
     assert [member.info.pid for _, member in by_rank.answered] == [second]
     assert [str(name) for name, _ in by_rank.answered] == [str(name) for name, _ in by_pid.answered]
@@ -63,7 +63,7 @@ def test_a_rank_or_a_pid_is_one_member(pair: tuple[str, int, int]) -> None:
 def test_a_question_is_put_to_each_member_alone(pair: tuple[str, int, int]) -> None:
     endpoint, *pids = pair
 
-    answers = session(endpoint).ask_members(pid_of, timeout_s=30)
+    answers = session(endpoint).ask_ranks(pid_of, timeout_s=30)
 
     assert [(str(name), pid) for name, pid in answers.answered] == [
         (f"{endpoint}/{rank}", pid) for rank, pid in enumerate(pids)
@@ -76,19 +76,19 @@ def test_two_processes_that_are_jobs_of_their_own_are_told_apart_by_their_jobs(h
     said = [json.loads(file.read_text()) for file in Path(hosts.base, "twins").glob("probe-*/*/target.json")]
     places = {f"{endpoint}/{one['job']}/0": one["pid"] for one in said}
 
-    answers = session(*(f"{endpoint}/{one['job']}" for one in said)).ask_members(pid_of, timeout_s=30)
+    answers = session(*(f"{endpoint}/{one['job']}" for one in said)).ask_ranks(pid_of, timeout_s=30)
 
     assert {str(name): pid for name, pid in answers.answered} == places
     assert set(places.values()) == pids
     with pytest.raises(BadRequest, match="2 jobs"):
-        session(endpoint).members()
+        session(endpoint).list_ranks()
 
 
 def test_two_ways_to_the_same_target_are_one_member(pair: tuple[str, int, int], hosts: Hosts) -> None:
     endpoint, *pids = pair
     other = hosts.serve("pair", "127.0.0.2")
 
-    found = session(endpoint, f"{other}/1", other).members()
+    found = session(endpoint, f"{other}/1", other).list_ranks()
 
     assert [member.info.pid for _, member in found.answered] == pids
 
@@ -98,7 +98,7 @@ def test_who_does_not_tell_is_said_and_the_others_are_asked(
 ) -> None:
     endpoint, *pids = pair
 
-    answers = session(endpoint, nobody).ask_members(pid_of, timeout_s=30)
+    answers = session(endpoint, nobody).ask_ranks(pid_of, timeout_s=30)
 
     assert [pid for _, pid in answers.answered] == pids
     assert [str(name) for name, _ in answers.unanswered] == [nobody]
@@ -113,20 +113,20 @@ def test_the_dead_are_no_members_unless_they_are_named(hosts: Hosts) -> None:
     dead.kill()
     dead.wait(30)
 
-    assert [member.info.pid for _, member in session(endpoint).members().answered] == [living.pid]
-    assert [member.info.pid for _, member in session(f"{endpoint}/1").members().answered] == [dead.pid]
+    assert [member.info.pid for _, member in session(endpoint).list_ranks().answered] == [living.pid]
+    assert [member.info.pid for _, member in session(f"{endpoint}/1").list_ranks().answered] == [dead.pid]
 
 
 def test_a_server_without_targets_is_no_answer(hosts: Hosts) -> None:
     endpoint = hosts.serve("empty")
 
     with pytest.raises(NoAnswer, match="no such target"):
-        session(endpoint).members()
+        session(endpoint).list_ranks()
 
 
 def test_a_folder_that_a_target_left_is_one_member(hosts: Hosts, pair: tuple[str, int, int]) -> None:
     (folder,) = Path(hosts.base, "pair", f"probe-{os.getuid()}").glob(f"{pair[1]}-*")
 
-    found = session(str(folder)).members()
+    found = session(str(folder)).list_ranks()
 
     assert [member.info.pid for _, member in found.answered] == [pair[1]]
