@@ -18,7 +18,7 @@ from probe_agent.wire import QueryRequest, shape
 from probe_cli.cluster.fanout import Conversation, Member
 from probe_cli.text import mebibytes
 
-from .schema_discovery import KnownTable, discover, not_ours
+from .schema_discovery import KnownTable, discover, unreadable
 from .split import Part
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Rounds:
             member.error = NoAnswer(f"{member.endpoint}: {member.error.message}", member.error.hint)
         num_rows, malformed = self.database.fill([(part.into, part.columns, data.body) for _, part, data in streams])
         for at, why in malformed.items():
-            streams[at][0].error = not_ours(streams[at][0], why)
+            streams[at][0].error = unreadable(streams[at][0], why)
         self.contributed.update(member for member, _ in answers)
         for member, _, data in streams:
             self._note(member, *data.notes)

@@ -17,7 +17,7 @@ from probe_agent.sql.merging import MergedDatabase
 from probe_agent.wire import TableInfo, TableList, quoted
 from probe_cli.cluster.fanout import Conversation, Member
 
-__all__ = ["KnownTable", "discover", "known_tables", "not_ours"]
+__all__ = ["KnownTable", "discover", "known_tables", "unreadable"]
 
 #: Hosts that are asked when all are expected to have the same tables.
 _NUM_CANDIDATES = 3
@@ -109,19 +109,19 @@ def _checked(member: Member, table: TableInfo, is_type: Callable[[str], bool]) -
     if not all(isinstance(text, str) for text in (table.name, *names, *types)) or not isinstance(
         table.rows, int | None
     ):
-        raise not_ours(member, f"its description of table {table.name!r:.40} is malformed")
+        raise unreadable(member, f"its description of table {table.name!r:.40} is malformed")
     if wrong := [kind for kind in types if not is_type(kind)]:
-        raise not_ours(member, f"{wrong[0]!r:.40} is not a column type")
+        raise unreadable(member, f"{wrong[0]!r:.40} is not a column type")
     if any(character in table.name for character in '"\0') or "." not in table.name:
-        raise not_ours(member, f"{table.name!r:.40} is not a table name")
+        raise unreadable(member, f"{table.name!r:.40} is not a table name")
     if not names or len({name.lower() for name in names}) < len(names):
-        raise not_ours(member, f"table {table.name} has no columns, or two of one name")
+        raise unreadable(member, f"table {table.name} has no columns, or two of one name")
     return table
 
 
-def not_ours(member: Member, seen: str) -> NoAnswer:
+def unreadable(member: Member, seen: str) -> NoAnswer:
     """Return the error for an answer that no host server gives."""
     return NoAnswer(
         f"{member.endpoint} answered with something that Probe cannot read ({seen})",
-        "check that this is the port of `probe serve`, and that both run the same version",
+        "check that this is the port of `probe serve`, and that its version is this one",
     )
