@@ -1,6 +1,6 @@
-"""What the GPUs did in the last hour, in memory of a fixed size: 0.6 MiB a GPU.
+"""Samples of the GPUs in the last hour, in memory of a fixed size: 0.6 MiB a GPU.
 
-`sampling` runs in the host server as a thread that looks once a second; without a server `readings` looks once.
+`sampling` is a thread of the host server that looks once a second; without it, `readings` looks once.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["INTERVAL_S", "KEPT", "History", "Reading"]
 
 INTERVAL_S = 1.0
 KEPT = 4_096
-#: After this long without a look, what is there is not of now.
+#: A look older than this is too old to be shown as current.
 STALE_S = 2 * INTERVAL_S
 
 Array = np.ndarray[Any, Any]  # Any: numpy's shape
 
 
 class Track:
-    """The looks at one GPU: times in microseconds since 1970, and a row of numbers each."""
+    """Samples of one GPU: times in microseconds since 1970, and a row of numbers each."""
 
     def __init__(self, num_columns: int, kept: int = KEPT) -> None:
         self._times = np.zeros(kept, "<i8")
@@ -35,14 +35,14 @@ class Track:
         self._count = 0
 
     def add(self, time: int, numbers: tuple[float, ...]) -> None:
-        """One more; the oldest goes when all places are taken."""
+        """Add a sample; it replaces the oldest one if there is no room."""
         at = self._count % len(self._times)
         self._times[at] = time
         self._numbers[at] = numbers
         self._count += 1
 
     def read(self) -> tuple[Array, Array]:
-        """A copy of times and numbers, oldest first."""
+        """Return a copy of times and numbers, oldest first."""
         kept = min(self._count, len(self._times))
         order = np.arange(self._count - kept, self._count) % len(self._times)
         return self._times[order], self._numbers[order]
@@ -59,7 +59,7 @@ class Reading:
 
 
 class History:
-    """The GPUs of this host. Any thread may ask."""
+    """Samples of this host's GPUs. Any thread may ask."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -68,7 +68,7 @@ class History:
         self._looked = float("-inf")
 
     def readings(self) -> list[Reading]:
-        """Every GPU with its past; looks now unless somebody has just done so. Raises NvmlUnavailable."""
+        """Return every GPU with its samples, a current one among them. Raises NvmlUnavailable."""
         with self._lock:
             nvml = self._open()
             if monotonic() - self._looked > STALE_S:
@@ -77,7 +77,7 @@ class History:
 
     @contextmanager
     def sampling(self) -> Iterator[None]:
-        """Look once a second while this lasts. Where there is no NVML, nothing runs."""
+        """Look once a second inside the block. Without NVML, nothing runs."""
         stop = threading.Event()
         thread = threading.Thread(target=self._sample, args=(stop,), name="probe-gpu", daemon=True)
         thread.start()
@@ -89,7 +89,7 @@ class History:
             self.close()
 
     def close(self) -> None:
-        """Let go of NVML; it is opened again when somebody asks."""
+        """Shut NVML down; it is opened again on demand."""
         with self._lock:
             nvml, self._nvml = self._nvml, None
             if nvml is not None:

@@ -1,7 +1,6 @@
-"""One look at every GPU of the host through NVIDIA's management library. Not run on a GPU yet.
+"""GPUs of the host as NVIDIA's management library (NVML) shows them. Not run on a GPU yet.
 
-The door to `pynvml` (nvidia-ml-py), which loads the driver's library. NVML needs no CUDA context, so a look takes no
-memory of the GPU. What a GPU or driver does not support is NaN.
+NVML needs no CUDA context, so looking takes no memory of the GPU. What a GPU or driver does not support is NaN.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ from dataclasses import dataclass
 from math import nan
 from typing import Any
 
+from probe_agent.units import mib
+
 __all__ = ["NUMBERS", "Gpu", "Nvml", "NvmlUnavailable", "throttle_reasons"]
 
-MIB = 1024.0 * 1024.0
-
-#: Bits of nvmlDeviceGetCurrentClocksEventReasons, in words.
+#: Bits of nvmlDeviceGetCurrentClocksEventReasons.
 _REASONS = {
     0x1: "idle",
     0x2: "application clocks",
@@ -30,7 +29,7 @@ _REASONS = {
     0x400: "reliability",
 }
 
-#: What a look gives for each GPU, in this order.
+#: What is read of each GPU, in this order.
 NUMBERS = (
     "utilization", "memory_busy", "memory_used", "memory_total", "power", "power_limit", "temperature", "sm_clock",
     "sm_clock_max", "memory_clock", "throttle_bits", "ecc_corrected", "ecc_uncorrected", "num_xids", "last_xid",
@@ -38,14 +37,14 @@ NUMBERS = (
 
 
 def throttle_reasons(bits: int) -> str | None:
-    """Why the clocks are not at their highest, in words; None when nothing holds them back."""
+    """Return in words what holds the clocks back; None if nothing does."""
     known = [word for bit, word in _REASONS.items() if bits & bit]
     rest = bits & ~sum(_REASONS)
     return ", ".join([*known, *([f"unknown {rest:#x}"] if rest else [])]) or None
 
 
 class NvmlUnavailable(Exception):
-    """There is no NVML here; says why."""
+    """This host has no NVML; says why."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +64,9 @@ class Nvml:
     def __init__(self) -> None:
         """Raises NvmlUnavailable."""
         try:
-            import pynvml  # type: ignore[import-untyped]
+            import pynvml  # type: ignore[import-untyped]  # 20 ms that every server and query worker would pay
         except ImportError:
-            raise NvmlUnavailable("nvidia-ml-py is not installed beside Probe") from None
+            raise NvmlUnavailable("nvidia-ml-py is not installed with Probe") from None
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()
@@ -78,11 +77,11 @@ class Nvml:
         self._events = self._listen()
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Shut the library down."""
         self._nvml.nvmlShutdown()
 
     def look(self, gpu: Gpu) -> tuple[float, ...]:
-        """The `NUMBERS` of a GPU now."""
+        """Return the `NUMBERS` of a GPU now."""
         nvml, handle = self._nvml, gpu.handle
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
         memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
@@ -91,8 +90,8 @@ class Nvml:
         return (
             nan if rates is None else rates.gpu / 100,
             nan if rates is None else rates.memory / 100,
-            nan if memory is None else memory.used / MIB,
-            nan if memory is None else memory.total / MIB,
+            nan if memory is None else mib(memory.used),
+            nan if memory is None else mib(memory.total),
             self._number(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
             self._number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000,
             self._number(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
@@ -107,15 +106,15 @@ class Nvml:
         )
 
     def users(self, gpu: Gpu) -> set[int]:
-        """Processes that have a CUDA context on it, by the numbers that the driver knows."""
+        """Return the PIDs, as the driver knows them, of processes with a CUDA context on a GPU."""
         running = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, gpu.handle)
         return {process.pid for process in running or ()}
 
     def note_xids(self) -> None:
-        """Take the errors that the driver has reported since the last time; never waits."""
+        """Read the Xid errors that the driver has reported since the last call; never waits."""
         while self._events is not None:
             event = self._ask(self._nvml.nvmlEventSetWait_v2, self._events, 0)
-            if event is None:  # nothing has come
+            if event is None:  # none is left
                 return
             uuid = self._ask(self._nvml.nvmlDeviceGetUUID, event.device)
             self._xids[str(uuid)] = (self._xids.get(str(uuid), (0, 0))[0] + 1, int(event.eventData))
@@ -133,7 +132,7 @@ class Nvml:
         return found
 
     def _listen(self) -> Any:
-        """Have the driver report Xid errors from now on; None where it does not."""
+        """Make the driver report Xid errors from now on; None if it does not."""
         nvml = self._nvml
         events = self._ask(nvml.nvmlEventSetCreate)
         if events is None:
@@ -154,7 +153,7 @@ class Nvml:
         return nan if answer is None else float(answer)
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """What NVML answers; None where this GPU or driver does not know."""
+        """Return what NVML answers; None if this GPU or driver does not support the question."""
         try:
             return question(*arguments)
         except self._nvml.NVMLError:

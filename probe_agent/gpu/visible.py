@@ -1,8 +1,8 @@
-"""Which GPUs a process sees, and as which `cuda:N`: the rules of CUDA_VISIBLE_DEVICES.
+"""Rules of CUDA_VISIBLE_DEVICES: which GPUs a process sees, and as which `cuda:N`.
 
-The same as CUDA's, which torch repeats in `torch.cuda._parse_visible_devices`; a test compares the two. CUDA numbers
-GPUs of different kinds by their speed unless CUDA_DEVICE_ORDER is PCI_BUS_ID, NVML always by bus: where a host mixes
-kinds, numbers (not UUIDs) can mean another GPU.
+They are CUDA's, which torch repeats in `torch.cuda._parse_visible_devices`; a test compares the two. CUDA numbers
+GPUs of different kinds by their speed unless CUDA_DEVICE_ORDER is PCI_BUS_ID, NVML always by bus: on a host with
+several kinds, numbers (not UUIDs) can mean another GPU.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 __all__ = ["visible_devices"]
 
-#: What strtoul reads of "1gpu": 1.
+#: As strtoul reads it: of "1gpu" the 1.
 _NUMBER = re.compile(r"[+-]?\d+")
 
 
 def visible_devices(variable: str | None, uuids: Sequence[str]) -> list[str]:
-    """The UUIDs behind cuda:0, cuda:1 and so on, of GPUs with `uuids` in NVML's order; a MIG device as it is named."""
+    """Return the UUIDs of cuda:0, cuda:1 and so on, given those of all GPUs in NVML's order; a MIG device as named."""
     if variable is None:
         return list(uuids)
     for prefix in ("GPU-", "MIG-"):
@@ -27,7 +27,7 @@ def visible_devices(variable: str | None, uuids: Sequence[str]) -> list[str]:
 
 
 def _numbered(listed: Sequence[str], uuids: Sequence[str]) -> list[str]:
-    """Up to the first that is no number, negative, or too large; none at all when one comes twice."""
+    """Read numbers up to the first that is invalid; none at all if one occurs twice."""
     found: list[int] = []
     for text in listed:
         match = _NUMBER.match(text.strip())
@@ -41,7 +41,7 @@ def _numbered(listed: Sequence[str], uuids: Sequence[str]) -> list[str]:
 
 
 def _named(listed: Sequence[str], prefix: str, uuids: Sequence[str]) -> list[str]:
-    """A UUID may be cut short as long as it is clear; up to the first that fits none or several."""
+    """Read UUIDs, which may be shortened, up to the first that fits none or several."""
     found: list[str] = []
     for text in listed:
         if not text.startswith(prefix):

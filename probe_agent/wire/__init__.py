@@ -4,8 +4,6 @@ The server hands them to FastAPI as models, so the sentence below a field is its
 The CLI reads answers into the same classes with `decode`. Importing this costs a few milliseconds.
 """
 
-from .clean import Cleaned, CleanRequest, Removed
-from .clock import HostClock
 from .decoding import decode
 from .evaluation import (
     CompletionRequest,
@@ -16,19 +14,18 @@ from .evaluation import (
     StepMark,
     TicketMove,
     TicketState,
+    WatchLine,
+    WatchRequest,
 )
-from .launched import Launched, LaunchedList
-from .peers import Peer, PeerList
-from .problem import Problem, ProblemAnswer
+from .host import Cleaned, CleanRequest, HostClock, Problem, ProblemAnswer, Removed
+from .job import Launched, LaunchedList, Peer, PeerList, SiblingList
 from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
 from .query import QueryColumn, QueryRequest, QueryResult
 from .settings import SettingChanges, SettingInfo, SettingList
-from .siblings import SiblingList
 from .stacks import Backtrace, Frame, ThreadStack
 from .suggestions import suggest, suggest_column, suggest_table
 from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
 from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
-from .watching import WatchLine, WatchRequest
 
 __all__ = [
     "Backtrace",
