@@ -95,7 +95,7 @@ def modules() -> list[str]:
 
 
 @pytest.mark.parametrize("name", modules())
-def test_what_a_module_promises_is_there(name: str) -> None:
+def test_everything_in_all_exists(name: str) -> None:
     module = importlib.import_module(name)
 
     promised = getattr(module, "__all__", [])

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.torch
 @pytest.mark.timeout(240)
-def test_demo_proves_that_the_training_was_left_unharmed() -> None:
+def test_demo_proves_that_the_job_was_left_unharmed() -> None:
     demo = [sys.executable, str(ROOT / "docs" / "demo" / "demo.py")]
 
     done = subprocess.run(demo, capture_output=True, text=True)

@@ -109,7 +109,7 @@ def test_a_file_that_is_long_enough_is_set_aside_and_read_on(file: Path, short: 
     assert audit.notes() == []
 
 
-def test_only_the_newest_files_are_kept_and_that_is_said(file: Path, short: None) -> None:
+def test_only_the_newest_files_are_kept_with_a_remark(file: Path, short: None) -> None:
     for number in range(60):
         audit.begin(action(str(number)))
 
@@ -124,7 +124,7 @@ def test_only_the_newest_files_are_kept_and_that_is_said(file: Path, short: None
     assert f"{file}.{kept[0]}" in said
 
 
-def test_that_more_is_there_than_is_read_is_said(file: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_remark_says_that_not_all_is_read(file: Path, short: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "READ_BYTES", 1500)
     for number in range(8):
         audit.begin(action(str(number)))
@@ -135,7 +135,7 @@ def test_that_more_is_there_than_is_read_is_said(file: Path, short: None, monkey
     assert any("older ones are in" in said for said in audit.notes())
 
 
-def test_where_a_file_cannot_be_set_aside_it_gets_longer(file: Path, short: None) -> None:
+def test_a_file_that_cannot_be_rotated_grows(file: Path, short: None) -> None:
     audit.begin(action("0"))
     with file.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)  # as somebody does who is stopped amid it
@@ -168,7 +168,7 @@ def test_a_line_whose_file_goes_while_it_is_written_is_in_the_next_one(
 
 @pytest.mark.parametrize("suffix", ["", ".1"])
 @pytest.mark.parametrize("damage", ["readable by others", "a link", "a folder"])
-def test_a_file_that_is_not_ours_alone_is_not_read_and_that_is_said(file: Path, damage: str, suffix: str) -> None:
+def test_a_file_that_is_not_only_ours_is_ignored_with_a_remark(file: Path, damage: str, suffix: str) -> None:
     audit.begin(action("forged"))
     odd = file.parent / (file.name + suffix)
     file.rename(file.parent / "elsewhere")

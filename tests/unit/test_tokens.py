@@ -68,7 +68,7 @@ def test_a_token_may_be_given_as_text_or_as_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["short", "with a space in it, too", "line\nline\nline\nline", "x" * 513])
-def test_what_cannot_be_a_token_is_refused_without_showing_it(token: str, tmp_path: Path) -> None:
+def test_an_invalid_token_is_refused_without_showing_it(token: str, tmp_path: Path) -> None:
     with pytest.raises(BadRequest) as refused:
         server_tokens({"PROBE_TOKEN": token})
 
@@ -85,11 +85,11 @@ def test_a_file_that_others_can_read_or_write_is_not_believed(mode: int, tmp_pat
             read(environ(tmp_path))
 
 
-def test_a_named_file_that_is_missing_is_said(tmp_path: Path) -> None:
+def test_a_missing_named_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadRequest, match="no such file"):
         kept_token({"PROBE_TOKEN_FILE": str(tmp_path / "none")})
 
 
-def test_a_folder_where_no_token_can_be_made_is_said() -> None:
+def test_a_folder_without_room_for_a_token_is_reported() -> None:
     with pytest.raises(BadRequest, match="cannot make a token in /proc/probe/token"):
         server_tokens({"XDG_CONFIG_HOME": "/proc"})

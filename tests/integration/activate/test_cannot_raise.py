@@ -73,8 +73,8 @@ def test_no_value_of_a_variable_stops_the_job(python: Path, name: str, value: st
     assert has_one_line_at_most(done.stderr)
 
 
-@pytest.mark.situation("PROBE=1, a variable that is ignored", "one line on stderr says so; the job is recorded")
-def test_a_setting_that_is_ignored_is_said_in_one_line(python: Path) -> None:
+@pytest.mark.situation("PROBE=1, an ignored variable", "one line on stderr says so; the job is recorded")
+def test_an_ignored_setting_is_reported_in_one_line(python: Path) -> None:
     done = run(python, "-c", "import time; time.sleep(2); print('trained')", PROBE="1", PROBE_STEPS_ROWS="500")
 
     said = "probe: PROBE_STEPS_ROWS=500 is ignored: steps.rows cannot be 500; the least it takes is 1000\n"
@@ -121,7 +121,7 @@ def test_no_home_is_needed(python: Path, home: str) -> None:
 
 @pytest.mark.parametrize("value", ["1", "yes"])
 @pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", "1>&- 2>&-", "0<&- 2>&-"])
-def test_a_stderr_that_takes_nothing_stops_nobody(python: Path, redirect: str, value: str, tmp_path: Path) -> None:
+def test_an_unwritable_stderr_does_not_stop_the_job(python: Path, redirect: str, value: str, tmp_path: Path) -> None:
     shutil.rmtree(site_of(python) / "probe_agent" / "recorder")  # so that there is something to say
     code = f"import pathlib; pathlib.Path({str(tmp_path / 'done')!r}).write_text('trained')"
 
@@ -132,7 +132,7 @@ def test_a_stderr_that_takes_nothing_stops_nobody(python: Path, redirect: str, v
 
 
 @pytest.mark.situation("PROBE=1, no folder to write to", "one line on stderr; the job runs")
-def test_a_host_without_a_writable_folder_is_said(python: Path) -> None:
+def test_a_host_without_a_writable_folder_is_reported(python: Path) -> None:
     mounts = "mount -t tmpfs -o ro none /dev/shm && mount -t tmpfs -o ro none /tmp"
     if run("unshare", "-m", "true").returncode:
         pytest.skip("may not unshare")

@@ -109,7 +109,7 @@ def test_the_server_heeds_the_tokens_and_limits_that_the_job_was_started_with() 
 @pytest.mark.situation(
     "PROBE_LISTEN, a target environment without a web server", "recorded; probe.errors says it, once"
 )
-def test_what_a_server_lacks_becomes_one_row_of_errors(bare_python: Path, tmp_path: Path) -> None:
+def test_packages_that_a_server_lacks_become_one_row_of_errors(bare_python: Path, tmp_path: Path) -> None:
     address = free_address()
     site = next(bare_python.parents[1].glob("lib/python*")) / "site-packages"
     shutil.rmtree(site, ignore_errors=True)
@@ -155,7 +155,7 @@ def test_probe_run_starts_the_server_with_its_own_python(bare_python: Path, addr
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:8123", "no.such.host.invalid:8123", "8123"])
-def test_what_probe_serve_refuses_is_refused_in_the_same_words(listen: str, tmp_path: Path) -> None:
+def test_options_that_probe_serve_refuses_are_refused_in_the_same_words(listen: str, tmp_path: Path) -> None:
     with started(sys.executable, "-c", "print('trained')", PROBE_LISTEN=listen) as process:
         out, err = process.communicate(timeout=30)
     refused = probe("serve", "--listen", listen, "--unix", f"{tmp_path}/host.sock")

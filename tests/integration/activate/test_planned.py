@@ -86,7 +86,7 @@ def test_a_path_that_changes_meanwhile_is_no_obstacle(tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.situation("PROBE=1, a DataLoader with workers", "the workers are no targets")
+@pytest.mark.situation("PROBE=1, a DataLoader with workers", "the workers are not targets")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_loader_workers_are_no_targets_and_leave_their_parents_rings_alone(tmp_path, context):
     pytest.importorskip("torch")
@@ -224,7 +224,7 @@ def test_ranks_can_be_chosen(ranks, rank, is_meant):
         assert is_chosen(pid) is is_meant
 
 
-@pytest.mark.situation("PROBE or a selector with a value it cannot have", "one line on stderr; the job runs unrecorded")
+@pytest.mark.situation("PROBE or a selector with an invalid value", "one line on stderr; the job runs unrecorded")
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
@@ -285,7 +285,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.situation("PROBE=1, multiprocessing by fork, spawn or fork server", "the children are no targets")
+@pytest.mark.situation("PROBE=1, multiprocessing by fork, spawn or fork server", "the children are not targets")
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 def test_children_of_multiprocessing_are_no_targets(tmp_path, context):
     write(tmp_path, {"train.py": CHILDREN})
@@ -329,7 +329,7 @@ def test_with_all_a_child_that_becomes_another_program_leaves_nothing():
 
 
 @pytest.mark.situation("a target becomes another Python program by exec", "a target again")
-def test_a_target_that_executes_itself_anew_is_a_target_again(tmp_path):
+def test_a_target_that_execs_itself_is_a_target_again(tmp_path):
     write(tmp_path, {"train.py": WAITS})
     code = "import os, sys; sys.stdin.readline(); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 
@@ -378,7 +378,7 @@ def test_with_all_loader_workers_are_targets(tmp_path):
 
 
 @pytest.mark.torch
-@pytest.mark.situation("PROBE=1 or all, inductor's compile workers", "no targets")
+@pytest.mark.situation("PROBE=1 or all, inductor's compile workers", "not targets")
 def test_the_compile_workers_of_inductor_are_no_targets(tmp_path):
     pytest.importorskip("torch")
     code = """
@@ -406,7 +406,7 @@ if __name__ == "__main__":
 @pytest.mark.situation("PROBE=1 accelerate launch", "every rank is a target, the launcher is not")
 @pytest.mark.parametrize("launch", [[str(Path(sys.executable).parent / "accelerate"), "launch"],
                                     ["-m", "accelerate.commands.launch"]], ids=["accelerate", "module"])  # fmt: skip
-def test_what_accelerate_launches_is_a_target_and_accelerate_is_not(tmp_path, launch):
+def test_the_process_that_accelerate_launches_is_a_target_and_accelerate_is_not(tmp_path, launch):
     pytest.importorskip("accelerate")
     write(tmp_path, {"train.py": WAITS})
     simple = [

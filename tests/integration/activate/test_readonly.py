@@ -60,7 +60,7 @@ def target() -> Iterator[subprocess.Popen[str]]:
         assert (err, process.returncode) == ("", 0)
 
 
-@pytest.mark.situation("PROBE_READONLY=1", "it refuses eval, settings, profiles, watch-var and detach itself")
+@pytest.mark.situation("PROBE_READONLY=1", "the target itself refuses eval, settings, profiles, watch-var and detach")
 @pytest.mark.parametrize("operation", REFUSED)
 def test_the_recorder_refuses_what_would_change_the_target(target: subprocess.Popen[str], operation: str) -> None:
     answer = ask(target.pid, operation, **REFUSED[operation])
@@ -71,7 +71,7 @@ def test_the_recorder_refuses_what_would_change_the_target(target: subprocess.Po
     assert ("PROBE_READONLY" in error["message"]) is known
 
 
-def test_what_only_reads_is_answered(target: subprocess.Popen[str]) -> None:
+def test_operations_that_only_read_are_answered(target: subprocess.Popen[str]) -> None:
     for operation in ("hello", "stacks", "config", "flush", "modules", "optimizers", "dataloaders", "process_groups"):
         assert "error" not in ask(target.pid, operation), operation
 

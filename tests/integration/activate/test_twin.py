@@ -44,8 +44,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.torch
-@pytest.mark.situation("PROBE=1 or all, a training beside its undisturbed twin", "losses and weights bit-identical")
-def test_a_planned_start_changes_no_bit_of_a_training(tmp_path: Path) -> None:
+@pytest.mark.situation("PROBE=1 or all, a job beside its undisturbed twin", "losses and weights bit-identical")
+def test_a_planned_start_changes_no_bit_of_the_result(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(TRAINS)
 

@@ -84,7 +84,7 @@ def test_an_error_in_the_sql_exits_with_1_and_its_hint(tcp: str, probe: Probe) -
     assert done.stderr == "probe: no table python.step\ntry: did you mean python.steps?\n"
 
 
-def test_nobody_there_exits_with_4_and_says_how_to_start_a_server(probe: Probe) -> None:
+def test_no_server_exits_with_4_and_says_how_to_start_one(probe: Probe) -> None:
     done = probe(NOBODY, "query", "rows")
 
     assert (done.returncode, done.stdout) == (4, "")
@@ -180,7 +180,7 @@ def test_columns_of_a_table_come_with_their_units(tcp: str, probe: Probe) -> Non
     ]
 
 
-def test_list_shows_targets_then_trainings_then_the_rest(tcp: str, probe: Probe) -> None:
+def test_list_shows_targets_then_training_processes_then_the_rest(tcp: str, probe: Probe) -> None:
     done = probe(tcp, "list", "--format", "jsonl")
 
     assert [json.loads(line)["pid"] for line in done.stdout.splitlines()] == [201, 202, 302, 301]

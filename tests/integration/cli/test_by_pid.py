@@ -157,7 +157,7 @@ def test_list_shows_the_living_and_the_dead_on_request(probe: Probe) -> None:
     assert "none yet" in row
 
 
-def test_compare_with_nobody_says_what_it_takes(pid: str, probe: Probe) -> None:
+def test_compare_of_a_single_target_says_what_it_needs(pid: str, probe: Probe) -> None:
     done = probe(pid, "compare")
 
     assert done.returncode == 1
@@ -166,7 +166,7 @@ def test_compare_with_nobody_says_what_it_takes(pid: str, probe: Probe) -> None:
     assert f"probe {pid} query" in done.stderr
 
 
-def test_our_threads_are_marked_whoever_reads_the_stacks(pid: str, probe: Probe) -> None:
+def test_our_threads_are_marked_in_stacks_from_inside_and_outside(pid: str, probe: Probe) -> None:
     shown = probe(pid, "backtrace", "--all").stdout
     rows = json.loads(probe(pid, "query", "SELECT DISTINCT thread FROM python.stacks", "--format", "json").stdout)
     outside = {thread.thread: thread.is_probe for thread in read_stacks(int(pid))}

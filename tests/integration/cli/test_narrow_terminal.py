@@ -42,7 +42,7 @@ def test_every_name_is_whole_and_every_line_fits(pid: str, probe: Probe, command
     assert not any(line.endswith("…") and not line.endswith("`probe …") for line in lines)
 
 
-def test_what_a_terminal_leaves_out_comes_on_request_and_in_a_pipe(pid: str, probe: Probe) -> None:
+def test_text_left_out_on_a_terminal_comes_on_request_and_in_a_pipe(pid: str, probe: Probe) -> None:
     brief, long, piped = (shown(100, pid, "tables"), shown(100, pid, "tables", "--long"), probe(pid, "tables").stdout)
 
     assert "lost" not in " ".join(brief[0].split())

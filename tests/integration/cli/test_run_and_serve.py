@@ -117,7 +117,7 @@ def test_a_second_server_does_not_take_the_socket_of_the_first(probe: Probe, tmp
     assert "already" in done.stderr
 
 
-def test_the_socket_of_a_killed_server_is_in_nobodys_way(probe: Probe, tmp_path: Path) -> None:
+def test_the_socket_of_a_killed_server_does_not_block_the_next(probe: Probe, tmp_path: Path) -> None:
     path = tmp_path / "host.sock"
     with serving(path) as killed:
         killed.kill()
@@ -131,7 +131,7 @@ def test_the_socket_of_a_killed_server_is_in_nobodys_way(probe: Probe, tmp_path:
 
 
 @pytest.mark.parametrize("is_accepted", [False, True], ids=["waiting", "accepted"])
-def test_what_a_host_server_that_ends_has_not_read_is_asked_of_whoever_answers_then(
+def test_a_request_that_an_ending_server_has_not_read_is_repeated(
     is_accepted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tmp_path.chmod(0o700)

@@ -58,7 +58,7 @@ def test_a_delay_is_paid_once_a_round_and_not_once_a_host(hosts: Hosts) -> None:
     assert 6.0 <= took_s < 16.0
 
 
-def test_beyond_the_timeout_only_the_delayed_host_is_missing_and_is_said(hosts: Hosts) -> None:
+def test_beyond_the_timeout_only_the_delayed_host_is_missing_and_named(hosts: Hosts) -> None:
     with link_to(hosts.addresses[1], 30.0, 30.0) as slow:
         endpoints = [hosts.addresses[0], slow, hosts.addresses[2]]
         done = probe(endpoints, "query", AGGREGATE, "--host-timeout", "4", "--timeout", "50")

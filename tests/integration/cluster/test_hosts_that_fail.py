@@ -54,7 +54,7 @@ def test_hosts_that_lie_cost_their_own_answers(hosts: Hosts) -> None:
     assert f"2 of 11 answered; not: {liars[0]}, " in done.stderr
 
 
-def test_nobody_there_is_no_answer_at_all(hosts: Hosts) -> None:
+def test_an_address_without_a_listener_has_no_answer(hosts: Hosts) -> None:
     done = probe([NOBODY, "127.0.0.2:1"], "query", COUNT)
 
     assert (done.returncode, done.stdout) == (4, "")
@@ -70,7 +70,7 @@ def test_a_host_that_fails_after_its_part_has_no_part_in_the_whole(hosts: Hosts)
     assert done.stdout.split() == ["n", str(rows(hosts, [0, 3], sql)[0][0])]
 
 
-def test_columns_and_tables_that_an_older_host_lacks_are_null_and_said(hosts: Hosts) -> None:
+def test_columns_and_tables_that_an_older_host_lacks_are_null_and_named(hosts: Hosts) -> None:
     both = [hosts.addresses[-1], hosts.older]
     sql = "SELECT host, count(*) AS n, count(ok) AS oks, sum(x) AS x FROM test.steps GROUP BY 1 ORDER BY 1"
 
@@ -107,7 +107,7 @@ def test_one_older_host_among_many_is_found_out_wherever_it_stands(hosts: Hosts)
         assert answer["notes"][0].endswith("and 3 more: there is no table test.late: no rows of it")
 
 
-def test_an_error_in_the_sql_is_the_statements_and_nobody_is_blamed(hosts: Hosts) -> None:
+def test_an_error_in_the_sql_blames_no_host(hosts: Hosts) -> None:
     column = probe(list(hosts.addresses[:2]), "query", "SELECT stepp FROM test.steps")
     table = probe(list(hosts.addresses[:2]), "query", "SELECT * FROM test.step")
 

@@ -55,7 +55,7 @@ def test_hosts_compute_what_they_can_and_send_what_is_needed(
         assert sorted(str(step["asked"]).replace(" LIMIT 3", " LIMIT (3)") for step in found) == sorted(asked_for)
 
 
-def test_of_many_hosts_not_all_are_asked_for_their_tables(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_some_of_many_hosts_are_asked_for_their_tables(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     asked_for_tables = set()
     get = Client.get
 
@@ -82,7 +82,7 @@ def test_max_rows_is_for_the_whole_and_not_for_its_parts(hosts: Hosts) -> None:
     assert not counted.truncated
 
 
-def test_what_would_move_too_much_is_refused_and_the_table_is_named(hosts: Hosts) -> None:
+def test_a_statement_that_would_move_too_much_is_refused_with_its_table(hosts: Hosts) -> None:
     crossed = "SELECT count(*) FROM test.steps a, test.steps b WHERE a.far < b.far"
     filtered = "SELECT a.*, b.* FROM test.steps a JOIN test.events b ON a.step = b.step WHERE a.step > 2 AND b.cost > 1"
 

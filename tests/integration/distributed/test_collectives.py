@@ -95,7 +95,7 @@ def test_operators_come_by_in_python_and_so_does_waiting_for_their_tensors(job: 
     assert all(0 <= row[5] < 0.2 for row in rows[1:])
 
 
-def test_what_cpp_calls_comes_from_flight_recorder(job: Job) -> None:
+def test_calls_by_cpp_come_from_flight_recorder(job: Job) -> None:
     names = job.done(0)["names"]
 
     ddp = rows_of(job, names["ddp"], 0, "op, bytes, state, seen_by, step")

@@ -21,7 +21,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         yield job
 
 
-@pytest.mark.situation("hangs in a collective that another rank never calls", "Flight Recorder and groups are told")
+@pytest.mark.situation(
+    "hangs in a collective that another rank never calls", "Flight Recorder and process groups show it"
+)
 def test_flight_recorder_names_the_collective_it_hangs_in(job: Job) -> None:
     columns = '"group", group_desc, seq, op, state, bytes, dtype, shape, backend'
 

@@ -53,7 +53,7 @@ def test_each_send_has_its_receive_on_the_rank_that_is_its_peer(job: Job) -> Non
     assert counts[0, 1, "0"] > counts[1, 0, "0"] >= 2 * 4 * 3
 
 
-def test_what_takes_what_comes_first_learns_from_whom_and_collectives_have_no_peer(job: Job) -> None:
+def test_a_receive_from_any_source_learns_its_peer_and_collectives_have_none(job: Job) -> None:
     received = "SELECT peer, count(*) FROM python.collectives WHERE op = 'recv' AND \"group\" != '0' GROUP BY peer"
     others = "SELECT DISTINCT peer FROM python.collectives WHERE op NOT IN ('send', 'recv')"
 
@@ -73,7 +73,7 @@ def test_a_call_has_the_phase_that_it_is_made_in(job: Job, name: str) -> None:
     assert [row[:2] for row in found] == [[name, name]]
 
 
-def test_what_is_called_in_backward_and_waited_for_later_has_both_phases(job: Job) -> None:
+def test_a_call_in_backward_with_a_later_wait_has_both_phases(job: Job) -> None:
     group = job.done(0)["names"]["asynchronous"]
 
     found = job.rows(
@@ -84,7 +84,7 @@ def test_what_is_called_in_backward_and_waited_for_later_has_both_phases(job: Jo
     assert found == [["backward", "other"]]
 
 
-def test_what_another_thread_calls_is_in_no_phase(job: Job) -> None:
+def test_a_call_on_another_thread_is_in_no_phase(job: Job) -> None:
     group = job.done(0)["names"]["beside"]
 
     found = job.rows(f"SELECT DISTINCT phase, wait_phase FROM python.collectives WHERE \"group\" = '{group}'")
@@ -112,7 +112,7 @@ def test_waits_lie_within_their_phase_of_the_step(job: Job) -> None:
             assert len(short) <= len(rows) // 10, short
 
 
-def test_what_cpp_calls_has_phase_and_step_of_its_time(job: Job) -> None:
+def test_calls_by_cpp_have_the_phase_and_step_of_their_time(job: Job) -> None:
     group = job.done(0)["names"]["ddp"]
 
     found = job.rows(

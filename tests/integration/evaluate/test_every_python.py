@@ -58,7 +58,7 @@ def test_an_unknown_name_says_where_we_looked_and_what_is_near(target: Target) -
     assert "recorder" not in answer.traceback
 
 
-def test_output_goes_to_whoever_asked_and_to_nobody_else(target: Target) -> None:
+def test_output_goes_only_to_the_client_that_asked(target: Target) -> None:
     answer = target.eval("import sys\nprint('one'); sys.stdout.write('two\\n')\nprint('three', file=sys.stderr)")
     restored = target.eval("import sys\nsys.stdout.isatty(), sys.stdin.closed")
     out, err = target.finish()
@@ -127,7 +127,7 @@ def test_reading_locals_keeps_none_of_them_alive(target: Target) -> None:
     assert int(out.split()[2]) <= 1
 
 
-def test_what_an_anonymous_eval_assigned_is_freed_and_a_session_keeps_it(target: Target) -> None:
+def test_names_of_an_anonymous_eval_are_freed_and_a_session_keeps_them(target: Target) -> None:
     make = "import __main__\nkept = __main__.Batch(-1)\nkept.mark = 'kept'\ndef use():\n    return kept\n"
     count = "import gc\nsum(getattr(o, 'mark', '') == 'kept' for o in gc.get_objects() if type(o).__name__ == 'Batch')"
     quiet = "import gc\ngc.disable()"

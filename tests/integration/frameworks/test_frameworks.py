@@ -54,7 +54,7 @@ def test_one_row_a_step_whose_phases_add_up(
 
 
 @pytest.mark.parametrize(("name", "every", "batch_size"), [("transformers", 3, 8), ("lightning", 2, 8)])
-def test_validation_is_no_part_of_the_training(
+def test_validation_is_not_part_of_training(
     trained: Callable[..., Trained], name: str, every: int, batch_size: int
 ) -> None:
     training = trained(name, name)
@@ -70,7 +70,7 @@ def test_validation_is_no_part_of_the_training(
 
 
 @EACH
-def test_losses_are_those_of_the_training(
+def test_losses_are_those_of_the_job(
     trained: Callable[..., Trained], kind: str, name: str, micro_batches: int, rank: int
 ) -> None:
     training = trained(kind, name, rank)
@@ -113,7 +113,7 @@ def test_the_modules_of_sampled_steps_are_seen(
 
 
 @EACH
-def test_the_training_is_the_same_bit_for_bit_and_compiles_the_same(
+def test_the_result_is_the_same_bit_for_bit_and_compiles_the_same(
     trained: Callable[..., Trained], kind: str, name: str, micro_batches: int, rank: int
 ) -> None:
     training = trained(kind, name, rank)

@@ -86,7 +86,7 @@ def rows(ask: Ask, sql: str) -> list[dict[str, Any]]:
         ("lightning", "type(self).__name__", "'Trainer'", "self: local of Trainer.fit() at trainer/trainer.py:"),
     ],
 )
-def test_names_in_library_frames_are_found_and_their_place_is_said(
+def test_names_in_library_frames_are_found_with_their_place(
     job: Callable[[str], Ask], kind: str, code: str, result: str, where: str
 ) -> None:
     done = job(kind)("eval", "--at-step", code)
@@ -115,7 +115,7 @@ def test_a_name_that_is_nowhere_says_where_we_looked(job: Callable[[str], Ask]) 
     ("kind", "optimizer", "model"),
     [("transformers", "AcceleratedOptimizer", "Tiny"), ("lightning", "AdamW", "Task"), ("hidden", "SGD", "Tiny")],
 )
-def test_what_the_steps_are_recorded_of_is_in_the_live_tables(
+def test_the_objects_of_the_recorded_steps_are_in_the_live_tables(
     job: Callable[[str], Ask], kind: str, optimizer: str, model: str
 ) -> None:
     ask = job(kind)

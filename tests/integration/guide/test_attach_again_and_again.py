@@ -22,7 +22,7 @@ def result(output: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("num_attaches", [25, pytest.param(100, marks=pytest.mark.long)])
-def test_a_training_attached_to_again_and_again_equals_its_twin_bit_for_bit(
+def test_a_job_attached_to_repeatedly_equals_its_twin_bit_for_bit(
     num_attaches: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     probed_log, twin_log, stop = tmp_path / "probed", tmp_path / "twin", tmp_path / "stop"

@@ -48,7 +48,7 @@ def test_a_read_only_shared_memory() -> None:
     assert base_used(with_mounts(f"{SHM} && mount -o remount,ro /dev/shm")) == "/tmp"
 
 
-@pytest.mark.situation("a noexec /dev/shm or /tmp", "works: nothing of ours is executed from there")
+@pytest.mark.situation("a noexec /dev/shm or /tmp", "works: nothing is executed from there")
 def test_a_shared_memory_that_nothing_can_be_executed_from() -> None:
     assert base_used(with_mounts(f"{SHM} && mount -o remount,noexec,nosuid,nodev /dev/shm")) == "/dev/shm"
 
@@ -86,7 +86,7 @@ ROOTS = {roots!r}
 """
 
 
-@pytest.mark.situation("another user's, with links of his where root would make files", "works; no link is followed")
+@pytest.mark.situation("another user's, with links where root would create files", "works; no link is followed")
 @pytest.mark.parametrize("trap", TRAPS)
 def test_root_follows_no_link_that_a_user_has_laid(tmp_path: Path, trap: str) -> None:
     needs_root()
@@ -104,7 +104,7 @@ def test_root_follows_no_link_that_a_user_has_laid(tmp_path: Path, trap: str) ->
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.situation("both folders are traps", "refused; nothing is made where they lead")
+@pytest.mark.situation("both folders are traps", "refused; nothing is created where they lead")
 def test_root_refuses_when_there_are_only_traps(tmp_path: Path) -> None:
     needs_root()
     before = with_mounts(f"{SHM} && mount --bind /dev/shm /tmp") + AS_NOBODY

@@ -268,8 +268,8 @@ print(losses.hexdigest(), torch.rand(1).item(), ticks > 100, flush=True)
 
 
 @pytest.mark.torch
-@pytest.mark.situation("a training under gevent", "works; every loss as alone")
-def test_a_training_under_gevent_is_left_as_it_is() -> None:
+@pytest.mark.situation("a job under gevent", "works; the losses are the same")
+def test_a_job_under_gevent_is_left_as_it_is() -> None:
     needs("gevent")
     needs("torch")
 

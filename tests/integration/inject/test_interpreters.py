@@ -33,7 +33,7 @@ def without_names(folder: Path) -> Path:
     return copy
 
 
-@pytest.mark.situation("a Python without symbols", "refused; the missing name is said")
+@pytest.mark.situation("a Python without symbols", "refused; the missing name is shown")
 def test_a_python_that_exports_no_names(tmp_path: Path) -> None:
     with (
         program(FOREVER, python=str(without_names(tmp_path))) as process,

@@ -30,8 +30,8 @@ def probe(*args: str) -> str:
     return done.stdout
 
 
-@pytest.mark.situation("in a container: its own mounts, processes, network", "works from outside, as do all questions")
-def test_a_container_is_asked_from_outside() -> None:
+@pytest.mark.situation("in a container: its own mounts, processes, network", "works from outside, as do all commands")
+def test_a_container_is_reached_from_outside() -> None:
     before = (
         *unshare("--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"),
         *OWN_SHM,
@@ -52,8 +52,8 @@ def test_a_container_is_asked_from_outside() -> None:
     assert "work" in where
 
 
-@pytest.mark.situation("in a chroot", "works from outside, as do all questions")
-def test_a_chroot_is_asked_from_outside(tmp_path: Path) -> None:
+@pytest.mark.situation("in a chroot", "works from outside, as do all commands")
+def test_a_chroot_is_reached_from_outside(tmp_path: Path) -> None:
     if shutil.which("chroot") is None:
         pytest.skip("no chroot here")
     root = tmp_path / "root"
@@ -113,7 +113,7 @@ def test_a_single_namespace(name: str) -> None:
     assert attached.hello["host_pid"] == pid
 
 
-@pytest.mark.situation("outside, asked from inside a container", "not seen there; refused")
+@pytest.mark.situation("outside of the container that the command runs in", "not visible there; refused")
 def test_a_target_outside_our_own_container() -> None:
     before = (*unshare("--pid", "--fork", "--kill-child", "--mount-proc"),)
     with program(CODE) as process:

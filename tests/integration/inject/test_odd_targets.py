@@ -81,7 +81,7 @@ def test_a_program_with_names_of_ours_and_all_warnings_as_errors(run: Run) -> No
     assert complaints(process) == ""
 
 
-@pytest.mark.situation("its interpreter's file was deleted", "works, for root")
+@pytest.mark.situation("the file of its interpreter was deleted", "works for root")
 def test_a_program_whose_interpreter_was_deleted_meanwhile(run: Run, tmp_path: Path) -> None:
     static = "/usr/bin/python3"
     if os.geteuid() != 0 or not os.access(static, os.X_OK):
@@ -96,7 +96,7 @@ def test_a_program_whose_interpreter_was_deleted_meanwhile(run: Run, tmp_path: P
     assert complaints(process) == ""
 
 
-@pytest.mark.situation("a forked child of a target", "no target; gets an agent of its own when attached to")
+@pytest.mark.situation("a forked child of a target", "not a target; gets its own agent when attached to")
 def test_a_forked_child_of_a_program_with_the_agent_gets_its_own(run: Run) -> None:
     process = run("import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os.fork())" + FOREVER)
     parents = inject.attach(process.pid)
@@ -116,7 +116,7 @@ def test_a_forked_child_of_a_program_with_the_agent_gets_its_own(run: Run) -> No
     assert childs.hello["host_pid"] == child
 
 
-@pytest.mark.situation("a target replaced itself by exec", "no target any more; works again")
+@pytest.mark.situation("a target replaced itself by exec", "not a target any more; works again")
 def test_a_program_that_replaced_itself_by_another_gets_a_new_agent(run: Run) -> None:
     again = f"os.execv(sys.executable, [sys.executable, '-c', {FOREVER!r}])"
     process = run(f"import os, sys, signal\nsignal.signal(signal.SIGUSR1, lambda *_: {again})" + FOREVER)

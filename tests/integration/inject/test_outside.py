@@ -64,7 +64,7 @@ def test_every_installed_python_tells_who_holds_its_gil(python: str) -> None:
     assert (output, errors) == ("1\n", ""), "it does not notice that it is read"
 
 
-def test_what_is_not_python_has_no_stacks_and_is_told_so() -> None:
+def test_a_process_that_is_not_python_has_no_stacks_and_says_so() -> None:
     with subprocess.Popen(["sleep", "30"]) as process:
         try:
             with pytest.raises(NoAnswer, match="cannot be read from outside: py-spy says: ") as refused:

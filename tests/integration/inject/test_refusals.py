@@ -65,7 +65,7 @@ def test_a_zombie() -> None:
     assert child.wait() == 0
 
 
-@pytest.mark.situation("stopped by SIGSTOP", "refused, and still stopped; works after SIGCONT")
+@pytest.mark.situation("stopped by SIGSTOP", "refused, and stays stopped; works after SIGCONT")
 def test_a_stopped_process_stays_stopped(start: Callable[..., Target]) -> None:
     target = start("spin")
     os.kill(target.pid, signal.SIGSTOP)

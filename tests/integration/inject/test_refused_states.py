@@ -89,7 +89,7 @@ def test_another_thread_that_nothing_can_interrupt(tmp_path: Path) -> None:
         fifo.write_text("")
 
 
-@pytest.mark.situation("exiting: the kernel is taking it apart", "refused")
+@pytest.mark.situation("exiting: the kernel is tearing it down", "refused")
 def test_a_process_that_the_kernel_is_taking_apart() -> None:
     with program(FOREVER, before=unshare("--pid", "--fork", "--kill-child")) as outer:
         pid = child_of(outer)

@@ -60,7 +60,7 @@ def yama(scope: int) -> None:
     ("scope", "remedy"),
     [(1, "sysctl kernel.yama.ptrace_scope=0"), (2, "run with CAP_SYS_PTRACE"), (3, "PROBE=1")],
 )
-def test_what_yama_forbids(scope: int, remedy: str) -> None:
+def test_an_attach_that_yama_forbids(scope: int, remedy: str) -> None:
     needs_root()
     unshare("--mount")
     with program(FOREVER, python=SYSTEM_PYTHON, user=NOBODY, group=NOBODY, extra_groups=[]) as process:
@@ -120,7 +120,7 @@ def forbid_ptrace() -> None:
 
 
 @pytest.mark.situation("seccomp forbids ptrace on our side", "refused; the Docker and Kubernetes flags are named")
-def test_a_seccomp_filter_around_whoever_attaches() -> None:
+def test_a_seccomp_filter_on_our_side() -> None:
     with program(FOREVER) as process:
 
         def filtered() -> None:
@@ -134,7 +134,7 @@ def test_a_seccomp_filter_around_whoever_attaches() -> None:
         detach(inject.attach(process.pid))
 
 
-@pytest.mark.situation("seccomp forbids ptrace in the target", "works: the target itself traces nobody")
+@pytest.mark.situation("seccomp forbids ptrace in the target", "works: the target itself traces no process")
 def test_a_seccomp_filter_around_the_target() -> None:
     with program(FOREVER, preexec_fn=forbid_ptrace) as process:
         seen = {check.name: check.saw for check in inject.examine(process.pid)}

@@ -97,7 +97,7 @@ def test_a_filter_that_refuses_sockets() -> None:
 
 
 @x86_64_only
-@pytest.mark.situation("seccomp as Docker has it", "works: nothing of ours is refused")
+@pytest.mark.situation("Docker's seccomp profile", "works: no system call of ours is refused")
 def test_a_filter_as_dockers() -> None:
     allowed = [(number, ALLOW) for number in range(463) if number not in NOT_IN_DOCKER and number != 435]
     with filtered([*allowed, (435, ENOSYS)], EPERM) as process:
@@ -159,7 +159,9 @@ def test_a_filter_that_cannot_be_read() -> None:
         assert process.poll() is None
 
 
-@pytest.mark.situation("a seccomp filter that we live under ourselves", "tried on a child of ours: works, or refused")
+@pytest.mark.situation(
+    "a seccomp filter that also applies to us", "tried on a child process of ours: works, or refused"
+)
 @pytest.mark.parametrize(("action", "works"), [(ENOSYS, True), (KILL_PROCESS, False)])
 def test_a_filter_that_we_have_inherited_too(action: int, works: bool) -> None:
     needs_root()
@@ -189,7 +191,9 @@ def evaluated(attached: Attached, expression: str) -> str:
         return connection.makefile("rb").read().decode()
 
 
-@pytest.mark.situation("seccomp is put on after attach, and kills at our calls", "our threads have none: works on")
+@pytest.mark.situation(
+    "a seccomp filter installed after the attach kills at our calls", "our threads do not have it: keeps working"
+)
 def test_a_filter_that_comes_after_us() -> None:
     rules = [(NUMBERS[name], KILL_PROCESS) for name in ("socket", "accept4", "clone3", "bind") if name in NUMBERS]
     code = PUT_ON + "print('ready', flush=True)\nsys.stdin.readline()\n"

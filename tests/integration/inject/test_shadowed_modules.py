@@ -49,13 +49,13 @@ def shadowed(folder: Path) -> None:
         (folder / f"{name}.py").write_text(f"open('run-{name}', 'w').close()\nWHOSE = 'the job'\n")
 
 
-@pytest.mark.situation("files called `socket.py`, `traceback.py` … in its folder", "not run, and still its own")
+@pytest.mark.situation("files called `socket.py`, `traceback.py` … in its folder", "not run, and still the job's")
 @pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
 def test_the_standard_library_is_the_standard_library(python: str, tmp_path: Path) -> None:
     _check(tmp_path, [python], "", planned=False)
 
 
-@pytest.mark.situation("the same, and the recorder started with the job", "not run, and still its own")
+@pytest.mark.situation("the same, and the recorder started with the job", "not run, and still the job's")
 def test_a_planned_start_too(tmp_path: Path) -> None:
     start = f"sys.path.append({str(ROOT)!r})\nimport probe_agent\nprobe_agent.start()\nWatch.asked.clear()"
     _check(tmp_path, [sys.executable], start, planned=True)

@@ -59,7 +59,7 @@ def test_while_the_gil_is_held_the_agent_is_promised_and_then_comes(start: Calla
     assert "under way" in answers[1][1]
 
 
-@pytest.mark.situation("two attach at once", "one agent; both are told of it")
+@pytest.mark.situation("two attach at once", "one agent; both get its answer")
 def test_two_attaches_at_once_make_one_agent(start: Callable[..., Target]) -> None:
     target = start("spin")
 
@@ -73,7 +73,7 @@ def test_two_attaches_at_once_make_one_agent(start: Callable[..., Target]) -> No
     assert end["left"] == LEFT_NOTHING
 
 
-@pytest.mark.situation("another attach to it takes its time", "waits for that one, as long as it is told to wait")
+@pytest.mark.situation("another attach to it is in progress", "waits for that one, up to its timeout")
 def test_an_attach_waits_for_the_one_before_it(start: Callable[..., Target]) -> None:
     target = start("spin")
 
@@ -166,7 +166,7 @@ def test_a_target_without_a_free_descriptor_refuses_and_takes_it_later(start: Ca
     assert not errors
 
 
-@pytest.mark.situation("Python is over, its process not yet", "refused")
+@pytest.mark.situation("the interpreter has ended, its process has not", "refused")
 def test_a_python_that_is_over_refuses(start: Callable[..., Target]) -> None:
     target = start("finalized")
     assert target.process.stdout is not None

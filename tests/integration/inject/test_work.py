@@ -51,7 +51,7 @@ def test_a_sum_is_never_wrong(start: Callable[..., Target], name: str) -> None:
     "name",
     [
         pytest.param("malloc", marks=pytest.mark.situation("does nothing but malloc and free", "goes on")),
-        pytest.param("fork", marks=pytest.mark.situation("does nothing but fork", "goes on, every child is clean")),
+        pytest.param("fork", marks=pytest.mark.situation("does nothing but fork", "goes on; every child is clean")),
         pytest.param("dlopen", marks=pytest.mark.situation("does nothing but dlopen and dlclose", "goes on")),
         pytest.param("collect", marks=pytest.mark.situation("collects garbage all the time", "goes on")),
     ],

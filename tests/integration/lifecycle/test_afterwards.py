@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.mark.situation("after a detach", "threads, descriptors, handlers, modules, hooks and files are as before")
-def test_a_training_is_as_it_was_before(tmp_path: Path, probe: Any) -> None:
+def test_a_job_is_as_it_was_before(tmp_path: Path, probe: Any) -> None:
     with training("eager", tmp_path) as target:
         wait_until_ready(target)
         visits = [visit(probe, target.pid) for _ in range(2)]

@@ -40,7 +40,7 @@ EVALS = {
 }
 
 
-@pytest.mark.situation("detach while an eval runs, prints or sleeps", "the eval is ended, and nothing stays")
+@pytest.mark.situation("detach while an eval runs, prints or sleeps", "the eval is cancelled, and nothing remains")
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.long] * (name != "running")) for name in EVALS])
 def test_an_eval_is_ended(start: Callable[..., Any], name: str) -> None:
     target = start("spin")
@@ -79,8 +79,10 @@ def test_an_eval_that_waits_for_a_step_never_runs(start: Callable[..., Any], tmp
 
 
 @pytest.mark.torch
-@pytest.mark.situation("detach while code is held for a step that all ranks agree on", "it never runs, nothing stays")
-def test_code_that_is_held_for_a_step_never_runs_whatever_it_was_told(tmp_path: Path) -> None:
+@pytest.mark.situation(
+    "detach while code is held for a step that all ranks agree on", "it never runs, and nothing remains"
+)
+def test_held_code_never_runs_after_a_detach(tmp_path: Path) -> None:
     with training("eager", tmp_path) as target:
         wait_until_ready(target)
         states = []
@@ -123,7 +125,7 @@ def move(folder: Path, ticket: str, do: str) -> bool:
 
 
 @pytest.mark.torch
-@pytest.mark.situation("detach in the middle of sampled steps, while it is queried", "the training goes on undisturbed")
+@pytest.mark.situation("detach in the middle of sampled steps, while it is queried", "the job goes on undisturbed")
 def test_sampled_steps_and_queries_do_not_mind(tmp_path: Path, probe: Any) -> None:
     with training("eager", tmp_path) as target:
         wait_until_ready(target)
@@ -179,7 +181,7 @@ def ask_many(folder: Path) -> None:
             return
 
 
-@pytest.mark.situation("detach from a target that starves other threads of the GIL", "done in its time")
+@pytest.mark.situation("detach from a target that starves other threads of the GIL", "completes in time")
 @pytest.mark.parametrize("name", ["spin", "malloc"])
 def test_a_starving_target_lets_go(start: Callable[..., Any], probe: Any, name: str) -> None:
     target = start(name)

@@ -81,7 +81,7 @@ def num_steps(probe: Any, endpoint: object) -> int:
     return int(json.loads(rows)[0]["n"])
 
 
-@pytest.mark.situation("the target forks while attached", "the child has nothing of the agent")
+@pytest.mark.situation("the target forks while attached", "the child contains nothing of the agent")
 def test_a_forked_child_is_clean() -> None:
     with forking() as process:
         attached = inject.attach(process.pid)
@@ -95,7 +95,7 @@ def test_a_forked_child_is_clean() -> None:
     assert later[1]["modules"] == []
 
 
-@pytest.mark.situation("the target becomes another program by exec", "`probe list` does not call it a living target")
+@pytest.mark.situation("the target becomes another program by exec", "`probe list` does not show it as a living target")
 def test_an_exec_ends_the_target(probe: Any) -> None:
     with forking() as process:
         attached = inject.attach(process.pid)

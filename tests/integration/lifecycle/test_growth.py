@@ -56,7 +56,7 @@ def collect(target: Training) -> None:
 
 
 @pytest.mark.situation("attach, detach 500 times", "no growth of threads, descriptors, mappings or memory")
-def test_a_training_does_not_grow(tmp_path: Path) -> None:
+def test_a_job_does_not_grow(tmp_path: Path) -> None:
     with training("aot_eager", tmp_path) as target:  # without workers, whose batches would come and go
         wait_until_ready(target)
         before = size(target)

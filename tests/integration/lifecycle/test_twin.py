@@ -35,9 +35,9 @@ def visit(probe: Any, pid: int) -> list[tuple[int, str]]:
     return [(code, err if code else "") for code, _, err in answers]
 
 
-@pytest.mark.situation("a training, eager and compiled", "its losses and weights are bit for bit those of its twin")
+@pytest.mark.situation("a job, eager and compiled", "losses and weights equal those of the twin, bit for bit")
 @pytest.mark.parametrize("kind", ["eager", pytest.param("aot_eager", marks=pytest.mark.long), *COMPILED])
-def test_a_training_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
+def test_a_job_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
     with training(kind, tmp_path / "probed") as probed:
         wait_until_ready(probed)
         visits = [visit(probe, probed.pid) for _ in range(2 if kind == "eager" else 1)]
@@ -51,7 +51,9 @@ def test_a_training_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> No
     assert (tmp_path / "twin/losses0").read_text() == (tmp_path / "probed/losses0").read_text()
 
 
-@pytest.mark.situation("DDP with gloo, each rank visited", "losses and weights are bit for bit those of the twin")
+@pytest.mark.situation(
+    "DDP with gloo, each rank attached to", "losses and weights equal those of the twin, bit for bit"
+)
 def test_two_ranks_equal_their_twins(tmp_path: Path, probe: Any) -> None:
     def pair(folder: Path, steps: int, stack: ExitStack) -> list[Any]:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}

@@ -62,7 +62,7 @@ def test_eval_finds_the_names_of_the_notebook_and_of_the_running_cell(kernel: tu
     assert "n: local of work() at In [1], line " in found.stderr
 
 
-def test_without_a_running_cell_that_is_said(kernel: tuple[str, Any]) -> None:
+def test_without_a_running_cell_the_answer_says_so(kernel: tuple[str, Any]) -> None:
     pid, started = kernel
     started.interrupt_kernel()
 

@@ -74,7 +74,7 @@ def test_a_profiler_that_the_job_starts_meanwhile_gets_its_steps(training: Train
     training.probe("profile", "--steps", "1")
 
 
-@pytest.mark.situation("the training forks a process while we profile", "the profile ends; the child has none")
+@pytest.mark.situation("the job forks while we profile", "the profile ends; the child has none")
 def test_a_child_has_no_profiler(training: Training) -> None:
     training.tell("when-profiled fork")
 
@@ -113,7 +113,7 @@ def test_ctrl_c_stops_the_profiler(training: Training) -> None:
     asking.communicate()
 
 
-@pytest.mark.situation("a detach while we profile", "the profiler is off afterwards, nothing is patched")
+@pytest.mark.situation("a detach while we profile", "the profiler is off afterwards, and nothing is patched")
 def test_detach_stops_the_profiler(start: Start) -> None:
     training = start()
     training.probe("inject")

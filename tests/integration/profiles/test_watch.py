@@ -31,7 +31,7 @@ def test_each_look_has_the_values_of_its_step(training: Training) -> None:
     assert [{"step": row["step"], "value": row["value"]} for row in counted] == kept[-3:]
 
 
-def test_what_fails_three_times_is_taken_off(training: Training) -> None:
+def test_a_source_that_fails_three_times_is_removed(training: Training) -> None:
     watched = training.probe("watch-var", "1 / 0", "nowhere", "--json")
 
     rows = [json.loads(line) for line in watched.stdout.splitlines()]
@@ -40,7 +40,7 @@ def test_what_fails_three_times_is_taken_off(training: Training) -> None:
     assert "nowhere: taken off, it has failed 3 times" in watched.stderr
 
 
-def test_what_takes_too_long_is_stopped(training: Training) -> None:
+def test_code_that_takes_too_long_is_stopped(training: Training) -> None:
     endless = "[0 for _ in iter(int, 1)]"
 
     watched = training.probe("watch-var", endless, "--json")

@@ -23,7 +23,7 @@ ODD = {"asyncio_server", "gan", "gevent_loop", "numpy_loop", "own_tools", "plain
 ALONE = {name for name, (_, ranks) in TRAINING.items() if ranks == 1}
 
 
-@pytest.mark.situation("programs of forty kinds, visited on their way", "results, streams and process are as before")
+@pytest.mark.situation("programs of forty kinds, attached to midway", "results, streams and process are as before")
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in ODD else pytest.mark.long) for name in sorted(ALONE | set(OTHERS))],

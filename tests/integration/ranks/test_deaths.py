@@ -41,7 +41,9 @@ def job_in(folder: Path, **environ: str) -> Iterator[TwoRanks]:
         process.wait(60)
 
 
-@pytest.mark.situation("raised, and waits in an exit handler", "its stack is read from outside, with why it ends")
+@pytest.mark.situation(
+    "raised, and waits in an exit handler", "its stack is read from outside, with the reason for its end"
+)
 def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_path: Path, probe: Probe) -> None:
     with job_in(tmp_path) as job:
         probe(*job.targets, "query", "SELECT 1 FROM python.steps")
@@ -63,7 +65,7 @@ def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_pat
     assert "it raised RuntimeError: rank 1 has had enough" in alone.stderr
 
 
-@pytest.mark.situation("another rank of its job on this host is killed", "it is written down when, and by what signal")
+@pytest.mark.situation("another rank of its job on this host is killed", "time and signal are recorded")
 def test_the_rank_that_was_killed_is_named_though_the_others_have_died_of_it(tmp_path: Path, probe: Probe) -> None:
     with job_in(tmp_path, PROBE="1") as job:
         folders = [next(Path(f"/dev/shm/probe-{os.getuid()}").glob(f"{pid}-*")) for pid in job.pids]

@@ -101,7 +101,7 @@ def test_a_rank_that_was_detached_is_not_looked_for_behind_the_same_server(two: 
     assert done.stdout.splitlines()[-1] == "1"
 
 
-def test_ranks_of_which_nothing_is_known_are_counted_and_the_reason_is_told(hosts: Hosts, probe: Probe) -> None:
+def test_unknown_ranks_are_counted_with_the_reason(hosts: Hosts, probe: Probe) -> None:
     told = Told(hosts, "silent", 9)
 
     done = probe("-t", told.endpoint, "--all", "eval", "1")
@@ -121,7 +121,7 @@ def test_require_all_shows_nothing_when_some_are_missing(two: Told, probe: Probe
         assert "--require-all" in done.stderr
 
 
-def test_a_dead_rank_is_said_to_have_ended(hosts: Hosts, two: Told, probe: Probe) -> None:
+def test_a_dead_rank_is_reported_as_ended(hosts: Hosts, two: Told, probe: Probe) -> None:
     other = hosts.serve("ended", "127.0.0.8")
     process = hosts.target("ended", 1, 2)
     (folder,) = Path(hosts.base, "ended", f"probe-{os.getuid()}").iterdir()

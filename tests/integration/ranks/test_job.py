@@ -114,7 +114,7 @@ def test_a_query_reaches_all_hosts(job: Job, probe: Probe) -> None:
     assert sorted(row["rank"] for row in records(done.stdout)) == [0, 1]
 
 
-def test_a_rank_that_nobody_has_exits_with_3_and_the_others_answer(job: Job, probe: Probe) -> None:
+def test_an_unknown_rank_exits_with_3_and_the_others_answer(job: Job, probe: Probe) -> None:
     done = probe("-t", job.endpoints[0], "--rank", "1,5-6", "eval", "dist.get_rank()")
 
     assert done.returncode == 3
@@ -136,7 +136,7 @@ def test_without_all_a_server_stands_for_its_own_targets_only(job: Job, probe: P
     assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
 
 
-def test_a_detached_rank_is_said_and_the_job_does_not_mind(job: Job, probe: Probe) -> None:
+def test_a_detached_rank_is_reported_and_the_job_goes_on(job: Job, probe: Probe) -> None:
     folder = next((job.folder / "1").glob("probe-*/*"))
     detached = probe(f"{job.endpoints[1]}/1", "detach")
     listed = probe(job.endpoints[0], "ranks", "--format", "jsonl")

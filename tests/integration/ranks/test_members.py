@@ -70,7 +70,7 @@ def test_a_question_is_put_to_each_member_alone(pair: tuple[str, int, int]) -> N
     ]
 
 
-def test_two_processes_that_are_jobs_of_their_own_are_told_apart_by_their_jobs(hosts: Hosts) -> None:
+def test_two_single_processes_are_distinguished_by_their_jobs(hosts: Hosts) -> None:
     endpoint = hosts.serve("twins")
     pids = {hosts.target("twins", 0, 1).pid for _ in range(2)}
     said = [json.loads(file.read_text()) for file in Path(hosts.base, "twins").glob("probe-*/*/target.json")]
@@ -93,7 +93,7 @@ def test_two_ways_to_the_same_target_are_one_member(pair: tuple[str, int, int], 
     assert [member.info.pid for _, member in found.answered] == pids
 
 
-def test_who_does_not_tell_is_said_and_the_others_are_asked(
+def test_unanswered_ranks_are_named_and_the_others_are_asked(
     pair: tuple[str, int, int], nobody: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     endpoint, *pids = pair

@@ -74,7 +74,7 @@ def certified(folder: Path) -> None:
     [("10.77.0.10:8080", "10.77.0.11:8080"), ("https://node0:8080", "https://node1:8080")],
     ids=["plain", "tls"],
 )
-def test_one_host_leads_to_the_other_over_a_network_and_a_cut_link_is_said(
+def test_one_host_leads_to_the_other_over_a_network_and_a_cut_link_is_reported(
     endpoints: tuple[str, str], tmp_path: Path
 ) -> None:
     tools = all(shutil.which(name) for name in ("ip", "unshare", "pgrep"))

@@ -155,7 +155,7 @@ def test_job_and_rank_pick_one_target(host: Host, probe: Probe) -> None:
         assert done.stdout == f"'{job.port}1'\n", done.stderr
 
 
-def test_a_job_that_nobody_has_and_a_pid_with_a_job_are_refused(host: Host, probe: Probe) -> None:
+def test_an_unknown_job_and_a_pid_with_a_job_are_refused(host: Host, probe: Probe) -> None:
     nobody = probe("-t", host.endpoint, "--job", "zzzzzz", "ranks")
     pid = probe("-t", "1", "--job", host.names[0], "ranks")
 
@@ -165,7 +165,7 @@ def test_a_job_that_nobody_has_and_a_pid_with_a_job_are_refused(host: Host, prob
     assert "leave out --job" in pid.stderr
 
 
-def test_what_has_ended_is_not_counted_and_is_asked_by_its_name(host: Host, probe: Probe) -> None:
+def test_an_ended_target_is_not_counted_and_is_queried_by_name(host: Host, probe: Probe) -> None:
     ended, _ = host.jobs
     name, other = host.names
     ended.end()
@@ -214,7 +214,7 @@ def test_the_next_job_at_an_address_has_another_name_and_one_pid_leads_to_its_un
     assert name not in host.names
 
 
-def test_for_ranks_elsewhere_the_line_to_type_there_is_said(probe: Probe) -> None:
+def test_for_ranks_elsewhere_the_command_to_run_there_is_printed(probe: Probe) -> None:
     told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
     with subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],

@@ -105,7 +105,7 @@ def rows_of(job: Job, *words: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_one_server_for_both_ranks_says_where_it_can_be_asked(job: Job) -> None:
+def test_one_server_for_both_ranks_prints_its_address(job: Job) -> None:
     told = job.get("/v1/peers")
     rows = rows_of(job, "ranks")
 
@@ -146,9 +146,7 @@ def test_code_runs_on_every_rank(job: Job) -> None:
     [("ranks",), ("--all", "query", "SELECT 1"), ("compare",), ("--all", "eval", "1")],
     ids=["ranks", "query", "compare", "eval"],
 )
-def test_without_the_ca_or_without_https_nobody_answers_and_the_remedy_is_said(
-    job: Job, words: tuple[str, ...]
-) -> None:
+def test_without_the_ca_or_https_the_error_names_the_remedy(job: Job, words: tuple[str, ...]) -> None:
     untrusted = job.probe("-t", job.endpoint, *words)
     plain = job.probe("-t", f"localhost:{job.port}", *words, PROBE_CA=job.ca)
 

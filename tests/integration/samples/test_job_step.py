@@ -91,7 +91,7 @@ def test_step_is_the_jobs_once_it_is_known(probe: Probe, family: list[str], whic
         assert setting["in_force"] == "trainer.global_step"
 
 
-def test_what_is_no_variable_is_refused(probe: Probe, family: list[str]) -> None:
+def test_an_expression_is_refused_as_a_variable(probe: Probe, family: list[str]) -> None:
     refused = probe(family[0], "config", "step.from=print()")
 
     assert refused.returncode != 0

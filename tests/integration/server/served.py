@@ -50,7 +50,6 @@ class Served:
             yield answer.iter_lines()
 
 
-
 def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     env = plain() | environ

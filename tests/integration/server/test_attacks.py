@@ -89,7 +89,7 @@ def test_no_token_and_wrong_ones_get_nothing_not_even_the_list_of_endpoints(serv
         assert set(nothing.json()) == {"error"}
 
 
-def test_the_token_is_never_said(server: Served) -> None:
+def test_the_token_is_never_printed(server: Served) -> None:
     assert str(server.tokens / "token") in server.said
     for role in ("control", "read"):
         token = server.token(role)["Authorization"].split()[1]
@@ -166,7 +166,7 @@ def test_without_a_token_only_loopback_is_served_and_only_if_that_is_spelled_out
     assert "no token is wanted" in server.said
 
 
-def test_beyond_loopback_the_token_is_wanted_and_plain_http_is_warned_of(tmp_path: Path) -> None:
+def test_beyond_loopback_a_token_is_required_and_plain_http_is_warned_of(tmp_path: Path) -> None:
     port = free_address().split(":")[1]
     with serving(tmp_path, "--listen", f"0.0.0.0:{port}") as server:
         answers = [
@@ -264,7 +264,7 @@ def unfinished(server: Served, role: str = "read") -> str:
 
 
 @pytest.mark.parametrize("sent", ["nothing", "half a head", "half a body", "a byte now and then", "after an answer"])
-def test_who_keeps_the_server_waiting_is_hung_up_on(impatient: Served, sent: str) -> None:
+def test_a_client_that_keeps_the_server_waiting_is_disconnected(impatient: Served, sent: str) -> None:
     token = impatient.token("read")["Authorization"]
     whole = f"GET /v1/health HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n"
     heads = {"half a head": whole[:-2], "half a body": unfinished(impatient), "after an answer": whole + whole[:-2]}
@@ -282,7 +282,7 @@ def test_who_keeps_the_server_waiting_is_hung_up_on(impatient: Served, sent: str
     assert impatient.ask("GET", "/v1/health", "read").status_code == 200
 
 
-def test_who_does_not_take_the_answer_is_hung_up_on(impatient: Served, target: int) -> None:
+def test_a_client_that_does_not_read_the_answer_is_disconnected(impatient: Served, target: int) -> None:
     body = json.dumps({"sql": "SELECT repeat('x', 1000) FROM range(20000)"})
     head = unfinished(impatient).replace(": 100", f": {len(body)}").replace("query", f"query?pid={target}")
     with socket.socket() as connection:
@@ -309,7 +309,7 @@ def is_given_up(connection: socket.socket) -> bool:
     return [*ends, established] not in [line[1:4] for line in lines]
 
 
-def test_too_many_questions_at_once_are_told_to_come_again_but_not_the_owner(impatient: Served) -> None:
+def test_too_many_requests_at_once_get_503_but_not_the_owner(impatient: Served) -> None:
     with connect(impatient, unfinished(impatient)), connect(impatient, unfinished(impatient)):
         refused = impatient.ask("GET", "/v1/health", "control")
         owner = probe("-t", f"unix:{impatient.unix}", "list")
@@ -353,7 +353,7 @@ def test_a_body_that_is_too_long_is_not_read(server: Served, chunked: bool) -> N
     assert server.ask("GET", "/v1/health", "read").status_code == 200
 
 
-def test_secrets_of_command_lines_are_shown_to_nobody(server: Served) -> None:
+def test_secrets_of_command_lines_are_never_shown(server: Served) -> None:
     code = "import sys; api_key='hunter2'; sys.stdin.read()"
     with (
         training(code) as pid,
@@ -399,7 +399,7 @@ def test_sql_reads_and_writes_no_file(server: Served, target: int, sql: str) -> 
     assert file.read_text() == token
 
 
-def test_what_a_table_is_called_is_no_path(server: Served, target: int) -> None:
+def test_a_table_name_is_not_a_path(server: Served, target: int) -> None:
     for query in ("pid=../../etc", "pid=1%00", "rank=-1", "rank=99999999999999999999999", f"pid={target}&pid=1"):
         answer = server.ask("GET", f"/v1/tables?{query}", "read")
 

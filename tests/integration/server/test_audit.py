@@ -87,7 +87,7 @@ def test_rows_of_targets_that_are_no_more_are_shown_with_those_of_the_others(ser
 
 
 @pytest.mark.parametrize("way", ["/v1/eval", "/v1/eval/hold"])
-def test_an_eval_that_the_client_leaves_is_said_to_be_left(server: Served, way: str) -> None:
+def test_an_eval_whose_client_leaves_is_reported(server: Served, way: str) -> None:
     with training() as pid:
         code = "import time\nprint(1, flush=True)\nwhile True: time.sleep(0.01)"
         asked = {"code": code, "ticket": f"of {pid}"}

@@ -266,13 +266,16 @@ echo sockets $(ls /dev/shm/probe-0/*.sock /dev/shm/probe-65534/*.sock | wc -l)
 def test_alone_on_a_host(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "stdin")
     environment = {name: value for name, value in plain().items() if name != "PROBE_RUNTIME_DIR"}
-    with subprocess.Popen(
-        [*ISOLATED, ALONE, "sh", str(tmp_path / "stdin")],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as alone, open(tmp_path / "stdin", "w"):
+    with (
+        subprocess.Popen(
+            [*ISOLATED, ALONE, "sh", str(tmp_path / "stdin")],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as alone,
+        open(tmp_path / "stdin", "w"),
+    ):
         out, err = alone.communicate(timeout=100)
 
     assert "No space left on device" in err  # a file system without room for a socket

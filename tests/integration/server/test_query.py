@@ -32,7 +32,7 @@ CONSISTENT = (
 
 
 @pytest.mark.parametrize("sql", GUIDE)
-def test_what_users_type_today_works_unchanged(full_host: Host, sql: str) -> None:
+def test_statements_that_users_type_today_work_unchanged(full_host: Host, sql: str) -> None:
     answer = full_host.query(sql)
 
     assert "rows" in answer, answer
@@ -196,7 +196,7 @@ def test_tables_say_what_is_in_them(full_host: Host) -> None:
     assert {"name": "half", "type": "DOUBLE", "unit": "", "meaning": "seq / 2"} in numbers["columns"]
 
 
-def test_nobody_to_ask_is_an_error_and_not_an_empty_answer(host: Host, tmp_path: Path) -> None:
+def test_no_target_is_an_error_and_not_an_empty_answer(host: Host, tmp_path: Path) -> None:
     error = host.error("SELECT count(*) FROM python.steps")
 
     assert error["kind"] == "NoAnswer"

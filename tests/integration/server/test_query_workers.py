@@ -174,7 +174,7 @@ def test_a_profile_that_is_under_way_ends_with_the_server(server: Served, pid: i
         asked.result()
 
 
-def test_who_is_being_answered_is_told_that_the_server_has_ended(server: Served, pid: int) -> None:
+def test_a_client_with_a_running_request_is_told_that_the_server_has_ended(server: Served, pid: int) -> None:
     command = [PROBE, "-t", f"unix:{server.unix}//pid={pid}", "eval", "print(1, flush=True)\nwhile True: pass"]
     with subprocess.Popen(command, env=plain(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as asking:
         assert asking.stdout is not None
@@ -256,7 +256,7 @@ def test_a_long_answer_that_is_not_taken_waits_in_its_worker(server: Served, pid
     assert [len(row[0]) for row in whole.json()["rows"]] == [1_000_000] * 20
 
 
-def test_what_workers_are_to_the_kernel(server: Served, pid: int) -> None:
+def test_workers_as_the_kernel_sees_them(server: Served, pid: int) -> None:
     ask(server, pid, "SELECT 7")
     with owner(server) as mine:
         mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
@@ -290,7 +290,7 @@ def test_a_statement_that_is_no_text_is_refused(server: Served, pid: int) -> Non
         assert other.status_code != 500, (path, other.text)
 
 
-def test_who_drops_an_engine_drops_its_processes() -> None:
+def test_dropping_an_engine_ends_its_processes() -> None:
     """Without a call of close, as apps whose lifespan is not run."""
     before = below(os.getpid())
     engine = QueryEngine()

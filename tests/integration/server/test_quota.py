@@ -61,7 +61,7 @@ def error(answer: httpx.Response) -> tuple[int, str, str]:
         ({"timeout_s": "Infinity"}, "at most 10 s, not inf", "PROBE_READ_TIMEOUT"),
     ],
 )
-def test_who_may_only_read_may_not_ask_for_more_than_the_usual(
+def test_readers_may_not_ask_for_more_than_the_default(
     server: Served, pid: int, limit: dict[str, object], allowed: str, setting: str
 ) -> None:
     status, message, hint = error(ask(server, pid, "read", **limit))
@@ -117,7 +117,9 @@ def test_the_owner_may_allow_less_and_a_question_that_does_not_ask_for_more_is_h
 
 
 @pytest.mark.parametrize("headers", [{}, ARROW], ids=["json", "arrow"])
-def test_an_answer_counts_as_the_querys_memory_whoever_asks(server: Served, pid: int, headers: dict[str, str]) -> None:
+def test_an_answer_counts_as_the_querys_memory_for_every_role(
+    server: Served, pid: int, headers: dict[str, str]
+) -> None:
     status, message, hint = error(ask(server, pid, "control", LONG, headers, max_rows=10**9, memory_mb=64))
     enough = ask(server, pid, "control", LONG, headers, max_rows=1000, memory_mb=64)
 
@@ -128,7 +130,7 @@ def test_an_answer_counts_as_the_querys_memory_whoever_asks(server: Served, pid:
     assert len(enough.content) > 1_000_000
 
 
-def test_readers_who_keep_it_busy_leave_room_for_whoever_may_do_everything(server: Served, pid: int) -> None:
+def test_busy_readers_leave_slots_for_the_full_token(server: Served, pid: int) -> None:
     body = json.dumps({"sql": ENDLESS})
     head = (
         f"POST /v1/query?pid={pid} HTTP/1.1\r\nHost: x\r\nAuthorization: {server.token('read')['Authorization']}\r\n"

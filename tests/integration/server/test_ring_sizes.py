@@ -11,7 +11,7 @@ from probe_agent.targets import Ring
 from .conftest import Host
 
 
-def test_what_was_overwritten_is_counted(host: Host) -> None:
+def test_overwritten_rows_are_counted(host: Host) -> None:
     host.target(4096, 10_000)
 
     [numbers] = [table for table in host.http.get("/v1/tables").json()["tables"] if table["name"] == "test.numbers"]

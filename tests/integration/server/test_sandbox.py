@@ -68,7 +68,7 @@ FORBIDDEN = (
 
 
 @pytest.mark.parametrize("sql", FORBIDDEN)
-def test_what_is_no_reading_of_tables_is_refused(full_host: Host, tmp_path: Path, sql: str) -> None:
+def test_a_statement_that_does_not_read_tables_is_refused(full_host: Host, tmp_path: Path, sql: str) -> None:
     file = tmp_path / "secret.csv"
     file.write_text("a,b\n1,2\n")
 

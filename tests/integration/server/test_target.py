@@ -70,7 +70,7 @@ def test_stacks_come_from_faulthandler_where_they_cannot_be_read_from_outside(
     assert "py-spy is not installed" in taken.notes[1]
 
 
-def test_a_stopped_target_is_said_to_be_stopped_and_seen_from_outside(host: Host) -> None:
+def test_a_stopped_target_is_reported_and_read_from_outside(host: Host) -> None:
     target = host.target(64, 1)
     target.send_signal(19)
     wait_for_state(target.pid, "T")
@@ -167,7 +167,7 @@ def test_detach_takes_the_target_off_the_list(host: Host) -> None:
     assert target.poll() is None
 
 
-def test_several_targets_have_to_be_told_apart(host: Host) -> None:
+def test_several_targets_must_be_distinguished(host: Host) -> None:
     first, second = host.target(64, 1), host.target(64, 1)
 
     unclear = host.http.get("/v1/backtrace")
@@ -195,7 +195,7 @@ def test_a_request_that_is_too_long_is_turned_away(full_host: Host) -> None:
     assert answer.status_code == 413
 
 
-def test_what_is_misspelt_is_named(full_host: Host) -> None:
+def test_a_misspelled_name_is_reported(full_host: Host) -> None:
     missing = full_host.http.post("/v1/query", json={"sq": "SELECT 1"})
     nowhere = full_host.http.get("/v1/nowhere")
 

@@ -68,7 +68,7 @@ def test_a_certificate_of_another_name_is_not_taken(server: Served, certificates
     assert said
 
 
-def test_plain_http_gets_nothing_from_it_and_is_told_of_https(server: Served) -> None:
+def test_plain_http_gets_an_error_that_names_https(server: Served) -> None:
     code, _, said = listing(server.tcp, server)
 
     assert code == 4
@@ -81,7 +81,7 @@ def test_its_unix_socket_speaks_as_ever(server: Served) -> None:
     assert code == 0, said
 
 
-def test_where_clients_must_show_a_certificate_the_token_alone_does_not_do(
+def test_if_client_certificates_are_required_the_token_alone_is_not_enough(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     tls = ("--tls-cert", certificates.server, "--tls-client-ca", certificates.ca)
@@ -103,9 +103,7 @@ def test_where_clients_must_show_a_certificate_the_token_alone_does_not_do(
 
 
 @pytest.mark.parametrize("files", [("--tls-cert", "/no/such"), ("--tls-key", "/no/such")])
-def test_certificates_that_cannot_be_used_are_said_before_anything_listens(
-    files: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_unusable_certificates_are_reported_before_the_server_listens(files: tuple[str, ...], tmp_path: Path) -> None:
     done = probe("serve", "--listen", "127.0.0.1:48124", "--unix", f"{tmp_path}/host.sock", *files)
 
     assert done.returncode == 2

@@ -59,7 +59,7 @@ def test_the_line_is_named_while_it_is_watched_and_what_other_tables_tell_is_the
     assert 0 <= peers < 1.1
 
 
-def test_nobody_is_named_when_nobody_is_slow_and_it_says_what_was_compared(job: Job) -> None:
+def test_no_rank_is_named_if_none_is_slow_and_the_answer_says_what_was_compared(job: Job) -> None:
     job.make("nobody")
 
     code, out, err = job.probe("compare", "--steps", str(NUM_STEPS))
@@ -85,7 +85,7 @@ def test_by_module_names_the_module_that_sleeps(job: Job) -> None:
     assert verdict["where"] == "DistributedDataParallel.module.block forward"
 
 
-def test_by_memory_nobody_stands_out(job: Job) -> None:
+def test_by_memory_no_rank_stands_out(job: Job) -> None:
     found = job.compare("--by", "memory")
 
     assert found["verdict"]["state"] == "nobody"

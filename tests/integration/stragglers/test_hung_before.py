@@ -47,7 +47,7 @@ def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
             process.wait()
 
 
-def test_it_is_said_to_hang_and_the_rank_that_has_not_come_is_named(ranks: list[subprocess.Popen[str]]) -> None:
+def test_a_hang_is_reported_with_the_missing_rank(ranks: list[subprocess.Popen[str]]) -> None:
     named = [word for process in ranks for word in ("-t", str(process.pid))]
     out, err = StringIO(), StringIO()
     with redirect_stdout(out), redirect_stderr(err):

@@ -71,7 +71,7 @@ def test_a_collective_runs_on_every_rank_after_the_same_step(job: Job, probe: Pr
     assert job.goes_on()
 
 
-def test_what_ranks_say_differently_is_shown_by_rank_and_an_exception_is_an_error(job: Job, probe: Probe) -> None:
+def test_different_output_is_shown_by_rank_and_an_exception_is_an_error(job: Job, probe: Probe) -> None:
     code = "import os\nrank = int(os.environ['RANK'])\nprint('rank', rank)\nif rank == 1: raise ValueError('no')"
 
     answer = probe(*job.targets, "--all", "eval", "--at-step", "next", code)
@@ -124,7 +124,7 @@ def test_ctrl_c_before_all_have_agreed_cancels_it_everywhere(job: Job, probe: Pr
     assert job.goes_on()
 
 
-def test_after_they_have_agreed_it_runs_whoever_leaves(job: Job, probe: Probe, tmp_path: Path) -> None:
+def test_after_the_agreement_it_runs_even_if_a_client_leaves(job: Job, probe: Probe, tmp_path: Path) -> None:
     leaving = under_way(job, "next", "import time\ntime.sleep(0.5)\ntrainer.ran = True", tmp_path)
     assert leaving.stderr is not None
     assert leaving.stderr.readline().startswith("agreed")

@@ -97,7 +97,7 @@ def test_every_file_of_a_command_has_one_line_of_help_and_defines_it() -> None:
         assert 10 < len(line) < 60
 
 
-def test_a_variable_that_nobody_reads_is_named_with_the_right_one(monkeypatch, capsys) -> None:
+def test_an_unknown_variable_is_reported_with_the_right_one(monkeypatch, capsys) -> None:
     monkeypatch.setenv("PROBE_ENDPONT", "1")
 
     run(["tables", "--no-such-option"])

@@ -61,7 +61,7 @@ def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
         ("", "not an endpoint"),
     ],
 )
-def test_what_is_no_endpoint_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_an_invalid_endpoint_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(BadRequest, match=reason):
         parse_endpoint(text)
 

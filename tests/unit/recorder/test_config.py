@@ -40,7 +40,7 @@ def test_values_out_of_range_are_refused(value):
         Settings({}).change({"trace.every": value})
 
 
-def test_of_several_changes_all_are_made_or_none():
+def test_several_changes_are_all_made_or_none():
     settings = Settings({})
 
     with pytest.raises(SettingError):
@@ -49,7 +49,7 @@ def test_of_several_changes_all_are_made_or_none():
     assert settings["trace.every"] == 20
 
 
-def test_what_only_counts_at_the_start_says_so():
+def test_a_setting_that_is_read_at_the_start_says_so():
     with pytest.raises(SettingError) as caught:
         Settings({}).change({"trace.rows": "5000"})
 
@@ -73,7 +73,7 @@ def test_a_target_that_was_to_be_read_only_is_so_however_that_was_spelt() -> Non
         ("PROBE_LISTN=:80", "PROBE_LISTN is ignored: there is no such variable; set PROBE_LISTEN"),
     ],
 )
-def test_a_variable_that_is_ignored_is_said_with_the_right_one(variable: str, said: str) -> None:
+def test_an_ignored_variable_is_reported_with_the_right_one(variable: str, said: str) -> None:
     name, _, value = variable.partition("=")
 
     (problem,) = Settings({name: value}).problems
@@ -81,7 +81,7 @@ def test_a_variable_that_is_ignored_is_said_with_the_right_one(variable: str, sa
     assert f"{problem.message}; {problem.hint}".startswith(said)
 
 
-def test_what_kubernetes_sets_for_a_service_called_probe_is_nobodys_mistake() -> None:
+def test_variables_of_a_kubernetes_service_called_probe_are_not_reported() -> None:
     names = ["PROBE_SERVICE_HOST", "PROBE_PORT", "PROBE_PORT_80_TCP_ADDR", "PROBE_UI_SERVICE_PORT_HTTP"]
 
     assert Settings(dict.fromkeys(names, "x")).problems == []
@@ -96,7 +96,7 @@ def test_every_variable_that_is_read_anywhere_is_known() -> None:
     assert unknown_variables(dict.fromkeys(read, "")) == []
 
 
-def test_what_was_set_can_be_taken_back_and_who_set_it_is_said() -> None:
+def test_a_setting_can_be_reset_and_its_origin_is_shown() -> None:
     settings = Settings({"PROBE_TRACE_EVERY": "7"})
     by_environment = {entry["name"]: entry for entry in settings.describe()}["trace.every"]
     settings.change({"trace.every": "default", "trace.budget": "2"})

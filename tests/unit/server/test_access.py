@@ -48,7 +48,7 @@ def test_each_endpoint_is_open_to_its_role_and_to_no_lesser_one(role: str) -> No
 @pytest.mark.parametrize(
     "sent", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic " + "c" * 32, "c" * 32, bearer("c" * 31), bearer("C" * 32)]
 )
-def test_whatever_is_not_the_token_is_turned_away(sent: str) -> None:
+def test_anything_but_the_token_is_rejected(sent: str) -> None:
     answer = ask("GET", "/v1/health", authorization=sent)
 
     assert answer.status_code == 401
@@ -57,7 +57,7 @@ def test_whatever_is_not_the_token_is_turned_away(sent: str) -> None:
     assert "PROBE_TOKEN" in answer.json()["error"]["hint"]
 
 
-def test_what_is_no_endpoint_says_nothing_to_those_without_a_token() -> None:
+def test_an_unknown_path_reveals_nothing_without_a_token() -> None:
     assert ask("GET", "/openapi.json").status_code == 401
     assert ask("GET", "/no/such").status_code == 401
     assert ask("GET", "/no/such", authorization=bearer(TOKENS.control)).status_code == 404

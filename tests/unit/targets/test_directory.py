@@ -58,7 +58,7 @@ def test_a_held_folder_says_that_its_unseen_owner_lives(tmp_path: Path) -> None:
     assert not free.is_alive
 
 
-def test_what_others_could_have_prepared_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_others_could_have_prepared_is_left_alone(tmp_path: Path) -> None:
     make(tmp_path, os.getpid(), own_ticks())
     (tmp_path / f"probe-{os.getuid()}").chmod(0o777)
 
@@ -76,7 +76,7 @@ def test_a_folder_with_no_proper_identity_is_no_target(tmp_path: Path, said: str
     assert targets == []
 
 
-def test_who_is_meant_has_to_be_clear(tmp_path: Path) -> None:
+def test_an_ambiguous_target_is_refused(tmp_path: Path) -> None:
     directory = TargetDirectory((str(tmp_path),))
     folders = [make(tmp_path, 2**22 + 1 + rank, 5, rank=rank, world_size=2) for rank in range(2)]
 

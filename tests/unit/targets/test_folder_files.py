@@ -23,9 +23,7 @@ from probe_agent.targets.folder_files import end_of
         ("gone", {"code": None}, "disappeared, cause unknown", True),
     ],
 )
-def test_an_end_is_told_as_it_was_written_down(
-    how: str, more: dict[str, object], told: str, badly: bool, tmp_path: Path
-) -> None:
+def test_an_end_is_shown_as_recorded(how: str, more: dict[str, object], told: str, badly: bool, tmp_path: Path) -> None:
     mark_end(str(tmp_path), 5.0, how, **more)
 
     end = end_of(str(tmp_path))
@@ -45,7 +43,7 @@ def test_the_first_word_on_an_end_stands(tmp_path: Path) -> None:
     assert (end.at, end.how) == (5.0, "raised ValueError")
 
 
-def test_of_an_end_that_nobody_saw_the_last_sign_of_life_is_told(tmp_path: Path) -> None:
+def test_for_an_unseen_end_the_last_tick_is_shown(tmp_path: Path) -> None:
     os.utime(tmp_path, (7.0, 7.0))
 
     end = end_of(str(tmp_path))

@@ -61,7 +61,7 @@ def test_ranks_of_one_store_are_found_and_neither_their_workers_nor_another_jobs
     assert {rank: process.pid for rank, process in found.ranks} == dict(zip((2, 0, 3), pids, strict=True))
 
 
-def test_of_two_with_one_rank_the_one_that_was_named_is_meant(started: Started) -> None:
+def test_of_two_targets_with_one_rank_the_named_one_is_used(started: Started) -> None:
     left, named, other = (started.rank(rank, port=29502) for rank in (0, 0, 1))
 
     found = siblings_of(named)

@@ -97,7 +97,7 @@ def test_the_links_of_the_kernel_are_not_followed() -> None:
         pass
 
 
-def test_what_is_no_file_has_no_text(folder: Path) -> None:
+def test_a_path_that_is_not_a_file_has_no_text(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
 
     with sleeping() as pid:

@@ -10,7 +10,7 @@ import pytest
 from probe_agent import wire
 
 
-def test_what_one_side_says_the_other_side_reads() -> None:
+def test_a_message_of_one_side_is_read_by_the_other() -> None:
     frame = wire.Frame("step", "/job/train.py", 12, 0, "python", "loss.backward()")
     thread = wire.ThreadStack("MainThread", 1, None, True, True, False, (frame,))
     said = wire.Backtrace((thread,), "recorder", ("a",))

@@ -34,7 +34,7 @@ def bound(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, str]]
         yield listener, request.param[1]
 
 
-def test_whose_socket_listens_is_known_as_long_as_it_does(
+def test_the_owner_of_a_socket_is_known_as_long_as_it_listens(
     bound: tuple[socket.socket, str], way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener, address = bound
@@ -51,7 +51,7 @@ def test_whose_socket_listens_is_known_as_long_as_it_does(
     assert (before, then, listeners.users_listening(address, port)) == (set(), {os.getuid()}, set())
 
 
-def test_who_is_only_connected_or_listens_elsewhere_does_not_listen_there() -> None:
+def test_a_process_that_is_only_connected_or_listens_elsewhere_does_not_count() -> None:
     with socket.create_server(("127.3.2.1", 0)) as listener, socket.create_connection(listener.getsockname()) as ours:
         elsewhere = listeners.users_listening("127.0.0.1", listener.getsockname()[1])
         connected = listeners.users_listening(*ours.getsockname())

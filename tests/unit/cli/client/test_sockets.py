@@ -101,7 +101,7 @@ def test_an_answer_that_breaks_off_or_is_none_is_an_error_of_the_protocol(answer
         asyncio.run(ask())
 
 
-def test_nobody_there_is_said_with_its_number() -> None:
+def test_an_address_without_a_listener_is_named_with_its_port() -> None:
     async def ask() -> None:
         transport = SocketTransport(partial(asyncio.open_connection, "127.0.0.1", 1))
         async with httpx.AsyncClient(transport=transport) as client:
@@ -126,7 +126,7 @@ def test_a_token_goes_only_over_a_connection_that_was_looked_at_before_and_after
     assert looks == ["look", "look"]
 
 
-def test_who_is_refused_after_connecting_has_been_sent_nothing() -> None:
+def test_a_server_refused_after_connecting_receives_nothing() -> None:
     looks: list[bool] = []
 
     def check() -> None:

@@ -13,7 +13,7 @@ thread (2);_bootstrap (/usr/lib/python3.11/threading.py:1002);{LINEAR} 40
 """
 
 
-def test_what_libraries_do_belongs_to_the_function_of_the_job_that_asked_for_it() -> None:
+def test_time_in_libraries_belongs_to_the_calling_function_of_the_job() -> None:
     sheet = by_function(FOLDED, rate=10, limit=10)
 
     assert sheet.columns == ("function", "file", "own", "total", "percent")

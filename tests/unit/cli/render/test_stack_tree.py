@@ -55,7 +55,7 @@ def test_ranks_part_where_their_lines_differ() -> None:
     assert [len(one.frames) for one in branch.branches] == [2, 2]
 
 
-def test_a_rank_that_goes_no_deeper_than_others_is_still_told() -> None:
+def test_a_rank_no_deeper_than_others_is_still_shown() -> None:
     tree = fold([(0, "", stack("main", "fit")), (1, "", stack("main", "fit", "step"))])
 
     assert [(one.ranks, len(one.frames)) for one in tree[0].branches] == [((0,), 0), ((1,), 1)]
@@ -99,7 +99,7 @@ def thread(name: str, **roles: bool) -> ThreadStack:
     return ThreadStack(name, 1, 1, frames=stack("main"), **known)
 
 
-def test_the_thread_that_trains_stands_for_its_rank_and_whoever_holds_the_gil_is_shown_too() -> None:
+def test_the_training_thread_stands_for_its_rank_beside_the_one_that_holds_the_gil() -> None:
     main, trains = thread("MainThread", is_main=True), thread("T", is_training=True)
     holder = thread("C", holds_gil=True)
 

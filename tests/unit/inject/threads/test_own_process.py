@@ -78,7 +78,7 @@ GONE = 4_194_303
         (Said(FREE, 0, 0, 0, 0, 0, 0, 0), False),
     ],
 )
-def test_what_waits_for_the_interpreter_is_told_by_its_words(process: Tracee, said: Said, waits: bool) -> None:
+def test_a_thread_that_waits_for_the_gil_is_recognized_by_its_frames(process: Tracee, said: Said, waits: bool) -> None:
     assert code_caves._waits(process, said) is waits
 
 

@@ -124,7 +124,7 @@ def test_a_client_that_leaves_at_once_does_no_harm(served: Served) -> None:
     assert served.errors == []
 
 
-def test_stopping_cancels_what_runs_and_who_asked_for_it_is_answered_when_all_is_over(tmp_path: Path) -> None:
+def test_stopping_cancels_running_code_and_answers_its_client(tmp_path: Path) -> None:
     served = Served(str(tmp_path / "control.sock"))
     with socket.socket(socket.AF_UNIX) as held, socket.socket(socket.AF_UNIX) as stopping:
         for connection, operation in ((held, b"hold"), (stopping, b"stop")):

@@ -48,7 +48,7 @@ def test_only_the_routed_thread_is_captured(monkeypatch: pytest.MonkeyPatch) -> 
     assert vars(stream).keys().isdisjoint({"write", "isatty"})
 
 
-def test_what_the_job_put_over_our_patch_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_patch_of_the_job_over_ours_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
     monkeypatch.setattr(sys, "stderr", stream)
     capture = Capture()
@@ -85,7 +85,7 @@ def test_a_sink_that_may_not_wait_counts_what_it_loses() -> None:
     assert [(stream, len(text)) for stream, text in sink.take()] == [("stdout", 1_500_000)]
 
 
-def test_a_sink_that_may_wait_holds_the_writer_until_somebody_reads() -> None:
+def test_a_blocking_sink_holds_the_writer_until_it_is_read() -> None:
     sink = Sink(may_wait=True)
     written: list[int] = []
 

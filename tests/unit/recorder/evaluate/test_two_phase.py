@@ -99,7 +99,7 @@ def test_go_can_be_taken_back_until_the_step_has_ended(rank: Rank) -> None:
     assert rank.code.num_runs == 1
 
 
-def test_who_leaves_before_go_drops_it_and_who_leaves_later_does_not(rank: Rank) -> None:
+def test_leaving_before_the_commit_drops_the_code_and_leaving_later_does_not(rank: Rank) -> None:
     rank.does("arm", 11)
     rank.does("go", 11)
     assert not rank.ticket.withdraw()

@@ -265,7 +265,7 @@ def test_outputs_of_every_kind_have_a_backward(recording, kind, deep_every):
     assert len(rows_of(it, "Gives.layer")) == 2 * deep_every
 
 
-def test_changes_in_place_and_modules_that_do_nothing_take_nobodys_time(recording):
+def test_changes_in_place_and_empty_modules_take_no_others_time(recording):
     net = nn.Sequential(Layer(), nn.ReLU(inplace=True), nn.Identity(), nn.Dropout(0.0), nn.Flatten(), Layer())
     optimizer = torch.optim.SGD(net.parameters(), 0.0)
     with recording(trace_every=1, trace_deep_every=1) as it:
@@ -280,7 +280,7 @@ def test_changes_in_place_and_modules_that_do_nothing_take_nobodys_time(recordin
     assert not rows_of(it, "Sequential.2")  # it has made nothing that could have a backward
 
 
-def test_what_got_no_gradient_has_no_row(recording):
+def test_a_call_without_a_gradient_has_no_row(recording):
     used, unused = Judge(), Maker()
     optimizer = torch.optim.SGD(used.parameters(), 0.0)
     with recording(trace_every=1, trace_deep_every=1) as it:

@@ -58,7 +58,7 @@ def test_every_patched_name_is_what_it_was_after_detach(recording):
     assert all(after is before[name] for name, after in patchable().items())
 
 
-def test_a_patch_of_somebody_else_stays(recording, monkeypatch):
+def test_a_patch_of_another_library_stays(recording, monkeypatch):
     work = torch._C._distributed_c10d.Work
     original = work.__dict__["wait"]
 
@@ -103,7 +103,7 @@ def test_a_call_and_its_wait_become_a_row(group, source):
     assert first["ts"] - first["start"] == pytest.approx(first["duration"] * 1e6, abs=2)
 
 
-def test_a_call_that_nobody_waited_for_says_so_and_keeps_nothing_alive(group, source):
+def test_a_call_without_a_wait_is_marked_and_keeps_nothing_alive(group, source):
     tensor = torch.ones(4)
     dist.all_reduce(tensor, async_op=True)
 
@@ -169,7 +169,7 @@ def test_sparse_tensors_are_measured_as_if_dense(group, source):
 
 
 @pytest.mark.parametrize("name", ["traced", "broken"])
-def test_dynamo_compiles_nothing_anew_after_attach_and_detach(group, recording, name):
+def test_dynamo_recompiles_nothing_after_attach_and_detach(group, recording, name):
     def traced(tensor):
         tensor = tensor * 2
         dist.all_reduce(tensor)

@@ -167,7 +167,7 @@ def test_device_times_and_losses_arrive_later_and_nothing_waits(recording, like)
     assert None not in {row["loss"] for row in after[1]}
 
 
-def test_what_never_arrives_is_given_up_and_nothing_grows(recording, like):
+def test_an_event_that_never_arrives_is_given_up_and_nothing_grows(recording, like):
     num_steps = MAX_ROWS_WAITING + 5
     with recording(like=like, trace_every=1, trace_deep_every=0) as it:
         train(net(), num_steps)
@@ -183,7 +183,7 @@ def test_what_never_arrives_is_given_up_and_nothing_grows(recording, like):
     assert len(it.steps) == num_steps - 1
 
 
-def test_what_comes_on_another_stream_is_waited_for_as_well(recording, like):
+def test_work_on_another_stream_is_waited_for_as_well(recording, like):
     with recording(like=like, trace_every=1, trace_deep_every=0) as it:
         train(net(), 2)
         recorded = like.cuda.num_recorded

@@ -234,7 +234,7 @@ def test_a_forward_that_raises_is_tried_again_and_counted_once(recording):
     assert_adds_up(it, "Sequential")
 
 
-def test_what_a_module_catches_is_counted_once(recording):
+def test_a_call_caught_by_a_module_is_counted_once(recording):
     def tries(module, x):
         try:
             return module(x)

@@ -184,7 +184,7 @@ def test_both_nets_of_a_gan_are_in_it(recording):
     assert_forward(it.steps, 2)
 
 
-def test_what_lbfgs_does_between_its_closures_is_the_optimizers(recording):
+def test_work_of_lbfgs_between_its_closures_is_optimizer_time(recording):
     net = Slow(0.002)
     optimizer = torch.optim.LBFGS(net.parameters(), max_iter=3, tolerance_grad=0.0, tolerance_change=0.0, lr=1e-3)
     own, took = [], [0.0]

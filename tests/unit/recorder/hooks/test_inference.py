@@ -116,7 +116,7 @@ def test_a_job_with_an_optimizer_trains_sooner_or_later(recording, monkeypatch):
     del optimizer
 
 
-def test_an_evaluation_before_a_training_is_none_of_its_steps(recording):
+def test_an_evaluation_before_training_is_not_a_step(recording):
     net = Net()
 
     with recording(trace_every=1) as it:
@@ -137,7 +137,7 @@ def test_an_evaluation_before_a_training_is_none_of_its_steps(recording):
     assert [row["step"] for row in it.trace if row["module"] == "Net"] == [1, 2, 3, 4, 1, 1, 2, 2, 3, 3]
 
 
-def test_what_is_called_between_two_steps_does_not_count_instead(recording, monkeypatch):
+def test_a_call_between_two_steps_does_not_count_instead(recording, monkeypatch):
     net, between = Net(), Net(0.002)
 
     with recording() as it:
@@ -396,7 +396,7 @@ def test_replicas_on_other_threads_are_followed_too(recording, monkeypatch):
     assert len(it.steps) >= done[0] + 5
 
 
-def test_a_training_that_is_not_seen_to_be_one_does_not_silence_calls(recording):
+def test_an_unrecognized_training_loop_does_not_silence_calls(recording):
     net = Net()
 
     with recording(trace_every=0) as it:

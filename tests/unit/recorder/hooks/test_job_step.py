@@ -73,7 +73,7 @@ def test_without_a_number_it_says_so(recording):
     assert [(step["step"], step["counted"]) for step in it.steps] == [(number, False) for number in (1, 2, 3, 4)]
 
 
-def test_what_the_optimizer_counts_is_the_jobs(recording):
+def test_the_count_of_the_optimizer_is_the_jobs_number(recording):
     trainer = Trainer(kind=torch.optim.AdamW)
     trainer.train(7)
     with recording(trace_every=0) as it:
@@ -103,7 +103,7 @@ def test_a_number_never_goes_back(recording):
         ("trainer.by", "trainer.by does not count these steps: it was 1, and 1 in a later one"),
     ],
 )
-def test_what_cannot_be_read_is_told_and_not_raised(recording, text, why):
+def test_an_unreadable_counter_is_reported_and_not_raised(recording, text, why):
     trainer = Trainer(begin=351)
     told = []
     with recording(trace_every=0) as it:
@@ -130,7 +130,7 @@ def test_only_a_variable_and_what_is_reached_from_it_is_taken(text):
     assert settings["step.from"] == "trainer.state['step']"
 
 
-def test_a_training_ends_with_the_same_bits(recording):
+def test_a_job_ends_with_the_same_bits(recording):
     def train(text: str | None) -> list[torch.Tensor]:
         torch.manual_seed(0)
         trainer = Trainer()

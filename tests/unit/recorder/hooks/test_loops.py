@@ -169,7 +169,7 @@ def test_two_compiled_optimizers_step_with_the_first_ones_zero_grad(recording):
     assert [step["micro_batches"] for step in it.steps] == [2, 2, 2, 2]
 
 
-def test_a_second_training_is_found_although_the_first_ones_optimizer_is_still_there(recording):
+def test_a_second_training_loop_is_found_beside_the_first_ones_optimizer(recording):
     first, second = model(), model()
     kept = torch.optim.SGD(first.parameters(), 0.1)
     with recording(trace_every=0) as it:

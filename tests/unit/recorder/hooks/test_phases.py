@@ -96,7 +96,7 @@ EVALUATIONS = [
 @pytest.mark.parametrize("every", [0, 1])
 @pytest.mark.parametrize("evaluate", EVALUATIONS)
 @pytest.mark.parametrize("is_first", [True, False])
-def test_an_evaluation_is_no_part_of_the_training(recording, evaluate, every, is_first):
+def test_an_evaluation_is_not_part_of_training(recording, evaluate, every, is_first):
     net = Napping()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with recording(trace_every=every, trace_deep_every=0) as it:
@@ -213,7 +213,7 @@ def test_training_inside_a_function_without_gradients(recording):
     assert {step["evaluation"] for step in it.steps} == {0.0}
 
 
-def test_what_has_its_own_gradient_mode_stays_as_it_was(recording):
+def test_code_with_its_own_gradient_mode_is_unchanged(recording):
     modes = torch.autograd.grad_mode
     before = [dict(vars(kind)) for kind in (modes.no_grad, modes.inference_mode, modes.set_grad_enabled)]
     net = Napping()
@@ -251,7 +251,7 @@ def _scripted(inputs: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("every", [0, 1])
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_a_training_with_evaluations_ends_with_the_same_bits(recording, every, is_compiled):
+def test_a_job_with_evaluations_ends_with_the_same_bits(recording, every, is_compiled):
     def train() -> tuple[list[torch.Tensor], dict[str, int]]:
         if is_compiled:
             torch._dynamo.reset()

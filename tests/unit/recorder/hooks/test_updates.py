@@ -181,7 +181,7 @@ def test_a_followed_module_begins_the_steps_and_shows_their_forward(recording):
     assert len(deep) == len([step for step in it.steps if step["sampled"]])
 
 
-def test_the_training_is_the_same_and_module_is_as_it_was(recording):
+def test_the_result_is_the_same_and_module_is_as_it_was(recording):
     before, alone = dict(vars(nn.Module)), model()
     expected = train(None, alone, by_data, 30)
     drawn = torch.rand(1)

@@ -87,7 +87,7 @@ def test_the_first_call_makes_the_columns(job):
     assert job.errors() == []
 
 
-def test_what_is_missing_is_null_where_there_is_a_null(job):
+def test_a_missing_value_is_null_if_the_format_has_null(job):
     probe_agent.record("episodes", reward=1.5, map="cave")
     probe_agent.record("episodes", reward=None)
 

@@ -52,7 +52,9 @@ def test_a_living_server_counts_and_a_killed_one_does_not(tmp_path: Path, monkey
     assert listening(str(tmp_path)) == []
 
 
-def test_what_the_job_was_told_counts_while_no_server_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_address_in_the_jobs_environment_counts_until_a_server_publishes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PROBE_LISTEN", "10.0.0.1:8080")
     assert listening(str(tmp_path)) == ["10.0.0.1:8080"]
 

@@ -80,7 +80,7 @@ def test_ranks_hear_of_each_other_and_the_job_keeps_its_keys(
     assert process.stdout.readline() == "untouched True\n"
 
 
-def test_a_server_that_moved_is_said_again_and_the_later_line_counts(
+def test_a_server_that_moved_publishes_again_and_the_later_line_counts(
     store: tuple[subprocess.Popen[str], int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = Job("127.0.0.1", store[1], 0, 2)

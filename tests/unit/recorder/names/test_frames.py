@@ -31,7 +31,7 @@ def _make_and_read() -> tuple[Any, FrameType]:
     return watched, frame
 
 
-def test_what_the_job_got_from_locals_stays_as_it_is() -> None:
+def test_a_dictionary_that_the_job_got_from_locals_stays_unchanged() -> None:
     thing = Thing()
     kept = locals()
 

@@ -27,7 +27,7 @@ def ask() -> list[list[Any]]:
     return found[0]["rows"]
 
 
-def test_variables_of_a_training_are_told_and_secrets_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_a_job_are_shown_and_secrets_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "4", "TORCH_SHOW_CPP_STACKTRACES": "1", "MKL_DYNAMIC": "FALSE"}
     kept = {
         "AWS_SECRET_ACCESS_KEY": "x",

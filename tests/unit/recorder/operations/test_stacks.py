@@ -50,14 +50,14 @@ def test_without_all_the_main_and_the_training_thread_are_shown() -> None:
     assert [thread["is_main"] for thread in stacks.take(False, None, ())] == [True]
 
 
-def test_what_our_hooks_call_on_the_jobs_behalf_shows_without_them() -> None:
+def test_calls_through_our_hooks_are_shown_without_them() -> None:
     hook: dict[str, object] = {"__name__": "probe_agent.recorder.hooks.made_here"}
     exec("def stand_in(original): return original()", hook)
 
     (main,) = hook["stand_in"](lambda: stacks.take(False, None, ()))  # type: ignore[operator]
     functions = [str(frame["func"]).rpartition(".")[2] for frame in main["frames"]]
 
-    assert functions[:2] == ["<lambda>", "test_what_our_hooks_call_on_the_jobs_behalf_shows_without_them"]
+    assert functions[:2] == ["<lambda>", "test_calls_through_our_hooks_are_shown_without_them"]
 
 
 def test_a_thread_that_threading_does_not_know_has_the_kernels_number() -> None:

@@ -63,7 +63,7 @@ def test_the_dead_go_after_a_week(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alive-1", "young-1"]
 
 
-def test_somebody_elses_folder_is_refused(tmp_path):
+def test_another_users_folder_is_refused(tmp_path):
     (tmp_path / "mine").mkdir(mode=0o700)
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)

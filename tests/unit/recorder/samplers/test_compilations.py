@@ -91,7 +91,7 @@ def test_a_graph_break_has_its_line_and_its_reason():
     assert next(row["function"] for row in rows(it) if row["event"] == "compile") == "broken"
 
 
-def test_what_was_compiled_before_the_attach_is_there_with_its_own_time():
+def test_compilations_before_the_attach_have_their_own_time():
     torch.compile(broken, backend="eager")(torch.ones(3))
     compiled_at = time.time()
     time.sleep(0.05)

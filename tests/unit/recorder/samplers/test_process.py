@@ -51,7 +51,7 @@ def test_cpu_time_goes_to_the_thread_that_spent_it(sampling):
 
 
 @pytest.mark.torch
-def test_time_of_threads_that_nobody_named_is_what_is_left(sampling):
+def test_time_of_unnamed_threads_is_the_remainder(sampling):
     torch = pytest.importorskip("torch")
     if torch.get_num_threads() < 2:
         pytest.skip("one OpenMP thread, which is the caller's")

@@ -73,7 +73,7 @@ def test_costly_sampling_is_lowered_to_the_budget(settings: Settings) -> None:
     assert 0 < verdict.uncertainty < 0.1e-3
 
 
-def test_what_all_else_costs_comes_out_of_the_budget_first(settings: Settings) -> None:
+def test_the_cost_of_other_sources_comes_out_of_the_budget_first(settings: Settings) -> None:
     every = {}
     for others in (0.0, 0.003, 0.02):
         governor = Governor(settings)
@@ -155,7 +155,7 @@ def test_ranks_that_lower_it_differently_sample_common_steps(settings: Settings)
 
 
 @pytest.mark.parametrize("by", ["environment", "change"])
-def test_what_somebody_has_set_holds_until_it_is_taken_back(by: str) -> None:
+def test_a_setting_made_by_hand_holds_until_it_is_reset(by: str) -> None:
     settings = Settings({"PROBE_TRACE_EVERY": "10"} if by == "environment" else {})
     if by == "change":
         settings.change({"trace.every": "10"})
@@ -179,7 +179,7 @@ def test_what_somebody_has_set_holds_until_it_is_taken_back(by: str) -> None:
     assert "one step in 20 would cost more than trace.budget" in why_not
 
 
-def test_where_every_step_is_sampled_the_cost_is_estimated(settings: Settings) -> None:
+def test_if_every_step_is_sampled_the_cost_is_estimated(settings: Settings) -> None:
     settings.change({"trace.every": "1"})
     governor = Governor(settings)
     run(governor, settings, usual=USUAL_S, extra=0.2e-3)

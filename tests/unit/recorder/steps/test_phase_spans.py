@@ -35,7 +35,7 @@ def test_moments_lie_in_the_phases_of_their_step(spans):
     assert all(is_final for _, is_final in found)
 
 
-def test_what_follows_the_last_step_is_open_until_a_phase_has_ended(spans):
+def test_time_after_the_last_step_is_open_until_a_phase_has_ended(spans):
     spans.spans += [(210, 220, DATA)]
     before = list(spans.phases_at([215, 230]))
     spans.spans += [(220, 240, FORWARD)]
@@ -67,7 +67,7 @@ def test_a_batch_that_turns_out_to_be_of_an_evaluation(spans):
     assert [phase for phase, _ in spans.phases_at([230])] == [EVALUATION]
 
 
-def test_what_is_too_long_ago_is_not_known(spans):
+def test_a_moment_too_long_ago_is_not_known(spans):
     spans.spans += [(200 + at, 201 + at, FORWARD) for at in range(MAX_SPANS)]
 
     assert next(iter(spans.phases_at([130]))) == (None, True)
@@ -77,7 +77,7 @@ def test_the_step_of_a_moment_is_the_one_that_ended_next(spans):
     assert [spans.step_at(when, 8) for when in (90, 100, 101, 200, 201)] == [6, 6, 7, 7, 8]
 
 
-def test_nothing_is_kept_unless_somebody_wants_it():
+def test_nothing_is_kept_unless_requested():
     spans = StepSpans()
     spans.spans.append((1, 2, DATA))
     spans.ends.append((3, 0))

@@ -9,7 +9,7 @@ def group(enqueued: int = 0, base: int = 0, counts_p2p: bool = True) -> Group:
     return Group("0", enqueued, base, 0, counts_p2p)
 
 
-def test_what_python_called_is_accounted_for():
+def test_calls_by_python_are_accounted_for():
     it = group()
     it.enqueued = 3
 
@@ -19,7 +19,7 @@ def test_what_python_called_is_accounted_for():
     assert it.num_unseen() == 0
 
 
-def test_what_cpp_called_is_not():
+def test_calls_by_cpp_are_not_accounted_for():
     it = group()
     it.enqueued = 5
 
@@ -31,7 +31,7 @@ def test_what_cpp_called_is_not():
     assert (it.num_unseen(), it.num_since_look) == (0, 0)
 
 
-def test_what_was_called_before_the_attach_counts_for_nothing():
+def test_calls_before_the_attach_do_not_count():
     it = group(enqueued=100, base=100)
     it.enqueued = 101
 

@@ -31,7 +31,7 @@ GLOO = {
     ("backend", "retired", "state"),
     [("gloo", False, "scheduled"), ("gloo", True, "completed"), ("nccl", False, "scheduled"), ("nccl", True, "failed")],
 )
-def test_what_is_over_is_completed_on_gloo_and_else_timed_out(backend, retired, state):
+def test_a_finished_call_is_completed_on_gloo_and_otherwise_timed_out(backend, retired, state):
     entry = {**GLOO, "retired": retired, "profiling_name": f"{backend}:all_reduce"}
 
     assert flight_recorder.describe(entry)["state"] == state

@@ -9,7 +9,7 @@ from decimal import Decimal
 from probe_agent.sql.engine.values import json_rows
 
 
-def test_what_json_has_goes_through_as_it_is() -> None:
+def test_values_that_json_has_are_unchanged() -> None:
     rows = [(1, 2.5, "ü", True, None)]
 
     assert json.loads(json_rows(rows, ["BIGINT", "DOUBLE", "VARCHAR", "BOOLEAN", '"NULL"'])) == [

@@ -45,11 +45,11 @@ def test_a_transfer_begins_when_the_last_rank_has_come() -> None:
     assert max(float(str(row["waited"])) for row in rows) > 0.025
 
 
-def test_what_only_cpp_knows_has_no_transfer() -> None:
+def test_calls_known_only_to_cpp_have_no_transfer() -> None:
     assert [row["transfer"] for row in rows_of(job(4, 100, late))] == [None] * 4
 
 
-def test_who_waited_later_tells_no_transfer() -> None:
+def test_a_later_wait_gives_no_transfer() -> None:
     facts = waited_for(job(4, 100))
     calls = facts[2].calls
     facts[2] = replace(facts[2], calls={**calls, "start": calls["start"] - 0.005})
@@ -62,7 +62,7 @@ def test_who_waited_later_tells_no_transfer() -> None:
 @pytest.mark.parametrize(
     ("op", "factor"), [("all_reduce", 1.5), ("all_gather", 3.0), ("reduce_scatter", 0.75), ("all_to_all", 0.75)]
 )
-def test_bandwidth_is_what_a_ring_moves_while_nobody_is_awaited(op: str, factor: float) -> None:
+def test_bandwidth_counts_the_time_without_waits(op: str, factor: float) -> None:
     facts = waited_for(job(4, 100, late), bytes=8 * MIB)
     facts = [replace(it, calls={**it.calls, "op": np.full(len(it.calls["op"]), op, object)}) for it in facts]
 

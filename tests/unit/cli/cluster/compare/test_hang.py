@@ -55,7 +55,7 @@ def test_a_job_with_long_steps_now_and_then_stands_still_only_after_longer_ones(
     assert standstill_s(facts, end + 75.0) is not None
 
 
-def test_who_has_not_come_to_which_collective_is_said() -> None:
+def test_the_rank_missing_in_a_collective_is_named() -> None:
     verdict = hang(targets(), waiting(3), waiting(3), 75.0)
 
     assert verdict is not None
@@ -74,7 +74,7 @@ def test_a_rank_that_moves_between_the_looks_is_no_hang() -> None:
     assert hang(targets(), waiting(3), waiting(3, at=813), 75.0) is None
 
 
-def test_ranks_that_have_ended_or_are_stopped_are_said_as_such() -> None:
+def test_ended_and_stopped_ranks_are_reported_as_such() -> None:
     told = targets(
         rank3={"alive": False, "state": "gone", "ended": "was killed by SIGKILL"}, rank1={"state": "stopped"}
     )
@@ -88,7 +88,7 @@ def test_ranks_that_have_ended_or_are_stopped_are_said_as_such() -> None:
     assert "rank 3 (pid 1003 on node0) has ended: it was killed by SIGKILL" in verdict.sentence
 
 
-def test_of_a_pipeline_it_is_said_who_does_not_send() -> None:
+def test_in_a_pipeline_the_rank_that_does_not_send_is_named() -> None:
     looks = {who: Progress(7, 1.0, (Open("0", "recv", -1, 1.0, who.rank - 1),) if who.rank else ()) for who in RANKS}
 
     verdict = hang(targets(), looks, looks, 75.0)

@@ -70,7 +70,7 @@ def test_each_pair_of_ranks_tells_as_well(case: str) -> None:
         assert verdict.ranks == (slow,), verdict.sentence
 
 
-def test_of_the_others_nobody_is_named() -> None:
+def test_no_other_rank_is_named() -> None:
     for case, (ranks, _) in CASES.items():
         verdict = verdict_on([fact for fact in facts(case) if fact.who.rank not in ranks])
 

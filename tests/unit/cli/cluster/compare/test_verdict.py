@@ -66,7 +66,7 @@ def test_now_and_then_has_its_period_and_what_it_takes_then() -> None:
     assert verdict.frequency == pytest.approx(0.1)
 
 
-def test_since_which_step_it_is_so_is_told() -> None:
+def test_the_verdict_names_the_step_since_which_it_holds() -> None:
     facts = job(4, 220, lambda rank, step: {"forward": 0.030} if rank == 0 and step >= 120 else {})
 
     verdict = verdict_on(facts)
@@ -94,7 +94,7 @@ def test_a_slow_host_is_named_as_a_host() -> None:
     assert (verdict.kind, sorted(verdict.ranks)) == ("host", [4, 5, 6, 7])
 
 
-def test_all_phases_longer_is_said_of_a_starved_rank() -> None:
+def test_a_starved_rank_is_longer_in_all_phases() -> None:
     facts = job(
         4, 120, lambda rank, step: {"forward": 0.008, "backward": 0.016, "data_wait": 0.003} if rank == 1 else {}
     )
@@ -115,7 +115,7 @@ def test_a_rank_whose_slowness_varies_from_step_to_step_is_named() -> None:
 
 @pytest.mark.parametrize("num_ranks", [2, 4, 16])
 @pytest.mark.parametrize("noise", [0.02, 0.3, 0.8])
-def test_nobody_is_named_for_noise(noise: float, num_ranks: int) -> None:
+def test_no_rank_is_named_for_noise(noise: float, num_ranks: int) -> None:
     for seed in range(20 if num_ranks < 16 else 5):
         verdict = verdict_on(job(num_ranks, 120, noise=noise, seed=seed), 100)
 

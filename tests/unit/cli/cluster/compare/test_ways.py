@@ -20,7 +20,7 @@ def ranks(num: int, **told: object) -> list[Facts]:
 
 
 @pytest.mark.parametrize("name", sorted(WAYS))
-def test_every_way_needs_facts_that_can_be_asked_and_says_when_it_has_none(name: str) -> None:
+def test_every_way_says_when_it_has_no_facts(name: str) -> None:
     way = WAYS[name]
 
     comparison = way.compare(ranks(4), 100)
@@ -98,7 +98,7 @@ def test_by_module_on_a_device_names_the_innermost_that_explains_it() -> None:
     assert (comparison.verdict.ranks, comparison.verdict.where) == ((3,), "Net.b.inner forward")
 
 
-def test_by_module_nobody_is_named_by_a_backward_which_may_hold_the_wait() -> None:
+def test_by_module_a_backward_that_may_contain_the_wait_names_no_rank() -> None:
     facts = [replace(fact, modules=module_times(Net=0.001)) for fact in job(4, 100)]
     waiting = replace(facts[1].modules[0], stage="backward", host=0.050, host_low=0.049)
     facts = [
@@ -191,7 +191,7 @@ def test_flight_recorder_is_asked_only_where_its_rows_are_behind() -> None:
     assert not are_late({"steps": fact.steps, "calls": {**old, "by_cpp": np.zeros(50, dtype=bool)}})
 
 
-def test_of_many_ranks_fewer_rows_of_each_are_asked() -> None:
+def test_with_many_ranks_fewer_rows_of_each_are_requested() -> None:
     few, many = Extent(200, 4), Extent(200, 2048)
 
     assert (few.steps, few.calls) == (5_000, 40_000)

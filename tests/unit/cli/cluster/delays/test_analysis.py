@@ -104,7 +104,7 @@ HEALTHY = {
 
 @pytest.mark.parametrize("noise", [0.0, 0.05, 0.3])
 @pytest.mark.parametrize("name", HEALTHY)
-def test_nobody_of_a_healthy_job_costs_anything(name: str, noise: float) -> None:
+def test_no_rank_of_a_healthy_job_costs_anything(name: str, noise: float) -> None:
     found, _ = analysed(HEALTHY[name], simulator.no_delay, noise=noise)
 
     assert all(cost.low < 0.05 for cost in found.candidates)
@@ -112,7 +112,7 @@ def test_nobody_of_a_healthy_job_costs_anything(name: str, noise: float) -> None
 
 
 @pytest.mark.parametrize("name", HEALTHY)
-def test_what_all_ranks_take_alike_costs_nothing(name: str) -> None:
+def test_time_that_all_ranks_take_alike_costs_nothing(name: str) -> None:
     def everybody(rank: int, step: int, place: str) -> float:
         return 0.0 if place == "leader" else 0.003
 
@@ -122,7 +122,7 @@ def test_what_all_ranks_take_alike_costs_nothing(name: str) -> None:
     assert all(cost.share < 0.02 for cost in found.candidates)
 
 
-def test_what_a_bubble_of_the_pipeline_hides_costs_next_to_nothing() -> None:
+def test_a_delay_hidden_by_a_pipeline_bubble_costs_next_to_nothing() -> None:
     found, true = analysed(simulator.pipeline(), late({2}, "data", 0.008))
 
     assert abs(true) < 1e-4
@@ -161,7 +161,7 @@ def test_a_delay_that_moves_to_another_rank_is_of_both_and_the_second_says_since
     assert found.cost_of([1]).since is None
 
 
-def test_pauses_that_hit_any_rank_name_nobody_and_cost_in_total() -> None:
+def test_pauses_that_hit_any_rank_name_none_and_give_the_total_cost() -> None:
     hit = np.random.default_rng(5).integers(0, 4, 200)
 
     def pauses(rank: int, step: int, place: str) -> float:

@@ -78,7 +78,7 @@ def late_by(seconds: float, uncertainty: float, *, by_cpp: bool = False) -> Anal
     )
 
 
-def test_what_is_shorter_than_the_clocks_are_known_is_charged_to_nobody() -> None:
+def test_waits_shorter_than_the_clock_uncertainty_are_charged_to_no_rank() -> None:
     known, unknown = late_by(0.2, 0.05), late_by(0.2, 0.15)
 
     assert known.charged.sum() == pytest.approx(6 * 0.2, abs=1e-6)
@@ -87,7 +87,7 @@ def test_what_is_shorter_than_the_clocks_are_known_is_charged_to_nobody() -> Non
     assert unknown.unknown_s == pytest.approx(6 * 0.2, abs=1e-6)
 
 
-def test_what_cpp_waits_is_seen_by_who_came_last() -> None:
+def test_waits_of_cpp_are_seen_by_the_rank_that_came_last() -> None:
     found = late_by(0.2, 0.0, by_cpp=True)
 
     assert found.waited.mean(axis=1) == pytest.approx([0.2, 0.0], abs=1e-6)
@@ -95,7 +95,7 @@ def test_what_cpp_waits_is_seen_by_who_came_last() -> None:
     assert found.candidates[0].seconds_a_step == pytest.approx(0.2, abs=0.01)
 
 
-def test_a_clock_that_may_be_wrong_by_more_than_a_difference_names_nobody() -> None:
+def test_a_clock_less_certain_than_the_difference_names_no_rank() -> None:
     assert all(cost.low < 0.05 for cost in late_by(0.2, 0.15, by_cpp=True).candidates)
 
 

@@ -109,7 +109,7 @@ def _distance(lengths: np.ndarray, found: np.ndarray, at: int) -> float:
 
 @QUICK
 @given(st.sampled_from(sorted(JOBS)), st.sampled_from([0.0, 0.05, 0.2, 0.4]), st.integers(0, 999))
-def test_nobody_of_a_healthy_job_costs_anything(name: str, noise: float, seed: int) -> None:
+def test_no_rank_of_a_healthy_job_costs_anything(name: str, noise: float, seed: int) -> None:
     ran = simulator.run(JOBS[name](2), STEPS, noise=noise, seed=seed)
 
     found = analyse(simulator.told(ran), num_steps=STEPS)
@@ -138,7 +138,7 @@ def test_time_scales_and_ranks_are_but_names(case: Case, scale: float) -> None:
     assert permuted.charged == pytest.approx(found.charged[order], abs=1e-4)
 
 
-def test_who_is_permuted_with_the_rows() -> None:
+def test_ranks_are_permuted_with_the_rows() -> None:
     ran = simulator.run(simulator.ddp(), STEPS)
 
     found = analyse(simulator.told(ran, order=[2, 0, 3, 1]), num_steps=STEPS)

@@ -49,7 +49,7 @@ def test_the_first_is_named_with_how_it_ended_and_how_long_before_the_next() -> 
     )
 
 
-def test_ends_that_nobody_saw_are_told_apart_only_when_they_are_further_apart_than_ticks() -> None:
+def test_unseen_ends_are_ordered_only_if_further_apart_than_ticks() -> None:
     unseen = rank(1, ended="ended, and nobody saw how", ended_at=None, last_seen=1999.8)
 
     (near,) = told_first([unseen, rank(2)])
@@ -67,14 +67,14 @@ def test_clocks_of_two_hosts_are_not_believed_to_the_millisecond() -> None:
     assert "too close to tell" in said
 
 
-def test_a_job_that_came_to_its_end_and_a_job_of_one_are_nobodys_death() -> None:
+def test_a_finished_job_and_a_job_of_one_have_no_first_death() -> None:
     well = {"ended": "came to its own end", "ended_badly": False}
 
     assert told_first([rank(0, **well), rank(1, **well)]) == []
     assert told_first([rank(0, world_size=1)]) == []
 
 
-def test_of_two_jobs_that_met_at_the_same_place_each_has_its_first() -> None:
+def test_two_jobs_at_one_address_each_have_their_own_first_rank() -> None:
     job = [rank(0), rank(1, ended_at=2001.0)]
     next_job = [replace(target, attached_at=3000.0, ended_at=4000.0 - (target.rank or 0)) for target in job]
 
@@ -83,7 +83,7 @@ def test_of_two_jobs_that_met_at_the_same_place_each_has_its_first() -> None:
     assert [sentence.split(" (")[0] for sentence in said] == ["rank 0", "rank 1"]
 
 
-def test_where_none_lives_the_newest_jobs_first_is_in_the_error() -> None:
+def test_if_no_target_is_alive_the_error_names_the_newest_jobs_first_rank() -> None:
     said = none_lives([rank(0), rank(1, ended_at=2001.0)]).message
 
     assert "2 ended: pid 100 (rank 0), pid 101 (rank 1); rank 0 (pid 100 on node1) was the first to end" in said

@@ -149,7 +149,7 @@ def test_a_rank_that_confirms_go_too_late_makes_all_try_a_later_step() -> None:
 
 @pytest.mark.parametrize("move", ["look", "arm", "go"])
 @pytest.mark.parametrize("trouble", ["lost", "unheard"])
-def test_whatever_is_lost_for_good_on_the_way_to_one_rank_it_runs_nowhere(move: str, trouble: str) -> None:
+def test_with_a_message_lost_for_good_to_one_rank_it_runs_nowhere(move: str, trouble: str) -> None:
     ranks = job(3)
     ranks[1].trouble = {move: trouble}
 
@@ -162,7 +162,7 @@ def test_whatever_is_lost_for_good_on_the_way_to_one_rank_it_runs_nowhere(move: 
     assert [rank.ran_at for rank in ranks] == [[], [], []]
 
 
-def test_a_server_that_dies_when_it_has_passed_go_on_is_told() -> None:
+def test_a_server_that_dies_after_forwarding_the_commit_is_reported() -> None:
     ranks = job(3)
     ranks[1].trouble = {"go": "dies"}
 
@@ -175,7 +175,7 @@ def test_a_server_that_dies_when_it_has_passed_go_on_is_told() -> None:
     assert [ranks[0].ran_at, ranks[2].ran_at] == [[], []]
 
 
-def test_with_any_trouble_all_run_it_or_none_or_it_is_said() -> None:
+def test_with_any_fault_all_run_it_or_none_or_the_answer_says_so() -> None:
     chance = random.Random(7)
 
     async def many() -> list[tuple[list[Rank], int | None, Exception | None]]:

@@ -18,22 +18,22 @@ def test_ranks_that_count_alike_need_no_shift() -> None:
     assert shifts({0: state(10, ["20", "22", "24"]), 3: state(11, ["22", "24", "26"])}) == {0: 0, 3: 0}
 
 
-def test_ranks_that_count_from_when_their_recorder_came_are_told_by_their_collectives() -> None:
+def test_ranks_that_count_from_their_attach_are_aligned_by_collectives() -> None:
     states = {0: state(10, ["20.1", "22.1", "24.1"], counted=False), 1: state(4, ["22.1", "24.1"], counted=False)}
 
     assert shifts(states) == {0: 0, 1: -7}
     assert newest_step(states, {0: 0, 1: -7}) == 12
 
 
-def test_nothing_is_told_by_ranks_that_have_no_step_in_common() -> None:
+def test_no_step_is_agreed_by_ranks_without_a_common_step() -> None:
     assert shifts({0: state(10, ["20", "22"]), 1: state(12, ["24", "26"])}) is None
 
 
-def test_nothing_is_told_by_collectives_that_contradict_each_other() -> None:
+def test_no_step_is_agreed_by_contradicting_collectives() -> None:
     assert shifts({0: state(10, ["20", "22", "24"]), 1: state(10, ["20", "23", "22"])}) is None
 
 
-def test_nothing_is_told_where_no_collective_belongs_to_a_step() -> None:
+def test_no_step_is_agreed_without_collectives_in_steps() -> None:
     assert shifts({0: state(10, ["20", "20", "20"]), 1: state(10, ["20", "20", "20"])}) is None
 
 
@@ -41,7 +41,7 @@ def test_without_collectives_there_is_nothing_to_tell_apart() -> None:
     assert shifts({0: state(10, [None, None]), 1: state(12, [None, None])}) == {0: 0, 1: 0}
 
 
-def test_nothing_is_told_before_every_rank_has_shown_two_steps() -> None:
+def test_no_step_is_agreed_before_every_rank_has_two_steps() -> None:
     assert shifts({0: state(10, []), 1: state(12, [])}) is None
     assert shifts({0: state(10, [None, None]), 1: state(12, [None])}) is None
 
