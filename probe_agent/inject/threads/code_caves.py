@@ -11,7 +11,8 @@ Runs in the attaching process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from time import monotonic, sleep
@@ -36,6 +37,8 @@ _LIBRARIES = ("libpython", "python", "libc.so", "libc-", "libz.so", "libm.so", "
 _NEVER = ("ld-", "ld.")
 #: A running thread that has run for so long since its last store here has left.
 _LEFT_AFTER_NS = 2_000_000
+#: The frame of a signal is this near to where its handler sleeps, or the place stays in use.
+_STACK_SEARCHED = 256 * 1024
 _TO_LEAVE_S = 0.1
 
 
@@ -61,35 +64,64 @@ class CodeCave:
         return self.said(process).state == FREE or self._is_left(process, timeout_s)
 
     def _is_left(self, process: Tracee, timeout_s: float) -> bool:
-        """Whether all that was to run here has run, and the threads that ran it have left."""
+        """Whether all that was to run here has run, and the threads that ran it have left.
+
+        The words are read anew around each look at the thread. One that was sent and has not come yet may come at any
+        moment, and then sleep elsewhere in a call that was made from here: it is to find this place as it was.
+        """
+        deadline = monotonic() + timeout_s
         said = self.said(process)
-        if said.state == ARMED:  # by an attacher that was killed: it may never have sent the thread
-            return self._has_left(process, process.outer(said.tid), timeout_s)
-        if said.state != DONE or (said.result == 0 and not said.ran):
-            return False
-        has_ended = _until(timeout_s, lambda: not said.new_thread or process.outer(said.new_thread) is None)
-        return has_ended and self._has_left(process, process.outer(said.tid), timeout_s)
+        first = _look(process, said.tid)
+        while _is_over(said):
+            has_ended = not said.new_thread or process.outer(said.new_thread) is None
+            has_left = has_ended and (first is None or self._is_elsewhere(process, said, first))
+            now = self.said(process)
+            if now == said:
+                if has_left or monotonic() >= deadline:
+                    return has_left
+                sleep(0.001)
+            else:
+                said, first = now, _look(process, now.tid)
+        return False
 
-    def _has_left(self, process: Tracee, tid: int | None, timeout_s: float) -> bool:
-        if tid is None:
+    def _is_elsewhere(self, process: Tracee, said: Said, first: ThreadLook) -> bool:
+        """Whether the thread that was sent is in no instruction of this place, nor comes back to one.
+
+        After its last store here a running thread leaves with the next few instructions. One of which nothing is known
+        but that an attacher meant to send it has left when it sleeps and its stack does not lead here.
+        """
+        now = _look(process, said.tid)
+        if now is None:
             return True
-        before = process.look(tid)
+        asleep = now.state == "S" and now.at is not None and not self.code <= now.at < self.code + SIZE
+        if said.state == ARMED:
+            return asleep and not self._is_on_stack(process, now.stack)
+        return asleep or now.run_ns - first.run_ns > _LEFT_AFTER_NS
 
-        def is_elsewhere() -> bool:
-            now: ThreadLook = process.look(tid)
-            asleep = now.state == "S" and now.at is not None and not self.code <= now.at < self.code + SIZE
-            return asleep or now.run_ns - before.run_ns > _LEFT_AFTER_NS
+    def _is_on_stack(self, process: Tracee, stack: int) -> bool:
+        """Whether an address in this place is on the stack, as in the frame of a signal that came before the stub."""
+        around = next((mapping for mapping in process.maps_now() if mapping.start <= stack < mapping.end), None)
+        if around is None:
+            return True
+        size = min(around.end - stack, _STACK_SEARCHED) & ~7
+        words = struct.unpack(f"<{size // 8}Q", process.read_memory(stack, size))
+        return any(self.code <= word < self.code + SIZE for word in words)
 
-        return _until(timeout_s, is_elsewhere)
+
+def _is_over(said: Said) -> bool:
+    """Whether, by its words, nothing in the place waits for the interpreter or is under way."""
+    if said.state == ARMED:  # by an attacher that was killed: it may never have sent the thread
+        return True
+    return said.state == DONE and bool(said.result or said.ran)
 
 
-def _until(timeout_s: float, condition: Callable[[], bool]) -> bool:
-    deadline = monotonic() + timeout_s
-    while not condition():
-        if monotonic() >= deadline:
-            return False
-        sleep(0.001)
-    return True
+def _look(process: Tracee, inner_tid: int) -> ThreadLook | None:
+    """What a thread of the process does, by the number that the process has for it; None when it has ended."""
+    tid = process.outer(inner_tid)
+    try:
+        return None if tid is None else process.look(tid)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def find_caves(process: Tracee) -> list[CodeCave]:

@@ -45,6 +45,8 @@ class ThreadLook:
     at: int | None
     switches: int
     run_ns: int
+    #: Its stack pointer; 0 while it runs.
+    stack: int = 0
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,8 @@ class Tracee(Process):
             return ThreadLook(state, None, (), None, switches, run_ns)
         syscall = int(words[0])
         arguments = tuple(int(word, 16) for word in words[1:-2])
-        return ThreadLook(state, None if syscall < 0 else syscall, arguments, int(words[-1], 16), switches, run_ns)
+        stack, at = (int(word, 16) for word in words[-2:])
+        return ThreadLook(state, None if syscall < 0 else syscall, arguments, at, switches, run_ns, stack)
 
     def looks(self) -> dict[int, ThreadLook]:
         """Return what its threads are doing now, the main thread first; one that ends meanwhile is left out."""
