@@ -20,7 +20,7 @@ def start() -> None:
     With PROBE_LISTEN set, a host server listens there. Raises OSError where there is no shared memory to record into,
     and ValueError for an address that cannot be listened on.
     """
-    from .activate.start import start as start_recorder
+    from .activate.start import start as start_recorder  # only a start needs it: importing us is free
 
     start_recorder()
 

@@ -94,7 +94,7 @@ def _pattern(environ: Mapping[str, str]) -> str:
 
 
 def _has_name(kind: str, program: str, pattern: str) -> bool:
-    from fnmatch import fnmatchcase
+    from fnmatch import fnmatchcase  # runs at every start of Python: only with PROBE_SCRIPT it loads `re`
 
     name = os.path.basename(program) if kind == "script" else program
     return not pattern or (kind != "code" and fnmatchcase(name, pattern))

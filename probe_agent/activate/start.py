@@ -91,6 +91,7 @@ def _ours(name: str) -> "Any":
 
 def _importer(package: str, below: str) -> "Importer":
     """What loads our modules, whatever lies on the target's path."""
+    # What importlib.machinery offers, without loading importlib in every Python.
     from _frozen_importlib_external import SourceFileLoader
 
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

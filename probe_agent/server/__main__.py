@@ -19,8 +19,8 @@ def main() -> int:
     options.add_argument("--ready", type=int)
     given = options.parse_args()
     try:
-        from probe_agent.errors import ProbeError
-        from probe_agent.server.serve import linger
+        from probe_agent.errors import ProbeError  # run by its path, this file finds the package only in main
+        from probe_agent.server.serve import linger  # and what it needs may be missing: one line says so
     except ImportError as missing:
         sys.exit(f"{missing} in {sys.prefix}; pip install probe-training there")
     try:

@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any
 
 import duckdb
+from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
 
 from probe_agent.errors import QueryFailed
 from probe_agent.wire import QueryRequest, quoted
@@ -241,8 +242,6 @@ class _Streams:
         self.num_columns = self._schema.n_children
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        from nanoarrow.c_array_stream import CArrayStream  # type: ignore[import-untyped]
-
         whole = CArrayStream.from_c_arrays(self._arrays, self._schema, validate=False)  # each has had it in its stream
         return whole.__arrow_c_stream__(requested_schema)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,16 +13,22 @@ __all__ = ["attach", "examine"]
 
 
 async def attach(pid: int, *, timeout_s: float = 10.0, risk_seccomp: bool = False) -> Attached:
-    """Put the recorder into process `pid`; a second time is a no-op. Raises AttachRefused, also where
-    a seccomp filter may kill the process, unless that is risked."""
-    from probe_agent import inject
-
+    """Put the recorder into process `pid`; a second time is a no-op. Raises AttachRefused, also if a seccomp filter
+    may kill the process, unless that is risked."""
     # One worker thread does all of it: ptrace answers only the thread that began.
-    return await asyncio.to_thread(inject.attach, pid, timeout_s=timeout_s, risk_seccomp=risk_seccomp)
+    attached: Attached = await asyncio.to_thread(
+        _inject().attach, pid, timeout_s=timeout_s, risk_seccomp=risk_seccomp
+    )
+    return attached
 
 
 def examine(pid: int) -> list[Check]:
-    """What would stop an attach to `pid`, each with its remedy. Touches nothing."""
-    from probe_agent import inject
+    """Return what would prevent an attach to `pid`, each with its remedy. Touches nothing."""
+    checks: list[Check] = _inject().examine(pid)
+    return checks
 
-    return inject.examine(pid)
+
+def _inject() -> ModuleType:
+    from probe_agent import inject  # a door: 40 ms of ctypes and ELF code, which only an attach needs
+
+    return inject

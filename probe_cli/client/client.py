@@ -1,6 +1,6 @@
 """One open connection to one endpoint: asks over HTTP, and turns every failure into an error of ours.
 
-Runs in the CLI. httpx is imported by whoever opens a client (connect.py), so here it is only named.
+Runs in the CLI.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+import httpx
+
 from probe_agent import errors
 from probe_agent.errors import NoAnswer, ProbeError
 from probe_agent.wire import decode
 from probe_cli.endpoint import Endpoint, TcpServer, TlsServer, UnixServer
 
 if TYPE_CHECKING:
-    import httpx
     from _typeshed import DataclassInstance
 
 __all__ = ["Client", "Data"]
@@ -105,8 +106,6 @@ class Client:
         body: DataclassInstance | None = None,
         accept: str = "application/json",
     ) -> AsyncIterator[httpx.Response]:
-        import httpx
-
         begun = False
         try:
             async with self._http.stream(
@@ -135,8 +134,6 @@ class Client:
 
 def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
     """What was tried, what was seen, what to try next."""
-    import httpx
-
     server = "probe serve"
     is_tls = isinstance(endpoint, TlsServer)
     if isinstance(endpoint, TcpServer):

@@ -101,8 +101,7 @@ async def _merged(
     *,
     arrow: bool,
 ) -> tuple[Answer | None, Answers[None]]:
-    from .sql import start_merging  # a door: DuckDB, which only an answer of several hosts needs
-    from .sql.execute import answer  # behind the same door
+    from .sql import execute, start_merging  # a door: DuckDB, which only an answer of several hosts needs
 
     start_merging()
     async with open_conversation(
@@ -112,7 +111,7 @@ async def _merged(
         inject=inject,
         remark=remark,
     ) as conversation:
-        outcome = await answer(
+        outcome = await execute.answer(
             conversation,
             request,
             max_bytes=int(limits.max_transfer_mib * 2**20),

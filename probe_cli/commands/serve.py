@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from probe_agent.errors import BadRequest
+
 __all__ = ["command"]
 
 
@@ -15,13 +17,13 @@ __all__ = ["command"]
     "linger_s",
     type=click.FloatRange(min=0),
     metavar="SECONDS",
-    help="End when this host has had no living target for so long; as PROBE_LISTEN starts it.",
+    help="End after this long without a living target, as a server that PROBE_LISTEN starts.",
 )
 @click.option(
     "--insecure",
     is_flag=True,
     envvar="PROBE_INSECURE",
-    help="Ask for no token: every user of this host can then run code in your targets. Loopback addresses only.",
+    help="Need no token: every user of this host can then run code in your targets. Loopback addresses only.",
 )
 @click.option(
     "--read-memory",
@@ -31,7 +33,7 @@ __all__ = ["command"]
     default=512,
     show_default=True,
     metavar="MB",
-    help="How much memory a query may use that comes with the token for reading.",
+    help="Memory limit of a query with the read-only token.",
 )
 @click.option(
     "--read-timeout",
@@ -41,7 +43,7 @@ __all__ = ["command"]
     default=10.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long such a query may run.",
+    help="Time limit of a query with the read-only token.",
 )
 @click.option("--tls-cert", envvar="PROBE_TLS_CERT", metavar="FILE", help="TLS on TCP, with this certificate (PEM).")
 @click.option("--tls-key", envvar="PROBE_TLS_KEY", metavar="FILE", help="Its key, if that is in another file.")
@@ -49,7 +51,7 @@ __all__ = ["command"]
     "--tls-client-ca",
     envvar="PROBE_TLS_CLIENT_CA",
     metavar="FILE",
-    help="Only clients whose certificate this one has signed; they need a token as well.",
+    help="Accept only clients with a certificate of this CA; they need a token as well.",
 )
 def command(
     listen: str | None,
@@ -64,15 +66,16 @@ def command(
 ) -> int:
     """Serve every target of this host until SIGINT or SIGTERM.
 
-    Its unix socket is for this user alone (and root), and `probe PID …` finds it by itself. Over TCP a token is asked
-    for: the first start makes one for everything in ~/.config/probe/token, and one for reading only in token.read
-    beside it. `probe` finds them by itself; PROBE_TOKEN_FILE names another file, PROBE_TOKEN is the token itself.
+    Its unix socket is open to this user (and root) only, and `probe PID …` finds it by itself. TCP needs a token: the
+    first start writes one with full access to ~/.config/probe/token, and a read-only one to token.read beside it.
+    `probe` finds them by itself; PROBE_TOKEN_FILE names another file, PROBE_TOKEN is the token itself.
 
-    With --tls-cert the endpoint is https://HOST:PORT. Clients check the certificate by the system's, or by PROBE_CA.
+    With --tls-cert the endpoint is https://HOST:PORT. Clients verify the certificate against the system's CAs, or
+    against PROBE_CA.
     """
-    from probe_agent.server.serve import serve
+    from probe_agent.server.serve import serve  # a door: FastAPI and DuckDB, which --help does without
 
     if tls_cert is None and (tls_key or tls_client_ca):
-        raise click.UsageError("a key or a CA for TLS is of no use without a certificate: --tls-cert FILE")
+        raise BadRequest("--tls-key and --tls-client-ca need a certificate", "add --tls-cert FILE")
     tls = (tls_cert, tls_key, tls_client_ca) if tls_cert else None
     return serve(listen, path, linger_s, insecure=insecure, tls=tls, readers=(read_memory_mb, read_timeout_s))

@@ -17,6 +17,8 @@ import probe_cli
 
 ROOT = Path(__file__).parents[2]
 RECORDER = ROOT / "probe_agent" / "recorder"
+#: Imports inside functions, outside the recorder: doors that can be counted.
+MAX_DOORS = 15
 HEAVY = {
     "asyncio",
     "duckdb",
@@ -61,6 +63,33 @@ def test_help_costs_little_more_than_click_does() -> None:
     click_s = min(cpu_s(sys.executable, "-c", "import click") for _ in range(5))
 
     assert help_s < 3.5 * click_s
+
+
+def doors() -> list[tuple[str, str, bool]]:
+    """Every import inside a function: file and line, the statement, and whether a comment gives the reason."""
+    found = []
+    for path in (*ROOT.glob("probe_agent/**/*.py"), *ROOT.glob("probe_cli/**/*.py")):
+        if RECORDER in path.parents:
+            continue
+        text = path.read_text(encoding="utf-8")
+        lines = text.splitlines()
+        inside = {
+            node.lineno: ast.unparse(node)
+            for function in ast.walk(ast.parse(text))
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Import | ast.ImportFrom)
+        }
+        for number, statement in inside.items():
+            around = lines[number - 2 : number]
+            reason = any(line.partition("#")[2].strip() for line in around if not line.strip().startswith('"'))
+            found.append((f"{path.relative_to(ROOT)}:{number}", statement, reason))
+    return found
+
+
+def test_few_imports_stand_inside_functions_and_each_says_why() -> None:
+    assert len(doors()) <= MAX_DOORS, "\n".join(f"{place}: {statement}" for place, statement, _ in doors())
+    assert [(place, statement) for place, statement, has_reason in doors() if not has_reason] == []
 
 
 def test_the_agent_package_runs_nothing_when_imported() -> None:
