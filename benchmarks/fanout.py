@@ -55,6 +55,10 @@ class Saves(Table):
 STATEMENTS = {
     "aggregate": "SELECT rank, count(*), avg(duration), stddev(duration) FROM sim.steps GROUP BY rank ORDER BY rank",
     "top 10": "SELECT host, rank, step, duration FROM sim.steps ORDER BY duration DESC LIMIT 10",
+    "newest steps": (
+        "SELECT rank, avg(duration) FROM sim.steps WHERE step > (SELECT max(step) - 5 FROM sim.steps)"
+        " GROUP BY rank ORDER BY rank"
+    ),
     "join": (
         "SELECT s.rank, max(s.duration) - median(c.seconds) AS most FROM sim.steps s JOIN sim.saves c"
         " ON s.step = c.step AND s.rank = c.rank WHERE s.step > 980 GROUP BY s.rank ORDER BY most DESC LIMIT 10"

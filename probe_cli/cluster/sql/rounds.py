@@ -70,10 +70,9 @@ class Rounds:
             raise self.refusal
         failed = [member for member in self.conversation.members if isinstance(member.error, QueryFailed | Forbidden)]
         streams = [(member, part, data) for member, received in answers for part, data in received]
-        if self.is_guessed and (
-            any(isinstance(member.error, QueryFailed) for member in failed)
-            or any(data.tables.get(part.table) != self._shape(part.table) for _, part, data in streams)
-        ):
+        shapes = {name: shape(table.columns.items()) for name, table in self.tables.items()}
+        others = any(data.tables.get(part.table) != shapes[part.table] for _, part, data in streams)
+        if self.is_guessed and (others or any(isinstance(member.error, QueryFailed) for member in failed)):
             raise GuessedWrong
         for member in failed:
             assert member.error is not None
@@ -117,9 +116,6 @@ class Rounds:
         if source:
             select = {**select, "from_table": self.database.parsed(f"SELECT * FROM ({source}) AS shaped")["from_table"]}
         return self.database.text_of(select)
-
-    def _shape(self, table: str) -> str:
-        return shape(self.tables[table].columns.items())
 
     async def _expect(self, whole: Sequence[Part]) -> None:
         """Refuse to fetch whole tables that are known to be too large. Raises QueryFailed and GuessedWrong."""
