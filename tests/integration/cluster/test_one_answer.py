@@ -28,12 +28,12 @@ async def asked(addresses: Sequence[str], statements: Sequence[str], **limits: f
     """Return the answers of the hosts to statements, one after the other."""
     outcomes = []
     endpoints = [parse_endpoint(address) for address in addresses]
-    async with open_conversation(endpoints, timeout_s=30, total_s=300, inject=False, remark=print) as conversation:
+    async with open_conversation(endpoints, timeout_s=60, total_s=900, inject=False, remark=print) as conversation:
         for sql in statements:
             request = QueryRequest(sql, int(limits.get("max_rows", 100_000)), timeout_s=60)
             max_bytes = int(limits.get("max_bytes", 2**28))
             try:
-                outcome = await answer(conversation, request, max_bytes=max_bytes, host_timeout_s=30, arrow=False)
+                outcome = await answer(conversation, request, max_bytes=max_bytes, host_timeout_s=60, arrow=False)
             except QueryFailed as failure:
                 raise AssertionError(f"{sql}: {failure.message}") from failure
             assert outcome is not None, [member.error for member in conversation.members]
