@@ -119,8 +119,8 @@ def _put_in(process: Tracee, deadline: float, recorder: Path | None, risk_seccom
     answer = handshake.wait_for_hello(process, folder, deadline, watch.is_kept)
     if answer is None:
         raise _no_answer(process, folder, watch.holder)
-    for place in code_caves.find_caves(process):  # what attachers before us have left, too
-        place.clean_when_left(process, LEAVE_S)
+    for cave in code_caves.find_caves(process):  # what attachers before us have left, too
+        cave.clean_when_left(process, LEAVE_S)
     stopped_s = max((one.stopped_s for one in sent), default=0.0)
     return Attached(process.pid, str(answer["how"]), folder, answer, stopped_s, already=not sent)
 

@@ -204,7 +204,7 @@ class _Delivery:
 
     def _last_run(self) -> int:
         """Return what came of the last lines. Remembered, because a nudge may use their place once they have run."""
-        ran = [one.place.said(self._process).ran for one in self._sent] or [0]
+        ran = [one.cave.read(self._process).ran for one in self._sent] or [0]
         self._has_run = self._has_run or any(ran)
         return ran[-1]
 

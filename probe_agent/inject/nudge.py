@@ -53,5 +53,5 @@ def nudge(process: Tracee, folder: Path) -> bool:
         sent = send(process, process.pid, PENDING_CALL, code_caves.find_free(process, known), text.encode() + b"\0")
     except (AttachRefused, OSError):
         return False
-    sent.place.clean_when_left(process, _SAFE_POINT_S)
+    sent.cave.clean_when_left(process, _SAFE_POINT_S)
     return not sent.complaint

@@ -83,7 +83,7 @@ def _checks(process: Tracee) -> Iterator[Check]:
         _python,
         _version,
         _libc,
-        _place,
+        _cave,
         _folder,
     ):
         result = check(process)
@@ -186,9 +186,9 @@ def _libc(process: Tracee) -> Check:
     return Check("libc", ok, saw, "attach needs glibc; start the job with PROBE=1 or `probe run` instead")
 
 
-def _place(process: Tracee) -> Check:
+def _cave(process: Tracee) -> Check:
     known = code_caves.find_caves(process)
-    num_used = sum(place.said(process).state != FREE for place in known)
+    num_used = sum(cave.read(process).state != FREE for cave in known)
     saw = f"{len(known)} places for {code_caves.SIZE} bytes of code, {num_used} used"
     return Check("place", bool(known), saw, "start the job with the agent instead: PROBE=1 or `probe run`")
 

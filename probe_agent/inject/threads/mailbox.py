@@ -1,7 +1,6 @@
-"""A few words in the target that say how far a borrowed thread has come: written by it and by us, read by all.
+"""Mailbox: a few words of the target's memory that say how far a borrowed thread is, written by it and by us.
 
-They lie behind a library's data and are all that an attach knows of an earlier one: whoever attaches after an
-attacher that was killed reads here what it left.
+It lies behind a library's data and is all that an attach knows of an earlier one, whose process may have been killed.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ __all__ = [
     "NUM_BYTES",
     "PENDING_CALL",
     "QUIET_THREAD",
-    "Said",
-    "Words",
+    "Mailbox",
+    "MailboxState",
 ]
 
-#: Nobody was sent; a thread was sent (we write it); it has come (its first store); it has gone on (its last one).
+#: No thread was sent; one was sent (we write this); it has arrived (its first store); it has left (its last store).
 FREE, ARMED, ENTERED, DONE = 0, 2, 3, 1
-#: The result of the call when the interpreter is not there (yet, or any more).
+#: The result of the call if the interpreter has not started yet, or is gone.
 NOT_INITIALISED = 4096
-#: The interpreter has run the text, but a signal handler of the job raised meanwhile.
+#: The interpreter ran the text, but a signal handler of the job raised in it.
 INTERRUPTED = 2
 #: How the code gets to the interpreter.
 PENDING_CALL, QUIET_THREAD = 1, 2
@@ -36,26 +35,26 @@ NUM_BYTES = _LAYOUT.size
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the words say."""
+class MailboxState:
+    """Contents of a mailbox."""
 
     state: int
-    #: The thread that was sent, by the number that the target itself sees.
+    #: The thread that was sent, by the number that the target sees.
     tid: int
     result: int
     way: int
-    #: Whether the interpreter has run the text: 0, 1, or INTERRUPTED.
+    #: 1 once the interpreter has run the text, or INTERRUPTED.
     ran: int
-    #: The thread that was begun (by the number the target sees), as soon as it runs.
+    #: The thread that was started, by the number that the target sees, as soon as it runs.
     new_thread: int
     handle: int
-    #: The place these words belong to.
+    #: The address of the cave that it belongs to.
     code: int
 
 
 @dataclass(frozen=True)
-class Words:
-    """Where each word is, for words that begin at `at`."""
+class Mailbox:
+    """A mailbox at `at`: the addresses of its words."""
 
     at: int
 
@@ -77,13 +76,13 @@ class Words:
 
     @property
     def handle(self) -> int:
-        """Where pthread_create writes what it always writes."""
+        """Where pthread_create writes its pthread_t."""
         return self.at + 24
 
-    def read(self, data: bytes) -> Said:
-        """What the bytes at `at` say."""
-        return Said(*_LAYOUT.unpack(data))
+    def read(self, data: bytes) -> MailboxState:
+        """Return what the bytes at `at` say."""
+        return MailboxState(*_LAYOUT.unpack(data))
 
     def armed(self, tid: int, way: int, code: int) -> bytes:
-        """The bytes that say: thread `tid` has been sent to `code`, this way."""
+        """Return the bytes for a thread `tid` that is sent to `code`, this way."""
         return _LAYOUT.pack(ARMED, tid, 0, way, 0, 0, 0, code)

@@ -17,7 +17,7 @@ import struct
 from dataclasses import dataclass
 
 from .elf import AARCH64, auxiliary
-from .mailbox import DONE, ENTERED, NOT_INITIALISED, Words
+from .mailbox import DONE, ENTERED, NOT_INITIALISED, Mailbox
 from .ptrace import NT_PRSTATUS, Busy, Seized
 from .tracee import ThreadLook
 
@@ -162,22 +162,22 @@ def _scalable(*, save: bool) -> bytes:
     return _code(at(p, 16, 0), 0x25289000, *predicates, *vectors)  # ldr p0; wrffr p0.b
 
 
-def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], words: Words) -> bytes:
+def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], mailbox: Mailbox) -> bytes:
     """What is to lie at `at`: if guard(), function(*arguments), then on to where the thread came from.
 
     The last instruction goes on; `returns_to` fills it in.
     """
     code = _code(_BTI_JC) + b"".join(_push(*pair) for pair in _PAIRS)
-    code += _set(words.state, ENTERED)
+    code += _set(mailbox.state, ENTERED)
     code += _code(0xD53B4200, 0xD53B4401, 0xD53B4422)  # mrs x0,nzcv; mrs x1,fpcr; mrs x2,fpsr
     code += _push(0, 1) + _push(2, _ZERO) + _code(_MOV_X29_SP)
     code += _vectors(save=True)
     work = b"".join(_load(register, value) for register, value in enumerate(arguments)) + _call(function)
     code += _call(guard) + _code(0x35000000 | 3 << 5)  # cbnz w0, over the next two
     code += _code(0x52800000 | NOT_INITIALISED << 5, 0x14000000 | (1 + len(work) // 4))  # movz w0; b
-    code += work + _store(words.result, 0)
+    code += work + _store(mailbox.result, 0)
     code += _vectors(save=False) + _code(_MOV_SP_X29)
-    code += _set(words.state, DONE)
+    code += _set(mailbox.state, DONE)
     code += _pop(2, _ZERO) + _pop(0, 1)
     code += _code(0xD51B4200, 0xD51B4401, 0xD51B4422)  # msr nzcv,x0; msr fpcr,x1; msr fpsr,x2
     return code + b"".join(_pop(*pair) for pair in reversed(_PAIRS)) + bytes(4)
@@ -192,24 +192,24 @@ def returns_to(stub_at: int, stub_size: int, address: int) -> tuple[int, bytes]:
     return at, _code(0x14000000 | (distance >> 2) & 0x3FFFFFF)
 
 
-def pending_body(at: int, functions: dict[str, int], text: int, words: Words) -> bytes:
+def pending_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
     """What the interpreter calls at its next safe point: see stub_x86_64.py."""
     code = _code(_BTI_C) + _push(29, 30) + _push(19, 20)
     code += _run(functions, text) + _call(functions["PyErr_Occurred"])
     code += _code(0xF100001F, 0x5A9F03E0)  # cmp x0,#0; csetm w0,ne
-    code += _code(0x52800021, 0x4B000021) + _store(words.ran, 1)  # movz w1,#1; sub w1,w1,w0
+    code += _code(0x52800021, 0x4B000021) + _store(mailbox.ran, 1)  # movz w1,#1; sub w1,w1,w0
     return code + _pop(19, 20) + _pop(29, 30) + _code(_RET)
 
 
-def thread_body(at: int, functions: dict[str, int], text: int, words: Words) -> bytes:
+def thread_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
     """What a new thread runs: see stub_x86_64.py."""
     code = _code(_BTI_C) + _push(29, 30) + _push(19, 20) + _push(21, 22)
-    code += _code(0x52800000 | _GETTID << 5 | _X8, _SVC) + _store(words.new_thread, 0)
+    code += _code(0x52800000 | _GETTID << 5 | _X8, _SVC) + _store(mailbox.new_thread, 0)
     code += _call(functions["pthread_self"]) + _call(functions["pthread_detach"])
     code += _call(functions["PyGILState_Ensure"]) + _move(21, 0)
     code += _run(functions, text)
     code += _call(functions["PyErr_Clear"])
-    code += _move(0, 21) + _call(functions["PyGILState_Release"]) + _set(words.ran, 1)
+    code += _move(0, 21) + _call(functions["PyGILState_Release"]) + _set(mailbox.ran, 1)
     return code + _load(0, 0) + _pop(21, 22) + _pop(19, 20) + _pop(29, 30) + _code(_RET)
 
 

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 from .elf import X86_64
-from .mailbox import DONE, ENTERED, NOT_INITIALISED, Words
+from .mailbox import DONE, ENTERED, NOT_INITIALISED, Mailbox
 from .ptrace import NT_PRSTATUS, Busy, Seized
 from .tracee import ThreadLook
 
@@ -108,12 +108,12 @@ def _set(at: int, word: int, value: int) -> bytes:
     return bytes.fromhex("c705") + struct.pack("<iI", word - (at + 10), value)
 
 
-def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], words: Words) -> bytes:
+def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], mailbox: Mailbox) -> bytes:
     """What is to lie at `at`: if guard(), function(*arguments), then on to where the thread came from.
 
     The last 8 bytes are the address to go on at; `returns_to` fills them in.
     """
-    code = _set(at, words.state, ENTERED)
+    code = _set(at, mailbox.state, ENTERED)
     code += bytes.fromhex("488d642480")  # lea rsp,[rsp-128]: the red zone below the stack belongs to the thread
     code += b"\x9c"  # pushfq
     code += _PUSH_ALL
@@ -128,13 +128,13 @@ def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], words: 
     work += _call(function)
     code += b"\xb8" + struct.pack("<I", NOT_INITIALISED) + b"\xeb" + struct.pack("<b", len(work))  # mov eax; jmp
     code += work
-    code += bytes.fromhex("8905") + struct.pack("<i", words.result - (at + len(code) + 6))  # mov [rip+result],eax
+    code += bytes.fromhex("8905") + struct.pack("<i", mailbox.result - (at + len(code) + 6))  # mov [rip+result],eax
     code += _ALL_STATES + bytes.fromhex("480fae2c24")  # xrstor64 [rsp]
     code += bytes.fromhex("4889ec")  # mov rsp,rbp
     code += _POP_ALL
     code += b"\x9d"  # popfq
     code += bytes.fromhex("488da42480000000")  # lea rsp,[rsp+128]
-    code += _set(at + len(code), words.state, DONE)
+    code += _set(at + len(code), mailbox.state, DONE)
     code += bytes.fromhex("ff2500000000")  # jmp [rip+0]
     return code + bytes(8)
 
@@ -144,7 +144,7 @@ def returns_to(stub_at: int, stub_size: int, address: int) -> tuple[int, bytes]:
     return stub_at + stub_size - 8, struct.pack("<Q", address)
 
 
-def pending_body(at: int, functions: dict[str, int], text: int, words: Words) -> bytes:
+def pending_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
     """What the interpreter calls at its next safe point: run the text, 1 to `ran`.
 
     An exception stays set, as the interpreter wants it from a pending call: it can only come from a signal handler
@@ -154,21 +154,21 @@ def pending_body(at: int, functions: dict[str, int], text: int, words: Words) ->
     code += _run(functions, text)
     code += _call(functions["PyErr_Occurred"]) + bytes.fromhex("48f7d8 19c0")  # neg rax; sbb eax,eax: 0, or -1 if any
     code += bytes.fromhex("b901000000 29c1 890d")  # mov ecx,1; sub ecx,eax; mov [rip+ran],ecx
-    code += struct.pack("<i", words.ran - (at + len(code) + 4))
+    code += struct.pack("<i", mailbox.ran - (at + len(code) + 4))
     return code + bytes.fromhex("4883c408 415c 5b c3")  # add rsp,8; pop r12; pop rbx; ret
 
 
-def thread_body(at: int, functions: dict[str, int], text: int, words: Words) -> bytes:
+def thread_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
     """What a new thread runs: note its number, detach itself, take the GIL, run the text, give the GIL back."""
     code = bytes.fromhex("53 4154 55")  # push rbx; push r12; push rbp: aligned for calls
     code += bytes.fromhex("b8ba000000 0f05")  # mov eax,SYS_gettid; syscall
-    code += bytes.fromhex("8905") + struct.pack("<i", words.new_thread - (at + len(code) + 6))
+    code += bytes.fromhex("8905") + struct.pack("<i", mailbox.new_thread - (at + len(code) + 6))
     code += _call(functions["pthread_self"]) + bytes.fromhex("4889c7") + _call(functions["pthread_detach"])
     code += _call(functions["PyGILState_Ensure"]) + bytes.fromhex("89c5")  # mov ebp,eax
     code += _run(functions, text)
     code += _call(functions["PyErr_Clear"])
     code += bytes.fromhex("89ef") + _call(functions["PyGILState_Release"])  # mov edi,ebp
-    code += _set(at + len(code), words.ran, 1)
+    code += _set(at + len(code), mailbox.ran, 1)
     return code + bytes.fromhex("31c0 5d 415c 5b c3")  # xor eax,eax; pop rbp; pop r12; pop rbx; ret
 
 

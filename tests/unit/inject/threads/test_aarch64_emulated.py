@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from probe_agent.inject.threads import stub_aarch64
-from probe_agent.inject.threads.mailbox import DONE, INTERRUPTED, NOT_INITIALISED, NUM_BYTES, Said, Words
+from probe_agent.inject.threads.mailbox import DONE, INTERRUPTED, NOT_INITIALISED, NUM_BYTES, Mailbox, MailboxState
 from probe_agent.inject.threads.symbols import INTERPRETER, PTHREAD
 
 unicorn = pytest.importorskip("unicorn")
 arm = pytest.importorskip("unicorn.arm64_const")
 
 CODE, DATA, STACK, FUNCTIONS, BACK = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
-WORDS = Words(DATA + 0x100)
+MAILBOX = Mailbox(DATA + 0x100)
 RET = b"\xc0\x03\x5f\xd6"
 GENERAL = [getattr(arm, f"UC_ARM64_REG_X{number}") for number in range(31)]
 VECTORS = [getattr(arm, f"UC_ARM64_REG_Q{number}") for number in range(32)]
@@ -86,7 +86,7 @@ def prepared(is_initialised: int, ruin: bytes = b"") -> tuple[Any, list[int]]:
     """A processor with registers full of noise and a stub; the list receives the function's arguments."""
     processor, chance, arguments = machine(), random.Random(7), []
     guard, function = FUNCTIONS, FUNCTIONS + 0x100
-    stub = stub_aarch64.stub(CODE, guard, function, (11, 22, 33, 44), WORDS)
+    stub = stub_aarch64.stub(CODE, guard, function, (11, 22, 33, 44), MAILBOX)
     processor.mem_write(CODE, stub)
     processor.mem_write(*stub_aarch64.returns_to(CODE, len(stub), BACK + 0x10))
     processor.mem_write(guard, mov_w0(is_initialised) + RET)
@@ -113,8 +113,8 @@ def registers(processor: Any) -> dict[int, int]:
     return {register: processor.reg_read(register) for register in everything}
 
 
-def said(processor: Any) -> Said:
-    return WORDS.read(bytes(processor.mem_read(WORDS.at, NUM_BYTES)))
+def seen(processor: Any) -> MailboxState:
+    return MAILBOX.read(bytes(processor.mem_read(MAILBOX.at, NUM_BYTES)))
 
 
 @pytest.mark.parametrize("sve", [False, True])
@@ -128,7 +128,7 @@ def test_every_register_comes_back(sve: bool, monkeypatch: pytest.MonkeyPatch) -
     assert processor.reg_read(arm.UC_ARM64_REG_PC) == BACK + 0x10
     assert registers(processor) == before
     assert arguments == [11, 22, 33, 44]
-    assert (said(processor).state, said(processor).result) == (DONE, 5)
+    assert (seen(processor).state, seen(processor).result) == (DONE, 5)
 
 
 def test_every_scalable_register_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_a_python_that_is_not_there_is_not_called(monkeypatch: pytest.MonkeyPatc
 
     assert arguments == []
     assert registers(processor) == before
-    assert (said(processor).state, said(processor).result) == (DONE, NOT_INITIALISED)
+    assert (seen(processor).state, seen(processor).result) == (DONE, NOT_INITIALISED)
 
 
 @pytest.mark.parametrize(("raised", "ran", "returned"), [(0, 1, 0), (7, INTERRUPTED, 0xFFFF_FFFF)])
@@ -163,11 +163,11 @@ def test_an_exception_of_the_job_is_noted_and_passed_on(raised: int, ran: int, r
     functions = {name: FUNCTIONS + 0x100 * number for number, name in enumerate(names)}
     for name, at in functions.items():
         processor.mem_write(at, mov_w0(raised if name == "PyErr_Occurred" else 1) + RET)
-    processor.mem_write(CODE, stub_aarch64.pending_body(CODE, functions, DATA, WORDS))
+    processor.mem_write(CODE, stub_aarch64.pending_body(CODE, functions, DATA, MAILBOX))
     processor.reg_write(arm.UC_ARM64_REG_SP, STACK + 0x8000)
     processor.reg_write(arm.UC_ARM64_REG_X30, BACK + 0x10)
 
     processor.emu_start(CODE, BACK + 0x10)
 
-    assert said(processor).ran == ran
+    assert seen(processor).ran == ran
     assert processor.reg_read(arm.UC_ARM64_REG_W0) == returned

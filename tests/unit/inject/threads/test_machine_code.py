@@ -11,14 +11,14 @@ import pytest
 
 from probe_agent.inject import payload
 from probe_agent.inject.threads import stub_aarch64, stub_x86_64
-from probe_agent.inject.threads.mailbox import NUM_BYTES, Words
+from probe_agent.inject.threads.mailbox import NUM_BYTES, Mailbox
 from probe_agent.inject.threads.symbols import INTERPRETER, PTHREAD
 from probe_agent.inject.threads.tracee import Tracee
 
 capstone = pytest.importorskip("capstone")
 
 AT = 0x7F00_0000_1000
-WORDS = Words(AT + 0x20_0000)
+MAILBOX = Mailbox(AT + 0x20_0000)
 TEXT = AT + 0x380
 FUNCTIONS = {name: 0x7F00_1000_0000 + 0x1000 * number for number, name in enumerate(INTERPRETER + PTHREAD)}
 GUARD, CALL = FUNCTIONS["Py_IsInitialized"], FUNCTIONS["pthread_create"]
@@ -43,7 +43,7 @@ def code_of(machine: ModuleType, code: bytes) -> bytes:
 
 @MACHINES
 def test_a_stub_takes_from_the_stack_in_reverse_what_it_put_there(machine: ModuleType) -> None:
-    lines = listing(machine, code_of(machine, machine.stub(AT, GUARD, CALL, (1, 2, 3, 4), WORDS)))
+    lines = listing(machine, code_of(machine, machine.stub(AT, GUARD, CALL, (1, 2, 3, 4), MAILBOX)))
 
     if machine is stub_x86_64:
         pushed = [line.split()[1] for line in lines if line.startswith("push ")]
@@ -61,7 +61,7 @@ def test_a_stub_takes_from_the_stack_in_reverse_what_it_put_there(machine: Modul
 
 @MACHINES
 def test_a_stub_calls_the_guard_first_and_the_function_with_its_arguments(machine: ModuleType) -> None:
-    lines = listing(machine, code_of(machine, machine.stub(AT, GUARD, 0x1234_5678_9ABC_DEF0, (0x11, 0x22), WORDS)))
+    lines = listing(machine, code_of(machine, machine.stub(AT, GUARD, 0x1234_5678_9ABC_DEF0, (0x11, 0x22), MAILBOX)))
 
     if machine is stub_x86_64:
         first, second = (number for number, line in enumerate(lines) if line == "call rax")
@@ -84,7 +84,7 @@ def test_a_stub_calls_the_guard_first_and_the_function_with_its_arguments(machin
 
 @MACHINES
 def test_a_stub_ends_where_the_thread_came_from(machine: ModuleType) -> None:
-    stub = machine.stub(AT, GUARD, CALL, (), WORDS)
+    stub = machine.stub(AT, GUARD, CALL, (), MAILBOX)
     where, what = machine.returns_to(AT, len(stub), AT + 0x12_3458)
 
     whole = bytearray(stub)
@@ -105,7 +105,7 @@ def test_on_aarch64_a_place_too_far_away_is_not_branched_from() -> None:
 @MACHINES
 @pytest.mark.parametrize("body", ["pending_body", "thread_body"])
 def test_a_body_calls_what_it_should_in_order_and_returns(machine: ModuleType, body: str) -> None:
-    lines = listing(machine, getattr(machine, body)(AT, FUNCTIONS, TEXT, WORDS))
+    lines = listing(machine, getattr(machine, body)(AT, FUNCTIONS, TEXT, MAILBOX))
 
     called = [
         name
@@ -129,8 +129,8 @@ def test_everything_fits_into_a_place(machine: ModuleType, sve: bool, monkeypatc
     folder = Path("/dev/shm/probe-4294967294/4194304-99999999999999")
     text = payload.lines(Tracee(os.getpid()), folder, "pending call")
 
-    stub = machine.stub(AT, GUARD, CALL, (1, 2, 3, 4), WORDS)
-    body = machine.thread_body(AT, FUNCTIONS, TEXT, WORDS)
+    stub = machine.stub(AT, GUARD, CALL, (1, 2, 3, 4), MAILBOX)
+    body = machine.thread_body(AT, FUNCTIONS, TEXT, MAILBOX)
 
     assert len(stub) + len(body) + 16 + len(text) <= machine.SIZE
-    assert len(WORDS.armed(1, 1, AT)) == NUM_BYTES
+    assert len(MAILBOX.armed(1, 1, AT)) == NUM_BYTES

@@ -12,7 +12,7 @@ import pytest
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads import code_caves, elf, symbols
 from probe_agent.inject.threads.code_caves import find_caves
-from probe_agent.inject.threads.mailbox import DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, QUIET_THREAD, Said
+from probe_agent.inject.threads.mailbox import DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, QUIET_THREAD, MailboxState
 from probe_agent.inject.threads.tracee import Module, Tracee
 
 
@@ -43,13 +43,13 @@ def test_places_hold_nothing_and_can_be_run_and_written(process: Tracee) -> None
     found = find_caves(process)
 
     assert len(found) > 3
-    assert len({place.words.at for place in found}) == len({place.code for place in found}) == len(found)
-    for place in found:
-        assert not any(process.read_memory(place.words.at, NUM_BYTES))
-        flags = {m.flags for m in process.maps if m.start <= place.code < m.end}
+    assert len({cave.mailbox.at for cave in found}) == len({cave.code for cave in found}) == len(found)
+    for cave in found:
+        assert not any(process.read_memory(cave.mailbox.at, NUM_BYTES))
+        flags = {m.flags for m in process.maps if m.start <= cave.code < m.end}
         assert flags == {"r-xp"}
-        assert place.said(process).state == FREE
-        assert place.is_free(process)
+        assert cave.read(process).state == FREE
+        assert cave.is_free(process)
 
 
 def test_no_place_is_in_the_dynamic_loader(process: Tracee) -> None:
@@ -58,7 +58,7 @@ def test_no_place_is_in_the_dynamic_loader(process: Tracee) -> None:
     found = find_caves(process)
 
     assert loader
-    assert not [place for place in found for m in loader if m.start <= place.code < m.end]
+    assert not [cave for cave in found for m in loader if m.start <= cave.code < m.end]
 
 
 OWN = threading.get_native_id()
@@ -66,20 +66,22 @@ GONE = 4_194_303
 
 
 @pytest.mark.parametrize(
-    ("said", "waits"),
+    ("seen", "waits"),
     [
-        (Said(ENTERED, OWN, 0, PENDING_CALL, 0, 0, 0, 0), True),
-        (Said(DONE, OWN, 0, PENDING_CALL, 0, 0, 0, 0), True),
-        (Said(DONE, OWN, -1, PENDING_CALL, 0, 0, 0, 0), False),  # the queue was full
-        (Said(DONE, OWN, 0, PENDING_CALL, 1, 0, 0, 0), False),  # it has run
-        (Said(DONE, GONE, 0, PENDING_CALL, 0, 0, 0, 0), False),  # a parent's, seen in its forked child
-        (Said(DONE, GONE, 0, QUIET_THREAD, 0, OWN, 0, 0), True),
-        (Said(DONE, OWN, 0, QUIET_THREAD, 0, GONE, 0, 0), False),
-        (Said(FREE, 0, 0, 0, 0, 0, 0, 0), False),
+        (MailboxState(ENTERED, OWN, 0, PENDING_CALL, 0, 0, 0, 0), True),
+        (MailboxState(DONE, OWN, 0, PENDING_CALL, 0, 0, 0, 0), True),
+        (MailboxState(DONE, OWN, -1, PENDING_CALL, 0, 0, 0, 0), False),  # the queue was full
+        (MailboxState(DONE, OWN, 0, PENDING_CALL, 1, 0, 0, 0), False),  # it has run
+        (MailboxState(DONE, GONE, 0, PENDING_CALL, 0, 0, 0, 0), False),  # a parent's, seen in its forked child
+        (MailboxState(DONE, GONE, 0, QUIET_THREAD, 0, OWN, 0, 0), True),
+        (MailboxState(DONE, OWN, 0, QUIET_THREAD, 0, GONE, 0, 0), False),
+        (MailboxState(FREE, 0, 0, 0, 0, 0, 0, 0), False),
     ],
 )
-def test_a_thread_that_waits_for_the_gil_is_recognized_by_its_frames(process: Tracee, said: Said, waits: bool) -> None:
-    assert code_caves._waits(process, said) is waits
+def test_a_thread_that_waits_for_the_gil_is_recognized_by_its_frames(
+    process: Tracee, seen: MailboxState, waits: bool
+) -> None:
+    assert code_caves._waits(process, seen) is waits
 
 
 def test_a_file_that_is_no_program_is_a_value_error(tmp_path: os.PathLike[str]) -> None:
