@@ -37,7 +37,7 @@ LEAVE_S = 0.05
 
 @dataclass(frozen=True)
 class Attached:
-    """A recorder that answers: how it got in, its folder as the target sees it, and what it says of itself."""
+    """A recorder that answers: how it got in, its folder as the target sees it, and its answer to hello."""
 
     pid: int
     how: str
@@ -48,11 +48,10 @@ class Attached:
 
 
 def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None, risk_seccomp: bool = False) -> Attached:
-    """Put the recorder into process `pid` and wait until it answers. One that is there already is left alone.
+    """Put the recorder into process `pid` and wait until it answers; leave one that is there already alone.
 
-    With `risk_seccomp` a seccomp filter that may kill the process is not looked at. Raises AttachRefused, with cause
-    and remedy, when it cannot be done; then the target is as it was, unless the message says that the agent will start
-    later.
+    With `risk_seccomp`, a seccomp filter that may kill the process is ignored. Raises AttachRefused with cause and
+    remedy; then the target is as it was, or (AttachDelayed) the agent will start later.
     """
     deadline = monotonic() + timeout_s
     process = Tracee(pid)
@@ -62,12 +61,12 @@ def attach(pid: int, *, timeout_s: float = 10.0, recorder: Path | None = None, r
             return _attach(process, deadline, recorder, risk_seccomp)
     except (AttachRefused, OSError) as error:
         if process.has_ended():
-            raise AttachRefused(f"pid {pid} has ended while we attached", "probe list shows what runs") from None
+            raise AttachRefused(f"pid {pid} ended during the attach", "see the processes here: probe list") from None
         if isinstance(error, AttachRefused):
             raise
         raise AttachRefused(
             f"cannot attach to pid {pid}: {error.strerror or error}",
-            f"probe doctor {pid} says what may be in the way",
+            f"see what may stop it: probe doctor {pid}",
         ) from error
 
 
@@ -85,7 +84,7 @@ def _attach(process: Tracee, deadline: float, recorder: Path | None, risk_seccom
 
 @contextmanager
 def _audited(pid: int, text: str) -> Iterator[list[str]]:
-    """Write down that an attach begins, and in the end what came of it: what is put into the list, or the error."""
+    """Audit the attach, and at its end the outcome: what is put into the list, or the error."""
     target = {"host": os.uname().nodename, "pid": pid}
     peer = f"uid {os.geteuid()} pid {os.getpid()}"
     number = audit.begin(audit.Action(peer, "control", "inject", text, target))
@@ -119,14 +118,14 @@ def _put_in(process: Tracee, deadline: float, recorder: Path | None, risk_seccom
     answer = handshake.wait_for_hello(process, folder, deadline, watch.is_kept)
     if answer is None:
         raise _no_answer(process, folder, watch.holder)
-    for cave in code_caves.find_caves(process):  # what attachers before us have left, too
+    for cave in code_caves.find_caves(process):  # those of earlier attaches too
         cave.clean_when_left(process, LEAVE_S)
     stopped_s = max((one.stopped_s for one in sent), default=0.0)
     return Attached(process.pid, str(answer["how"]), folder, answer, stopped_s, already=not sent)
 
 
 def _starting(process: Tracee, deadline: float) -> tuple[Path, dict[str, Any]] | None:
-    """The recorder that is just starting without us, once it answers; None when none is."""
+    """Wait for a recorder that is starting already; None if there is none."""
     until = min(deadline, monotonic() + STARTING_S)
     until_it_has_something = monotonic() + EMPTY_S  # a planned start may just have made the folder
     for folder in folders(process):
@@ -150,7 +149,7 @@ def _starting(process: Tracee, deadline: float) -> tuple[Path, dict[str, Any]] |
 
 
 def _waiting(process: Tracee) -> Path | None:
-    """The folder of an attach that the target has been told of but has not come to: it needs no second one."""
+    """Return the folder of an earlier attach whose code still waits for the interpreter; None if there is none."""
     known = code_caves.find_caves(process)
     if any(code_caves.is_queued(process, known, way) for way in HOW):
         return next((folder for folder in folders(process) if handshake.is_waiting(process, folder)), None)
@@ -163,12 +162,12 @@ def _no_answer(process: Tracee, folder: Path, holder: ThreadStack | None) -> Att
         return late(process, holder, "")
     if text is None:
         return AttachDelayed(
-            f"pid {process.pid} has taken the agent, but it does not answer yet: {doing(process)}",
-            f"wait, then ask it: probe {process.pid} backtrace",
+            f"the agent is in pid {process.pid}, but does not answer yet: {doing(process)}",
+            f"wait, then read its stacks: probe {process.pid} backtrace",
         )
     remove(process, folder)
     return AttachRefused(
         f"the agent cannot run in pid {process.pid}: {text.strip().splitlines()[-1]}",
-        "the target goes on as before. If this is no limit of the target (file descriptors, threads, memory), it is"
-        " a fault of Probe. What it said:\n" + text,
+        "check the target's limits (file descriptors, threads, memory); if they are not the cause, report this as a"
+        " bug of Probe. The target runs on as before. Its traceback:\n" + text,
     )

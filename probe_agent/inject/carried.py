@@ -1,4 +1,4 @@
-"""The recorder's modules as they travel: their sources, and the code that the target's Python would make of them.
+"""Modules of the recorder as they are carried: their sources, and the code that the target's Python compiles.
 
 Compiling in the target would hold its GIL for 20 ms, several of them at a stretch; reading code takes 1 ms. So it is
 compiled here: by our own Python or, where the target runs another version, by the target's program in a process of
@@ -25,16 +25,16 @@ from .threads.tracee import Tracee
 
 __all__ = ["PACKAGE", "pack"]
 
-#: What the recorder's modules are called in the target.
+#: The package name of the recorder in the target.
 PACKAGE = "_probe_recorder"
-#: The one that loads the others; its source travels as it is.
+#: The module that loads the others; its source is not packed.
 FIRST = PACKAGE + ".importing"
 #: Every CPython since 3.4 reads it.
 _FORMAT = 2
 _OURS = sys.version_info[:2]
-#: Other programs with Python in them do not understand `-c`, and who knows what they would do.
+#: Other programs that embed Python do not understand `-c`.
 _PROGRAM = re.compile(r"python(\d(\.\d+)?)?[td]*")
-#: In others its path may lead to another file, and its user may be somebody else.
+#: In other namespaces its path may lead to another file, and its user may be another one.
 _SPACES = ("mnt", "user")
 _COMPILE_S = 5.0
 _COMPILE = """
@@ -51,7 +51,7 @@ _NONE: Code = (b"", {})
 
 
 def pack(process: Tracee, recorder: Path) -> bytes:
-    """What the loader in the target reads: {name: (is it a package, its packed source)}, magic number, {name: code},
+    """Return what the loader in the target reads: {name: (is a package, packed source)}, magic number, {name: code},
     and the source of the first."""
     modules = dict(_modules(recorder))
     version = process.python_version or _OURS
@@ -101,7 +101,7 @@ def _compile_by(program: str, modules: Mapping[str, tuple[bool, bytes]]) -> Code
 
 
 def _program(process: Tracee) -> str | None:
-    """The target's own Python, if it is the very file that we would start, as nobody but the target's own user."""
+    """Return the target's own Python, if we would start the same file as the same user; None otherwise."""
     try:
         is_same = (
             set(process.status()["Uid"].split()) == {str(os.geteuid())}
@@ -116,7 +116,7 @@ def _program(process: Tracee) -> str | None:
 
 
 class _Kept:
-    """A file in the user's cache folder. One that others could have written is as good as none."""
+    """A file in the user's cache folder, ignored if others could have written it."""
 
     def __init__(self, prefix: str, made_from: bytes) -> None:
         base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -139,7 +139,7 @@ class _Kept:
         return data if sha256(data).digest() == digest else None
 
     def write(self, data: bytes) -> None:
-        """Keep it, in place of those made from other sources. A folder that cannot be written keeps nothing."""
+        """Keep it in place of those made from other sources; a folder that cannot be written keeps nothing."""
         if self._folder is None:
             return
         with suppress(OSError):

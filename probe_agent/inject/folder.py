@@ -1,6 +1,6 @@
-"""The folder in the target's view where it takes the payload from and where the recorder's files will lie.
+"""Folder of the target, in its mount namespace: the payload lies there, and later the recorder's files.
 
-Runs in the attaching process. What is made there is the target's own, and nothing on the way to it is trusted.
+Runs in the attaching process. What is made there belongs to the target's user, and no part of the path is trusted.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = [
     "write",
 ]
 
-#: What rings, sockets and a little more need.
+#: Enough for rings and sockets.
 FREE_MIB = 64
 
 
 def folders(process: Tracee) -> list[Path]:
-    """Where its folder may be, as it sees it, in the order in which they are tried."""
+    """Return where its folder may be, as it sees it, in the order of preference."""
     return [Path(user_folder(base, process.uid), folder_name(process.inner_pid, process.start_ticks)) for base in BASES]
 
 
 def names(process: Tracee, folder: Path) -> list[str] | None:
-    """The files there; None when there is no such folder, or somebody else's."""
+    """Return the names of the files there; None if there is no such folder, or it belongs to another user."""
     try:
         with _opened(process, folder) as opened:
             return os.listdir(opened)
@@ -52,7 +52,7 @@ def names(process: Tracee, folder: Path) -> list[str] | None:
 
 
 def is_held(process: Tracee, folder: Path) -> bool:
-    """Whether a recorder in the process lives there."""
+    """Return whether a running recorder holds it."""
     try:
         with _opened(process, folder) as opened:
             return ring_folder.is_held(f"/proc/self/fd/{opened}")
@@ -61,7 +61,7 @@ def is_held(process: Tracee, folder: Path) -> bool:
 
 
 def link_text(process: Tracee, folder: Path, name: str) -> str | None:
-    """What the link of that name says; None when there is none."""
+    """Return the text of a link; None if there is none."""
     try:
         with _opened(process, folder) as opened:
             return os.readlink(name, dir_fd=opened)
@@ -76,9 +76,9 @@ def connect(process: Tracee, path: Path, connection: socket.socket) -> None:
 
 
 def require_space(process: Tracee, base: Path) -> str:
-    """How much its user can write below `base`, in words. Raises OSError, in words too, when it is not enough."""
+    """Return how much its user can write below `base`, in words. Raises OSError, in words too, if it is too little."""
     with untrusted_files.folder_opened(process.from_outside(str(base))) as opened, _as_its_user(process):
-        # access() asks for the real user unless told otherwise, and that one never changes.
+        # access() checks the real user unless told otherwise, and that never changes.
         if not os.access(f"/proc/self/fd/{opened}", os.W_OK | os.X_OK, effective_ids=True):
             raise PermissionError(errno.EACCES, "not writable")
         space = os.fstatvfs(opened)
@@ -89,7 +89,7 @@ def require_space(process: Tracee, base: Path) -> str:
 
 
 def require_own(process: Tracee, folder: Path) -> None:
-    """Raise OSError, in words, when the folder is not the user's own: FileNotFoundError when there is none."""
+    """Raise OSError, in words, if the folder is not its user's own, or FileNotFoundError."""
     try:
         with _opened(process, folder):
             pass
@@ -98,7 +98,7 @@ def require_own(process: Tracee, folder: Path) -> None:
 
 
 def make(process: Tracee, folder: Path) -> None:
-    """Make a folder that only the target's user can read, or see that it is one."""
+    """Make a folder that only the target's user can read, or check that there is one."""
     with (
         untrusted_files.folder_opened(process.from_outside(str(folder.parent))) as parent,
         _as_its_user(process),
@@ -109,7 +109,7 @@ def make(process: Tracee, folder: Path) -> None:
 
 
 def write(process: Tracee, file: Path, data: bytes) -> None:
-    """All of it or nothing: the target may come for it at any moment."""
+    """Write a whole file at once: the target may read it at any moment."""
     new = file.name + ".new"
     with _opened(process, file.parent) as opened, _as_its_user(process):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -119,7 +119,7 @@ def write(process: Tracee, file: Path, data: bytes) -> None:
 
 
 def unlink(process: Tracee, file: Path) -> bool:
-    """Remove a file. False when there is none."""
+    """Remove a file. Return False if there is none."""
     try:
         with _opened(process, file.parent) as opened, _as_its_user(process):
             os.unlink(file.name, dir_fd=opened)
@@ -129,7 +129,7 @@ def unlink(process: Tracee, file: Path) -> bool:
 
 
 def remove(process: Tracee, folder: Path) -> None:
-    """Remove the folder with its files, also while its recorder does the same."""
+    """Remove the folder with its files, even while its recorder does the same."""
     with suppress(FileNotFoundError, NotADirectoryError):
         with _opened(process, folder) as opened, _as_its_user(process):
             for name in os.listdir(opened):
@@ -141,11 +141,11 @@ def remove(process: Tracee, folder: Path) -> None:
 
 @contextmanager
 def _opened(process: Tracee, folder: Path) -> Iterator[int]:
-    """The folder, when it is the user's own: in /tmp anybody may have made it."""
+    """Open the folder if it is its user's own: in /tmp another user may have made it."""
     with untrusted_files.folder_opened(process.from_outside(str(folder))) as opened:
         status = os.fstat(opened)
         if status.st_uid != process.uid or status.st_mode & 0o022:
-            raise PermissionError(errno.EPERM, "belongs to somebody else, or others can write it")
+            raise PermissionError(errno.EPERM, "belongs to another user, or is writable by others")
         yield opened
 
 

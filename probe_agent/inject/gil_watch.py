@@ -1,9 +1,9 @@
-"""Tells a GIL that one C call keeps from one that changes hands, while somebody waits for it.
+"""Watch on the GIL: tells one that a C call keeps from one that changes hands.
 
-Runs in the attaching process. Two looks from outside, some time apart: when the same thread holds it at the same place,
-and has not once given up the processor to wait, it has let nobody else have it. A thread in Python code gives it to
-whoever asks, and waits until that one has it. Our own thread that loads the recorder gives it up every 2 ms, however
-long it may have to wait for a processor.
+Runs in the attaching process. Between two looks from outside, a thread that holds the GIL at the same place and has not
+once given up the CPU to wait has released the GIL to no other thread. A thread in Python code hands it over on request,
+and waits until the other one has it. Our own thread that loads the recorder releases it every 2 ms, however long it may
+wait for a CPU.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .threads.tracee import Tracee
 
 __all__ = ["GilWatch"]
 
-#: A function of the payload that is on the stack of its thread.
+#: The function of the payload that is on the stack of its thread.
 LOADING = "load_and_record"
-#: Most attaches are done by the first look, which costs a tenth of a second of a processor.
+#: Most attaches are done before the first look, which costs 0.1 s of a CPU.
 FIRST_S, APART_S = 0.2, 0.3
 
 
 class GilWatch:
-    """Looks at who holds the GIL of `process`, now and then."""
+    """Looks now and then which thread of `process` holds the GIL."""
 
     def __init__(self, process: Tracee) -> None:
         self.holder: ThreadStack | None = None
@@ -33,7 +33,7 @@ class GilWatch:
         self._num_waits: int | None = None
 
     def is_kept(self) -> bool:
-        """Whether one thread has kept it between the last two looks. Looks only when it is time to."""
+        """Return whether one thread has kept it between the last two looks. Looks only when the next look is due."""
         if monotonic() < self.next_look:
             return False
         before = self.holder, self._num_waits
@@ -43,14 +43,14 @@ class GilWatch:
         return self.holder is not None and not _is_ours(self.holder) and before == (self.holder, self._num_waits)
 
     def _waits(self, holder: ThreadStack | None) -> int | None:
-        """How often the thread has given up the processor by itself; None where it cannot be told which one it is."""
+        """Return how often the thread has given up the CPU by itself; None if the thread is not known."""
         try:
             tid = self._process.outer(holder.tid) if holder is not None and holder.tid is not None else None
             return None if tid is None else int(self._process.status(tid)["voluntary_ctxt_switches"])
         except (FileNotFoundError, ProcessLookupError):
-            return None  # it has ended since
+            return None  # it has ended
 
 
 def _is_ours(holder: ThreadStack) -> bool:
-    """Whether it is the thread that the payload has started."""
+    """Return whether it is the thread that the payload has started."""
     return any((frame.func, frame.file) == (LOADING, "<string>") for frame in holder.frames)

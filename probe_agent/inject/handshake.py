@@ -1,6 +1,6 @@
-"""Asks whether the recorder is in the target, and waits until it answers.
+"""Handshake with the recorder in a target: whether it is there, and its first answer.
 
-Runs in the attaching process; the target is only asked over its socket.
+Runs in the attaching process; the target is asked over its socket.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .threads.tracee import Tracee
 
 __all__ = ["failure", "has_begun", "hello", "is_waiting", "running", "wait_for_hello", "wait_taken"]
 
-#: A recorder answers within milliseconds unless somebody holds the GIL.
+#: A recorder answers within milliseconds unless a thread holds the GIL.
 ANSWER_S = 0.8
-#: A recorder that is starting is listened to for so long at a time.
+#: A recorder that is starting is asked again after this long.
 LISTEN_S = 0.3
-#: One that has been silent for so long may not get the GIL by itself.
+#: A recorder that has been silent for this long may not get the GIL by itself.
 SILENCE_S = 0.1
 
 
 def running(process: Tracee) -> tuple[Path, dict[str, Any]] | None:
-    """The folder and the answer of the recorder that runs in the process already, if one does."""
+    """Return the folder and the answer of the recorder that runs in the process; None if there is none."""
     for folder in folders(process):
         answer = hello(process, folder)
         if answer is not None:
@@ -43,21 +43,21 @@ def running(process: Tracee) -> tuple[Path, dict[str, Any]] | None:
 
 
 def is_waiting(process: Tracee, folder: Path) -> bool:
-    """Whether a payload lies there that the target has not taken yet."""
+    """Return whether a payload lies there that the target has not taken yet."""
     return PAYLOAD in (names(process, folder) or ())
 
 
 def has_begun(process: Tracee, folder: Path) -> bool:
-    """Whether a recorder is on its way there: it has taken the payload, or holds the folder.
+    """Return whether a recorder has begun to start there: it has taken the payload, or holds the folder.
 
-    One that got so far as to say who it is holds it as long as it lives: an exec has ended it when it does not.
+    One that has written its identity holds the folder as long as it runs; if it does not, an exec has ended it.
     """
     there = names(process, folder) or ()
     return is_held(process, folder) or (TAKEN in there and TARGET not in there)
 
 
 def wait_taken(process: Tracee, folder: Path, deadline: float, is_in_vain: Callable[[], bool]) -> bool:
-    """Wait until the target has taken the payload, or has said why it cannot. False when it has not by `deadline`."""
+    """Wait until the target has taken the payload or said why it cannot. Return False if `deadline` passes first."""
     next_nudge = monotonic() + SILENCE_S
     while is_waiting(process, folder) and failure(process, folder) is None:
         if monotonic() > deadline or is_in_vain():
@@ -72,24 +72,24 @@ def wait_taken(process: Tracee, folder: Path, deadline: float, is_in_vain: Calla
 
 
 def failure(process: Tracee, folder: Path) -> str | None:
-    """What the target left as the reason why the recorder did not start."""
+    """Return why the recorder did not start, as the target has written it down; None if it has not."""
     return link_text(process, folder, ERROR)
 
 
 def hello(process: Tracee, folder: Path, timeout_s: float = ANSWER_S) -> dict[str, Any] | None:
-    """What the recorder says of itself; None when none is there. Raises AttachDelayed when it stays silent."""
+    """Return the recorder's answer to hello; None if there is no recorder. Raises AttachDelayed if it is silent."""
     try:
         return _hello(process, folder, timeout_s)
     except TimeoutError:
         holder = py_spy.gil_holder(process.pid)
         raise AttachDelayed(
-            f"the agent is in pid {process.pid} already, but does not answer within {timeout_s:.1f} s: "
+            f"the agent is in pid {process.pid} already, but did not answer within {timeout_s:.1f} s: "
             + (
-                f"{py_spy.holder_text(holder)}; it will when that is released"
+                f"{py_spy.holder_text(holder)}; it will answer when the GIL is released"
                 if holder
                 else "a C call may hold the GIL"
             ),
-            f"see where it is, which needs no GIL: probe {process.pid} backtrace --all",
+            f"read its stacks, which needs no GIL: probe {process.pid} backtrace --all",
         ) from None
 
 
@@ -100,7 +100,7 @@ def _hello(process: Tracee, folder: Path, timeout_s: float) -> dict[str, Any] | 
             connect(process, folder / CONTROL, connection)
             connection.sendall(b'{"op": "hello"}\n')
             until = monotonic() + timeout_s
-            # Its tick may take the turn that was meant for us, so it is asked for again.
+            # The recorder's tick may take the turn that the nudge was for, so it is nudged again.
             while not select([connection], [], [], SILENCE_S)[0] and monotonic() < until:
                 nudge(process, folder)
             line = connection.makefile("rb").readline()
@@ -114,7 +114,7 @@ def _hello(process: Tracee, folder: Path, timeout_s: float) -> dict[str, Any] | 
 def wait_for_hello(
     process: Tracee, folder: Path, deadline: float, is_in_vain: Callable[[], bool]
 ) -> dict[str, Any] | None:
-    """The recorder's first answer; None when it failed, or has not answered by `deadline`."""
+    """Return the recorder's first answer; None if it failed, or has not answered by `deadline`."""
     pause_s, next_nudge = 0.001, monotonic() + SILENCE_S
     while (left_s := deadline - monotonic()) > 0 and failure(process, folder) is None:
         with suppress(TimeoutError):

@@ -1,7 +1,7 @@
-"""Nobody else attaches to the same process meanwhile.
+"""Lock against a second attach to the same process.
 
 The lock is on a folder that the kernel makes for each process and that only its user and root can open, so it leaves
-nothing behind, whenever we die. Runs in the attaching process; the target does not see it.
+nothing behind, whenever the attaching process dies. Runs in the attaching process; the target does not see it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["lock"]
 
 @contextmanager
 def lock(process: Tracee, timeout_s: float) -> Iterator[None]:
-    """Held for the length of the block, and no longer than we live. Raises AttachRefused."""
+    """Hold the lock inside the block, and no longer than this process lives. Raises AttachRefused."""
     with untrusted_files.folder_opened(_path(process)) as descriptor:
         deadline = monotonic() + timeout_s
         while True:
@@ -33,14 +33,15 @@ def lock(process: Tracee, timeout_s: float) -> Iterator[None]:
             except BlockingIOError:
                 if monotonic() > deadline:
                     raise AttachRefused(
-                        f"cannot attach to pid {process.pid}: another attach to it is under way", "wait for that one"
+                        f"cannot attach to pid {process.pid}: another attach to it is under way",
+                        "wait until it is done, then try again",
                     ) from None
             sleep(0.005)
         yield
 
 
 def _path(process: Tracee) -> str:
-    """The folder of its descriptors: in its own /proc, which those inside its container have too, or else in ours."""
+    """Return the folder of its descriptors: in its own /proc, which its container shares, or else in ours."""
     its_own = process.from_outside(f"/proc/{process.inner_pid}")
     with suppress(OSError), untrusted_files.opened(its_own + "/stat") as descriptor:
         if start_ticks(os.read(descriptor, 4096).decode("utf-8", "replace")) == process.start_ticks:

@@ -1,7 +1,7 @@
-"""Gets a recorder that waits for the GIL its turn, when the job takes the GIL back faster than any thread wakes up.
+"""Nudge for a recorder that waits for the GIL while the job takes it back faster than any thread wakes up.
 
 The main thread is made to shorten the switch interval at its next safe point (recorder/guest/switch_interval.py); the
-recorder restores it once it has answered. Runs in the asking process; the main thread stands still for some 0.1 ms.
+recorder restores it once it has answered. Runs in the asking process; the main thread stands still for about 0.1 ms.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from .threads.tracee import Tracee
 
 __all__ = ["nudge", "wake"]
 
-#: Only while there is a recorder to restore it: one that detaches removes its folder first.
+#: Only while a recorder is there to restore it: one that detaches removes its folder first.
 _LINES = """
 import os,sys,time
 if time.monotonic() < {until:.3f} and os.path.exists({folder!r}):sys.setswitchinterval({short})
 """
-#: A nudge that comes later than this is not wanted any more.
+#: A nudge that takes effect later than this does nothing.
 _IN_TIME_S = 1.0
-#: For the main thread to come to its next safe point, and to leave our code.
+#: For the main thread to reach its next safe point and leave our code.
 _SAFE_POINT_S = 0.05
 
 
 def wake(pid: int) -> bool:
-    """Nudge process `pid` once. False when that cannot be done: no rights, or others are at it."""
+    """Nudge process `pid` once. Return False without the right to, or while another attach is under way."""
     try:
         process = Tracee(pid)
         with lock(process, 0.0):
@@ -44,11 +44,11 @@ def wake(pid: int) -> bool:
 
 
 def nudge(process: Tracee, folder: Path) -> bool:
-    """The same for one who has the lock. False when the main thread cannot be borrowed, or has been already."""
+    """Do the same with the lock held. Return False if the main thread cannot be borrowed, or has been already."""
     try:
         known = code_caves.find_caves(process)
         if process.look(process.pid).state != "R" or code_caves.is_queued(process, known, PENDING_CALL):
-            return False  # it does not come to a safe point: it is blocked, or somebody holds the GIL in a C call
+            return False  # no safe point will come: it is blocked, or a C call holds the GIL
         text = _LINES.format(until=monotonic() + _IN_TIME_S, folder=str(folder), short=SHORT_S)
         sent = send(process, process.pid, PENDING_CALL, code_caves.find_free(process, known), text.encode() + b"\0")
     except (AttachRefused, OSError):

@@ -1,4 +1,4 @@
-"""What is carried into the target: the recorder's modules, and the few lines that load and start them there.
+"""Payload of an attach: the recorder's modules, and the lines that load and start them in the target.
 
 `place` runs in the attaching process, as the owner of the target's folder; what it writes runs in the target.
 """
@@ -19,14 +19,14 @@ from .threads.tracee import Tracee
 __all__ = ["ERROR", "PAYLOAD", "TAKEN", "Begun", "folders", "lines", "place", "take_back"]
 
 PAYLOAD = "payload"
-#: What the payload is called, and empty, once the target has taken it.
+#: The name of the payload, which is empty then, once the target has taken it.
 TAKEN = "payload.taken"
 #: A link that leads to a text instead of a file: it can be made without a free file descriptor.
 ERROR = "boot.error"
 _RECORDER = Path(__file__).parent.parent / "recorder"
 
-#: Runs in the target, on a new thread. The first thing it does is to take itself away: whoever comes second finds
-#: nothing. `how` and `usual` are in its namespace already, `run` is what is called.
+#: Runs in the target, on a new thread. First it renames the payload, so that a second thread finds none. `how` and
+#: `usual` are in its namespace already; `run` is called.
 _LOADER = """
 import os, sys
 FOLDER = {folder!r}
@@ -86,7 +86,7 @@ def load_and_record():
     return farewells
 """
 
-#: What the new thread runs: silent when the payload is gone, because an attach that gave up has taken it back.
+#: What the new thread runs; silent if the payload is gone, because an attach that gave up has taken it back.
 _THREAD = """
 try:
  with open(F+"/payload","rb")as f:t,_,N["carried"]=f.read().partition(b"\\0")
@@ -130,17 +130,17 @@ except(RuntimeError,MemoryError)as e:
 
 
 def lines(process: Tracee, folder: Path, how: str) -> bytes:
-    """The Python code the target is made to run: it starts a thread, leaves no name and raises nothing of ours."""
+    """Return the Python code that the target runs: it starts a thread, leaves no name and raises nothing of ours."""
     text = _LINES.format(pid=process.inner_pid, thread=_THREAD.strip(), folder=str(folder), how=how, short=SHORT_S)
     return text.strip().encode() + b"\n\0"
 
 
 class Begun(Exception):
-    """The target has taken a payload meanwhile: a recorder is starting there."""
+    """The target has taken an earlier payload meanwhile: a recorder is starting there."""
 
 
 def place(process: Tracee, recorder: Path | None = None) -> Path:
-    """Make the target's folder with the payload in it, both the target's own. Returns the folder as it sees it.
+    """Put the payload into the target's folder, both owned by its user. Return the folder as the target sees it.
 
     Raises Begun, having touched nothing, when the target was quicker with a payload that lay there.
     """
@@ -165,12 +165,12 @@ def place(process: Tracee, recorder: Path | None = None) -> Path:
         return folder
     raise AttachRefused(
         f"cannot attach to pid {process.pid}: no folder for the recorder's files ({'; '.join(refused)})",
-        "the target needs a writable /dev/shm or /tmp that is its user's own; in a container: --shm-size=256m",
+        "give its user a writable /dev/shm or /tmp; in a container: --shm-size=256m",
     )
 
 
 def take_back(process: Tracee, folder: Path) -> bool:
-    """Remove a payload that the target has not taken, so that it never will. False when there is none any more."""
+    """Remove a payload that the target has not taken. Return False if there is none."""
     if not unlink(process, folder / PAYLOAD):
         return False
     remove(process, folder)

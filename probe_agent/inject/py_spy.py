@@ -25,23 +25,23 @@ from .threads.tracee import Tracee
 
 __all__ = ["Sampler", "gil_holder", "holder_text", "read_stacks"]
 
-#: It is done in a tenth of that on a machine with something to spare. Who holds the GIL is not worth waiting long for.
+#: A read takes a tenth of this on an idle machine. The holder of the GIL is not worth a long wait.
 READ_S, HOLDER_S = 3.0, 1.0
-#: What it reads may change under its hands; then it says so, and a second look is right.
+#: It fails if what it reads changes meanwhile; then a second read succeeds.
 TRIES = 3
-#: Where threads of ours begin, whether the recorder was carried in or imported; the job's call other code of ours.
+#: The outermost frame of the recorder's threads, whether it was carried in or imported; the job's threads have others.
 _OUR_BEGINNING = re.compile(
     r"(<probe>/\S*\.|/probe_agent/recorder/(?:\w+/)*)(boot(\.py)?:start|own_threads(\.py)?:_run)"
 )
 MAX_SECONDS, MAX_RATE = 3600, 1000
-#: It starts, and afterwards draws, within this.
+#: For it to start, and to draw the graph.
 GRACE_S = 30.0
 _DONE = re.compile(rb"Samples: (\d+) Errors: (\d+)")
 _BEHIND = re.compile(rb"([\d.]+)s behind in sampling")
 
 
 def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ...]:
-    """All threads of process `pid`, the main one first. Raises NoAnswer."""
+    """Return the stacks of all threads of process `pid`, the main thread first. Raises NoAnswer."""
     reader = _installed(pid)
     deadline = monotonic() + timeout_s
     said = ""
@@ -63,12 +63,12 @@ def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ..
             said = f"{type(error).__name__}: {error}"
     raise NoAnswer(
         f"the stacks of pid {pid} cannot be read from outside: py-spy says: {said}",
-        f"check the process with: probe doctor {pid}",
+        f"see if it is Python and may be read: probe doctor {pid}",
     )
 
 
 def gil_holder(pid: int) -> ThreadStack | None:
-    """The thread of process `pid` that holds the GIL at this moment, as far as that can be seen."""
+    """Return the thread of process `pid` that holds the GIL now; None if it cannot be seen."""
     try:
         return next((thread for thread in read_stacks(pid, timeout_s=HOLDER_S) if thread.holds_gil), None)
     except NoAnswer:
@@ -76,7 +76,7 @@ def gil_holder(pid: int) -> ThreadStack | None:
 
 
 def holder_text(holder: ThreadStack) -> str:
-    """Who holds the GIL, and where, in a few words."""
+    """Return in words which thread holds the GIL, and where it is."""
     name = f"thread {holder.thread}" if holder.thread else "the main thread" if holder.is_main else "a thread"
     number = f" (tid {holder.tid})" if holder.tid is not None else ""
     where = next((f" in {frame.func}, {frame.file}:{frame.lineno}" for frame in holder.frames), "")
@@ -84,14 +84,14 @@ def holder_text(holder: ThreadStack) -> str:
 
 
 class Sampler:
-    """One run of py-spy; `cancel` may be called from another thread."""
+    """One run of py-spy that samples; `cancel` may be called from another thread."""
 
     def __init__(self, pid: int, seconds: int, rate: int, *, idle: bool, format_: str) -> None:
         """`format_` is one of py-spy's. Raises BadRequest or NoAnswer."""
         if not (1 <= seconds <= MAX_SECONDS and 1 <= rate <= MAX_RATE):
             raise BadRequest(
-                f"{seconds} s at {rate} samples a second cannot be taken",
-                f"1 to {MAX_SECONDS} seconds, 1 to {MAX_RATE} samples a second",
+                f"cannot sample {seconds} s at {rate} samples a second",
+                f"use 1 to {MAX_SECONDS} seconds, 1 to {MAX_RATE} samples a second",
             )
         self._pid = pid
         self._seconds = seconds
@@ -103,8 +103,8 @@ class Sampler:
         self._process: subprocess.Popen[bytes] | None = None
 
     def run(self) -> tuple[bytes, str]:
-        """What it wrote, and a remark about how many samples that is. Raises NoAnswer."""
-        # It speaks on stdout and writes to a file; this one is in memory, and goes when we close it.
+        """Return its output, and a note on the number of samples. Raises NoAnswer."""
+        # It writes to a file, which is in memory and gone once closed; its messages come on stdout.
         with os.fdopen(os.memfd_create("profile"), "rb") as file:
             process = subprocess.Popen(
                 [*self._command, "--output", f"/dev/fd/{file.fileno()}"],
@@ -121,42 +121,42 @@ class Sampler:
                     said, _ = process.communicate(timeout=self._seconds + GRACE_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
-                    said = b"it was not done in time"
+                    said = b"not done in time"
             data = file.read()
         done = _DONE.search(said)
         if process.returncode or not done:
             raise NoAnswer(
                 f"the stacks of pid {self._pid} could not be sampled: py-spy says: {_complaint(said)}",
-                f"check the process with: probe doctor {self._pid}",
+                f"see if it runs and may be read: probe doctor {self._pid}",
             )
         note = f"{int(done[1]):,} samples in {self._seconds} s"
         if int(done[2]):
-            note += f"; {int(done[2]):,} more are lost: stacks that changed while they were read"
+            note += f"; {int(done[2]):,} more were lost: stacks that changed while they were read"
         behind = [float(found) for found in _BEHIND.findall(said)]
         if behind:
-            note += f"; up to {max(behind):g} s late: take fewer a second"
+            note += f"; up to {max(behind):g} s late: lower the rate"
         return data, note
 
     def cancel(self) -> None:
-        """End it; the process that is sampled does not notice."""
+        """End it; the sampled process does not notice."""
         self._cancelled = True
         if self._process is not None:
             self._process.kill()
 
 
 def _installed(pid: int) -> str:
-    """The program. Raises NoAnswer, about `pid`, where there is none."""
+    """Return the path of py-spy. Raises NoAnswer, about `pid`, if it is not installed."""
     reader = _reader()
     if reader is None:
         raise NoAnswer(
-            f"the stacks of pid {pid} cannot be read from outside: py-spy is not installed beside Probe",
-            f"install it there: {sys.executable} -m pip install py-spy",
+            f"the stacks of pid {pid} cannot be read from outside: py-spy is not installed with Probe",
+            f"install it: {sys.executable} -m pip install py-spy",
         )
     return reader
 
 
 def _reader() -> str | None:
-    """Where pip put it beside us."""
+    """Return where pip has installed it."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
         if os.access(folder / "py-spy", os.X_OK):
             return str(folder / "py-spy")
@@ -164,7 +164,7 @@ def _reader() -> str | None:
 
 
 def _complaint(stderr: bytes) -> str:
-    """What went wrong, of all that the program said."""
+    """Return the error in what the program wrote."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines() or ["nothing"]
     return next((line for line in lines if line.startswith("Error: ")), lines[0]).removeprefix("Error: ")
 

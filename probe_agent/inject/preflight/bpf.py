@@ -1,4 +1,4 @@
-"""A machine for the small programs that a seccomp filter is made of, so that one can be asked without being obeyed.
+"""Interpreter of classic BPF, the programs of a seccomp filter, to learn what a filter answers.
 
 Classic BPF as the kernel checks it for seccomp: loads of one word of the call's description, arithmetic, jumps ahead,
 and a return. Runs in the attaching process.
@@ -40,12 +40,12 @@ _COMPARES: dict[int, Callable[[int, int], bool]] = {
 
 
 def described(number: int, architecture: int, arguments: tuple[int, ...]) -> bytes:
-    """A system call as a filter sees it: `struct seccomp_data`."""
+    """Return a system call as a filter sees it: `struct seccomp_data`."""
     return _DESCRIPTION.pack(number, architecture, 0, *arguments, *(0,) * (6 - len(arguments)))
 
 
 def run(program: bytes, data: bytes) -> int:
-    """What the program returns for `data`. Raises ValueError for one that is none."""
+    """Return what a program returns for `data`. Raises ValueError for one that is invalid."""
     instructions = list(_INSTRUCTION.iter_unpack(program))
     a = x = at = 0
     memory = [0] * _MEMORY_WORDS

@@ -1,4 +1,4 @@
-"""One row of `probe doctor`."""
+"""Rows of `probe doctor`. A file of its own, because all checks and the CLI need the class and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True)
 class Check:
-    """One thing we looked at: whether it is as it must be, what was seen, and what to do when it is not."""
+    """One check: whether it passed, what was seen, and the remedy."""
 
     name: str
     ok: bool

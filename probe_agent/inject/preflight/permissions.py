@@ -1,4 +1,4 @@
-"""What lies between us and the process: users, capabilities, the kernel's rules, containers.
+"""Checks of what the kernel allows: users, capabilities, Yama, seccomp on our side, namespaces.
 
 Runs in the attaching process and reads /proc only.
 """
@@ -21,7 +21,7 @@ _CAP_SYS_PTRACE = 19
 
 
 def permission(process: Tracee) -> Check:
-    """The same user and group, all of them, or the capability."""
+    """Check that all its user and group IDs are ours, or that we have the capability."""
     status = process.status()
     own = (os.getuid(), os.getgid())
     theirs = {tuple(map(int, pair)) for pair in zip(status["Uid"].split()[:3], status["Gid"].split()[:3], strict=True)}
@@ -36,38 +36,38 @@ def permission(process: Tracee) -> Check:
 
 
 def yama(process: Tracee) -> Check:
-    """Which processes the kernel lets anybody trace."""
+    """Check Yama's ptrace_scope: which processes the kernel lets us trace."""
     path = Path("/proc/sys/kernel/yama/ptrace_scope")
     scope = int(path.read_text()) if path.exists() else 0
     ok = scope == 0 or (scope < 3 and _capable()) or (scope == 1 and _is_descendant(process))
     remedies = {
         1: f"run with CAP_SYS_PTRACE (sudo probe …; {CAPABILITY}), or sysctl kernel.yama.ptrace_scope=0",
         2: f"run with CAP_SYS_PTRACE (sudo probe …; {CAPABILITY})",
-        3: "nobody may trace until the machine restarts: start the job with the agent, PROBE=1",
+        3: "start the job with the agent: PROBE=1; nobody may trace until the machine restarts",
     }
     return Check("ptrace_scope", ok, f"kernel.yama.ptrace_scope is {scope}", remedies.get(scope, ""))
 
 
 def own_seccomp(process: Tracee) -> Check:
-    """A filter of system calls on our own side: it comes before all rights."""
+    """Check for a seccomp filter on our side that refuses ptrace, whatever our rights."""
     why = why_forbidden()
-    saw = f"the kernel refuses us the call itself ({why}): a seccomp filter on our side" if why else "we may call it"
+    saw = f"the kernel refuses the call ({why}): a seccomp filter on our side" if why else "allowed"
     return Check("ptrace", not why, saw, PTRACE_CALL)
 
 
 def readable(process: Tracee) -> Check:
-    """A process can close itself to all but root; one that ends, and a kernel thread, have nothing to read."""
+    """Check that its memory can be read: not that of a kernel thread, nor of a process that is not dumpable."""
     try:
         num = len(process.maps)
     except PermissionError:
-        saw = "it has made itself unreadable (PR_SET_DUMPABLE), or runs with more rights than we have"
-        return Check("memory", False, saw, "run as root; or start the job with the agent: PROBE=1")
-    saw = f"{num} mappings" if num else "it has no memory: it is just ending, or a thread of the kernel"
-    return Check("memory", num > 0, saw, "probe list shows what runs")
+        saw = "it has made itself unreadable (PR_SET_DUMPABLE), or has more rights than we have"
+        return Check("memory", False, saw, "run as root, or start the job with the agent: PROBE=1")
+    saw = f"{num} mappings" if num else "it has no memory: it is ending, or it is a kernel thread"
+    return Check("memory", num > 0, saw, "see the processes here: probe list")
 
 
 def namespaces(process: Tracee) -> Check:
-    """Where it lives in another world than we do: paths and numbers differ there, which attach knows."""
+    """Name the namespaces in which paths and numbers differ from ours; an attach knows how to translate them."""
     try:
         different = [
             kind
@@ -76,7 +76,7 @@ def namespaces(process: Tracee) -> Check:
         ]
         root = os.readlink(f"{process.proc}/root")
     except PermissionError:
-        return Check("namespaces", True, "not for us to see")
+        return Check("namespaces", True, "not readable")
     saw = f"its own {', '.join(different)}" if different else "the same as ours"
     saw += f"; its root is {root}" if root != "/" else ""
     saw += f"; it calls itself {process.inner_pid}" if process.inner_pid != process.pid else ""

@@ -1,8 +1,8 @@
-"""What the seccomp filters of a process answer to the system calls of the recorder: found out before one is made.
+"""Check of seccomp filters: what those of a process answer to the recorder's system calls, before one is made.
 
-Filters belong to threads. With CAP_SYS_ADMIN the kernel hands them out and a small machine runs them here; the thread
-stands still for some 0.1 ms for that. Without it, a process that inherited what we inherited is known by our own
-filters, which a child of ours tries. Else nobody knows, and the attach is refused.
+Filters belong to threads. With CAP_SYS_ADMIN the kernel returns them and `bpf` runs them here; the thread stands still
+for about 0.1 ms. Without it, the filters of a process that has inherited ours are tried in a child of ours. Otherwise
+the answer is unknown, and the attach is refused.
 
 Runs in the attaching process.
 """
@@ -16,12 +16,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from probe_agent.errors import AttachRefused
 from probe_agent.inject.threads.machine import machine
 from probe_agent.inject.threads.ptrace import on_own_thread, seized
 from probe_agent.inject.threads.tracee import Tracee
+from probe_agent.procfs import ENDED, Process
 
 from . import bpf
 from .check import Check
@@ -34,7 +34,7 @@ _ERRNO, _LOG, _ALLOW = 0x00050000, 0x7FFC0000, 0x7FFF0000
 _ACTION, _DATA = 0xFFFF0000, 0x0000FFFF
 _ENOSYS, _ANSWERS = 38, {1: "EPERM", 13: "EACCES", 38: "ENOSYS"}
 _TRY_S = 20.0
-#: Tries each call in a child of its own; says -1 for one that was killed, else the error number.
+#: Tries each call in a child of its own; prints -1 for a call that was killed, else the error number.
 _TRY = """
 import ctypes, json, os, resource, signal, sys
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -50,9 +50,9 @@ for number, arguments in json.load(sys.stdin):
 print(json.dumps(found))
 """
 
-#: What a filter does about a call: kill its process, or answer with an error number; 0 lets it through.
+#: The answer of a filter that kills the process; others are error numbers, or 0 for a call that is allowed.
 _KILLS = -1
-_RISK = "to attach all the same, and perhaps kill it: probe {pid} inject --risk-seccomp"
+_RISK = "or attach at the risk of killing it: probe {pid} inject --risk-seccomp"
 
 
 class _Unknown(Exception):
@@ -60,12 +60,14 @@ class _Unknown(Exception):
 
 
 def check(process: Tracee) -> Check:
-    """Whether the calls of the recorder are let through in every thread that has a filter."""
+    """Check that every thread with a filter may make the recorder's system calls."""
     status = process.status()
     saw = "NoNewPrivs" if status.get("NoNewPrivs") == "1" else ""
     mode_of = {tid: found for tid in process.threads() if (found := _filters(process, tid)) is not None}
     if any(mode == _STRICT for mode, _ in mode_of.values()):
-        return Check("limits", False, "it has strict seccomp, which kills it at almost every call", _remedy(process))
+        return Check(
+            "limits", False, "it has strict seccomp, which kills it at almost every system call", _remedy(process)
+        )
     filtered: dict[int, list[int]] = {}
     for tid, (mode, count) in mode_of.items():
         if mode == _FILTERED:
@@ -79,7 +81,7 @@ def check(process: Tracee) -> Check:
             answers = _answers(process, tid)
         except _Unknown as unknown:
             told = f"it has a seccomp filter that may kill it, and {unknown}"
-            remedy = f"run as root with CAP_SYS_ADMIN, which may read it; {_remedy(process)}"
+            remedy = f"run as root with CAP_SYS_ADMIN, which can read the filter; {_remedy(process)}"
             return Check("limits", False, told, remedy)
         for call, answer in zip(NEEDED, answers, strict=True):
             if answer:
@@ -91,14 +93,14 @@ def _judged(process: Tracee, verdicts: dict[str, int], saw: str) -> Check:
     killed = [name for name, answer in verdicts.items() if answer == _KILLS]
     if killed:
         told = f"its seccomp filter kills it at {_listed(killed)}, which the agent calls"
-        remedy = f"start it without that filter, or with one that answers with an error; {_remedy(process)}"
+        remedy = f"start it without that filter, or with one that returns an error; {_remedy(process)}"
         return Check("limits", False, told, remedy)
     if verdicts.get("clone3") == _ENOSYS:
         del verdicts["clone3"]  # then the C library calls clone
     essential = {call.name for call in NEEDED if call.essential}
     told = ", ".join(f"{name} ({_ANSWERS.get(answer, answer)})" for name, answer in verdicts.items())
     if essential & set(verdicts):
-        remedy = "allow these calls in its filter: without them the agent cannot answer anybody"
+        remedy = "allow these calls in its filter: without them the agent cannot answer"
         return Check("limits", False, f"its seccomp filter refuses {told}", remedy)
     told = f"a seccomp filter that kills at none of the agent's calls{told and f', and refuses {told}'}"
     return Check("limits", True, ", ".join(filter(None, (told, saw))))
@@ -112,17 +114,17 @@ def _remedy(process: Tracee) -> str:
     return _RISK.format(pid=process.pid)
 
 
-def _filters(process: Tracee, tid: int) -> tuple[str, int] | None:
-    """Mode and number of filters of a thread; kernels before 5.9 do not tell the number."""
+def _filters(process: Process, tid: int) -> tuple[str, int] | None:
+    """Return mode and number of a thread's filters; kernels before 5.9 do not tell the number."""
     try:
         status = process.status(tid)
-    except (FileNotFoundError, ProcessLookupError):
-        return None  # it has ended since
+    except ENDED:
+        return None
     return status.get("Seccomp", _NONE), int(status.get("Seccomp_filters", -1))
 
 
 def _best_to_stop(process: Tracee, tids: list[int]) -> int:
-    """Of threads with the same filters one whose system call, if it is in one, goes on unnoticed."""
+    """Return the one of these threads whose system call, if it is in one, is disturbed least by a stop."""
 
     def disturbance(tid: int) -> tuple[int, int]:
         look = process.look(tid)
@@ -133,7 +135,7 @@ def _best_to_stop(process: Tracee, tids: list[int]) -> int:
 
 
 def _answers(process: Tracee, tid: int) -> list[int]:
-    """What the filters of a thread do about each of the calls that we need. Raises _Unknown."""
+    """Return the answers of a thread's filters to the calls that we need. Raises _Unknown."""
     try:
         programs = on_own_thread(lambda: _read(tid))
     except (AttachRefused, OSError) as error:
@@ -151,13 +153,13 @@ def _read(tid: int) -> list[bytes]:
 
 
 def _answer(programs: list[bytes], call: SystemCall) -> int:
-    """What all the filters together do: of their answers the kernel takes the strictest."""
+    """Return the strictest answer of all filters, as the kernel does."""
     data = bpf.described(call.number, AUDIT_ARCHITECTURE[platform.machine()], call.arguments)
     try:
         # In the kernel's order: killing the process, whose value has the highest bit, comes before all others.
         strictest = min((bpf.run(program, data) ^ 0x80000000 for program in programs), default=_ALLOW ^ 0x80000000)
     except (ValueError, LookupError, ArithmeticError):
-        raise _Unknown("it is none that we understand") from None
+        raise _Unknown("it cannot be decoded") from None
     answer = strictest ^ 0x80000000
     if answer & _ACTION in (_ALLOW, _LOG):
         return 0
@@ -165,8 +167,8 @@ def _answer(programs: list[bytes], call: SystemCall) -> int:
 
 
 def _has_ours(process: Tracee, tid: int) -> bool:
-    """Whether a thread has the filters that we have: as many as we and as all of its ancestors, up to a common one or
-    to the first process that we see. Who adds one has more than its parent."""
+    """Return whether a thread has our filters: as many as we and as each of its ancestors, up to a common one or to
+    the first process that we see. A process that adds a filter has more than its parent."""
     ours = _count(os.getpid())
     mine = {os.getpid(), *_ancestors(os.getpid())}
     found = _filters(process, tid)
@@ -181,7 +183,7 @@ def _has_ours(process: Tracee, tid: int) -> bool:
 
 
 def _count(pid: int) -> int | None:
-    found = _filters(Tracee(pid), pid)
+    found = _filters(Process(pid), pid)
     return found[1] if found is not None and found[0] == _FILTERED and found[1] > 0 else None
 
 
@@ -189,8 +191,8 @@ def _ancestors(pid: int) -> list[int]:
     found: list[int] = []
     while True:
         try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
+            pid = Process(pid).parent_pid
+        except ENDED:
             return found
         if not pid:
             return found
@@ -198,7 +200,7 @@ def _ancestors(pid: int) -> list[int]:
 
 
 def _tried() -> list[int]:
-    """What our own filters do about each call, found out by children of a process of ours."""
+    """Return what our own filters answer to each call, tried in children of a process of ours."""
     calls = json.dumps([(call.number, call.harmless) for call in NEEDED])
     command = [sys.executable, "-I", "-S", "-c", _TRY]
     try:

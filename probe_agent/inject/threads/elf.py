@@ -1,4 +1,4 @@
-"""What an ELF file says: where its symbols are, and which bytes behind its segments nobody uses.
+"""ELF files: where their symbols are, and which bytes behind their segments are unused.
 
 Runs in the attaching process and reads files only; nothing is loaded or executed.
 """
@@ -37,21 +37,21 @@ class Segment:
 
     @property
     def padding(self) -> tuple[int, int]:
-        """(address, size) of what lies between the segment's end and the end of its page."""
+        """Address and size of what lies between the segment's end and the end of its page."""
         end = self.vaddr + self.memsz
         return end, -end % mmap.PAGESIZE
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """Where a function begins, as the file counts, and how long it is."""
+    """Address, as the file counts, and size of a function."""
 
     address: int
     size: int
 
 
 class Elf:
-    """One 64-bit little-endian ELF file. Raises ValueError when it is something else, OSError when unreadable."""
+    """One 64-bit little-endian ELF file. Raises ValueError for another file, OSError for one that cannot be read."""
 
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
@@ -73,14 +73,14 @@ class Elf:
                 yield Segment(offset, vaddr, filesz, memsz, bool(flags & _PF_X), bool(flags & _PF_W))
 
     def bias(self, start: int, offset: int) -> int | None:
-        """What to add to the file's addresses, when its code from `offset` on is mapped at `start`."""
+        """Return what to add to the file's addresses if its code from `offset` on is mapped at `start`."""
         for segment in self.segments:
             if segment.executable and segment.offset // mmap.PAGESIZE * mmap.PAGESIZE == offset:
                 return start - segment.vaddr // mmap.PAGESIZE * mmap.PAGESIZE
         return None
 
     def read(self, address: int, size: int) -> bytes:
-        """The bytes that the file has for `address`."""
+        """Return the file's bytes at `address`."""
         for segment in self.segments:
             if segment.vaddr <= address and address + size <= segment.vaddr + segment.filesz:
                 at = segment.offset + address - segment.vaddr
@@ -88,7 +88,7 @@ class Elf:
         return b""
 
     def symbols(self, wanted: Iterable[str]) -> dict[str, Symbol]:
-        """Those of the `wanted` symbols that the file defines."""
+        """Return those of the `wanted` symbols that the file defines."""
         found: dict[str, Symbol] = {}
         missing = set(wanted)
         sections = [
@@ -123,7 +123,7 @@ class Elf:
 
 
 def auxiliary(kind: int) -> int:
-    """A value of this machine's auxiliary vector."""
+    """Return a value of this machine's auxiliary vector."""
     getauxval = ctypes.CDLL(None).getauxval
     getauxval.restype, getauxval.argtypes = ctypes.c_ulong, [ctypes.c_ulong]
     return int(getauxval(kind))

@@ -1,4 +1,4 @@
-"""The machine code for this processor: `machine` is one of two modules with the same functions."""
+"""Machine code for this CPU: `machine` is one of two modules with the same functions, chosen in this one place."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from . import stub_aarch64, stub_x86_64
 
 __all__ = ["ARCHITECTURES", "machine"]
 
-#: What `platform.machine()` says -> the module.
+#: Modules by `platform.machine()`.
 ARCHITECTURES = {"x86_64": stub_x86_64, "aarch64": stub_aarch64}
 machine = ARCHITECTURES.get(platform.machine(), stub_x86_64)

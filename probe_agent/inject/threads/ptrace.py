@@ -1,8 +1,8 @@
-"""Stops one thread, changes where it goes on, and lets it go: the only calls of ours that touch a running thread.
+"""ptrace: stops one thread, changes where it goes on, and releases it.
 
-Runs in the attaching process, on a thread of its own that ends with the work: a trace belongs to the thread that
-began it, so its end lets everything go, whatever happened, and Ctrl-C cannot come in between. When the whole
-process dies at any instant the kernel does the same, and the target's thread goes on as it is.
+Runs in the attaching process, on a thread of its own that ends with the work: a trace belongs to the thread that began
+it, so the end of that thread releases the target whatever happened, and Ctrl-C cannot interrupt it. If the attaching
+process dies at any instant, the kernel does the same.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from probe_agent.errors import AttachRefused
 
 __all__ = ["CAPABILITY", "NT_PRSTATUS", "PTRACE_CALL", "Busy", "Seized", "on_own_thread", "seized", "why_forbidden"]
 
-#: Rights that containers come without.
+#: Remedy for a right that containers do not have by default.
 CAPABILITY = (
     "in Docker: docker run --cap-add=SYS_PTRACE (from a container beside it also --pid=container:NAME);"
     " in Kubernetes: securityContext.capabilities.add: [SYS_PTRACE], for a sidecar shareProcessNamespace: true too"
 )
-#: The system call itself, which the seccomp profile of a container may forbid.
+#: Remedy for a container whose seccomp profile forbids the system call.
 PTRACE_CALL = (
     "in Docker: docker run --cap-add=SYS_PTRACE, whose profile allows it, or --security-opt seccomp=unconfined;"
     " in Kubernetes: securityContext.capabilities.add: [SYS_PTRACE] and seccompProfile.type: Unconfined;"
@@ -51,7 +51,7 @@ _libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 
 
 class Busy(Exception):
-    """The thread is where it must not be borrowed; a moment later it will mostly have left."""
+    """The thread is where it must not be borrowed; a moment later it has usually left."""
 
 
 class _IoVec(ctypes.Structure):
@@ -67,7 +67,7 @@ def _ptrace(request: int, tid: int, address: int = 0, data: object = None) -> in
 
 
 def why_forbidden() -> str:
-    """Why we may not even call ptrace; empty when we may. Touches nobody: there is no thread 0."""
+    """Return why we may not call ptrace; empty if we may. Touches no thread: it asks for thread 0."""
     try:
         _ptrace(_SEIZE, 0)
     except OSError as error:
@@ -76,13 +76,13 @@ def why_forbidden() -> str:
 
 
 def on_own_thread(work: Callable[[], Result]) -> Result:
-    """The result of `work`, which may trace: what it still traces in the end is let go by the end of its thread."""
+    """Return the result of `work`, which may trace; the end of its thread releases what it still traces."""
     with ThreadPoolExecutor(1, "probe-ptrace", _be_quick) as thread:
         return thread.submit(work).result()
 
 
 def _be_quick() -> None:
-    """While somebody stands still for us we want no one else to have the processor, and short naps to be short."""
+    """Raise our priority while a thread stands still for us, and make short naps short."""
     _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
@@ -98,11 +98,11 @@ class Seized:
 
     @property
     def stopped_s(self) -> float:
-        """For how long it has been standing still."""
+        """How long it has been standing still."""
         return 0.0 if self._stopped_at is None else perf_counter() - self._stopped_at
 
     def stop(self, timeout_s: float = 1.5) -> None:
-        """Make this thread, and no other, stand still. Raises AttachRefused when it does not."""
+        """Stop this thread and no other. Raises AttachRefused if it does not stop."""
         _ptrace(_INTERRUPT, self.tid)
         deadline = monotonic() + timeout_s
         while True:
@@ -117,7 +117,7 @@ class Seized:
             elif not os.WIFSTOPPED(status):
                 raise AttachRefused(f"thread {self.tid} ended while we attached", "probe list shows what runs")
             elif status >> 16 != _EVENT_STOP:
-                # A signal was on its way to the thread: it gets it, and stops for us right after.
+                # A signal was pending: the thread gets it, and stops right after.
                 _ptrace(_CONT, self.tid, 0, os.WSTOPSIG(status))
             elif os.WSTOPSIG(status) in _STOPS:
                 raise AttachRefused("the process is stopped by a signal", "let it go on first: kill -CONT PID")
@@ -126,7 +126,7 @@ class Seized:
                 return
 
     def registers(self, kind: int, size: int) -> bytes:
-        """A register set as the kernel has it; as many bytes as this machine uses, `size` at most."""
+        """Return a register set as the kernel has it, at most `size` bytes."""
         buffer = ctypes.create_string_buffer(size)
         vector = _IoVec(ctypes.addressof(buffer), size)
         _ptrace(_GETREGSET, self.tid, kind, ctypes.byref(vector))
@@ -139,14 +139,14 @@ class Seized:
         _ptrace(_SETREGSET, self.tid, kind, ctypes.byref(vector))
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of its memory, fewer where it ends. Raises ProcessLookupError once the process has none any more."""
+        """Return bytes of its memory, fewer at the end of a mapping. Raises ProcessLookupError once it has ended."""
         data = os.pread(self._memory, size, address)
         if size and not data:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
         return data
 
     def write(self, address: int, data: bytes) -> None:
-        """Change bytes of its memory, also where it may not write itself."""
+        """Change bytes of its memory, even read-only ones."""
         num_written = os.pwrite(self._memory, data, address)
         if not num_written:
             raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
@@ -154,7 +154,7 @@ class Seized:
             raise OSError(errno.EFAULT, f"only a part of {len(data)} bytes could be written")
 
     def rseq_area(self) -> int:
-        """Where the thread keeps its restartable sequence (`struct rseq`); 0 when it has none."""
+        """Return the address of the thread's `struct rseq` (restartable sequences); 0 if it has none."""
         buffer = (ctypes.c_uint64 * 3)()
         try:
             _ptrace(_GET_RSEQ, self.tid, ctypes.sizeof(buffer), ctypes.byref(buffer))
@@ -163,7 +163,7 @@ class Seized:
         return int(buffer[0])
 
     def seccomp_filters(self) -> list[bytes]:
-        """The programs of its seccomp filters, the newest first. Raises OSError without CAP_SYS_ADMIN."""
+        """Return the programs of its seccomp filters, the newest first. Raises OSError without CAP_SYS_ADMIN."""
         found: list[bytes] = []
         while True:
             try:
@@ -179,7 +179,7 @@ class Seized:
 
 @contextmanager
 def seized(tid: int) -> Iterator[Seized]:
-    """Trace the thread `tid`, and no other, for the length of the block. Only inside `on_own_thread`."""
+    """Trace the thread `tid` and no other inside the block. Only inside `on_own_thread`."""
     try:
         _ptrace(_SEIZE, tid)
     except OSError as error:
@@ -188,7 +188,7 @@ def seized(tid: int) -> Iterator[Seized]:
             "probe doctor PID says which rule stands in the way; if it finds none, a security module (AppArmor,"
             f" SELinux) or a seccomp filter does; {PTRACE_CALL}",
         ) from None
-    # Through the thread that we trace: some kernels let nobody else write to code.
+    # Through the traced thread: some kernels let only the tracer write to code.
     memory = os.open(f"/proc/{tid}/mem", os.O_RDWR | os.O_CLOEXEC)
     try:
         yield Seized(tid, memory)
@@ -197,6 +197,6 @@ def seized(tid: int) -> Iterator[Seized]:
         try:
             _ptrace(_DETACH, tid)
         except OSError as error:
-            # It runs (only a standing thread can be let go) or is gone: the end of our own thread lets it go.
+            # It runs (only a stopped thread can be released) or is gone: the end of our thread releases it.
             if error.errno != errno.ESRCH:
                 raise

@@ -1,4 +1,4 @@
-"""The machine code that a borrowed thread runs on aarch64. Tried in an emulator only, never on a machine.
+"""Machine code that a borrowed thread runs on aarch64. Tested in an emulator only, never on a machine.
 
 As on x86-64 the thread saves its own state and needs nobody afterwards. Two things are different:
 
@@ -76,7 +76,7 @@ class Interrupted:
 
 
 def suits(look: ThreadLook) -> int | None:
-    """Whether a sleeping thread may be borrowed: 0 gladly, more when there is no better one, None never."""
+    """Return how well a sleeping thread can be borrowed: 0 is best, None is never."""
     if look.state != "S" or look.syscall is None:
         return None
     if look.syscall in _EXACT_WAITS:
@@ -87,7 +87,7 @@ def suits(look: ThreadLook) -> int | None:
 
 
 def _counts_to_an_end(syscall: int, arguments: tuple[int, ...]) -> bool:
-    """Whether the call can begin anew without waiting longer: it has no time, or a time of the clock."""
+    """Return whether the call can be restarted without waiting longer: it has no timeout, or an absolute one."""
     if syscall == _CLOCK_NANOSLEEP:
         return bool(arguments[1] & _TIMER_ABSTIME)
     if syscall != _FUTEX:
@@ -103,7 +103,7 @@ def _code(*instructions: int) -> bytes:
 
 
 def _load(register: int, value: int) -> bytes:
-    """movz and three movk: a 64-bit value."""
+    """Return movz and three movk, which load a 64-bit value."""
     parts = [(value >> shift) & 0xFFFF for shift in (0, 16, 32, 48)]
     first = 0xD2800000 | parts[0] << 5 | register
     return _code(first, *(0xF2800000 | n << 21 | parts[n] << 5 | register for n in (1, 2, 3)))
@@ -134,7 +134,7 @@ def _pop(first: int, second: int) -> bytes:
 
 
 def _vectors(*, save: bool) -> bytes:
-    """All vector registers onto the stack, or back; the stack pointer is not set back."""
+    """Return code that stores all vector registers on the stack, or loads them; it leaves the stack pointer there."""
     if not has_sve():
         pairs = range(0, 32, 2) if save else range(30, -1, -2)
         base = 0xADBF0000 if save else 0xACC10000  # stp q,q,[sp,#-32]! and ldp q,q,[sp],#32
@@ -143,7 +143,7 @@ def _vectors(*, save: bool) -> bytes:
 
 
 def has_sve() -> bool:
-    """Whether this machine has scalable vectors, which are wider than the plain ones."""
+    """Return whether this machine has scalable vectors (SVE)."""
     return bool(auxiliary(_AT_HWCAP) & _HAS_SVE)
 
 
@@ -163,7 +163,7 @@ def _scalable(*, save: bool) -> bytes:
 
 
 def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], mailbox: Mailbox) -> bytes:
-    """What is to lie at `at`: if guard(), function(*arguments), then on to where the thread came from.
+    """Return the code of the stub at `at`: if guard(), function(*arguments), then back to where the thread came from.
 
     The last instruction goes on; `returns_to` fills it in.
     """
@@ -184,7 +184,7 @@ def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], mailbox
 
 
 def returns_to(stub_at: int, stub_size: int, address: int) -> tuple[int, bytes]:
-    """(where, what) to write so that the stub ends at `address`. Raises Busy when that is too far."""
+    """Return where to write what so that the stub ends at `address`. Raises Busy if that is too far."""
     at = stub_at + stub_size - 4
     distance = address - at
     if not -_REACH <= distance < _REACH:
@@ -193,7 +193,7 @@ def returns_to(stub_at: int, stub_size: int, address: int) -> tuple[int, bytes]:
 
 
 def pending_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
-    """What the interpreter calls at its next safe point: see stub_x86_64.py."""
+    """Return what the interpreter calls at its next safe point: see stub_x86_64.py."""
     code = _code(_BTI_C) + _push(29, 30) + _push(19, 20)
     code += _run(functions, text) + _call(functions["PyErr_Occurred"])
     code += _code(0xF100001F, 0x5A9F03E0)  # cmp x0,#0; csetm w0,ne
@@ -202,7 +202,7 @@ def pending_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox
 
 
 def thread_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
-    """What a new thread runs: see stub_x86_64.py."""
+    """Return what a new thread runs: see stub_x86_64.py."""
     code = _code(_BTI_C) + _push(29, 30) + _push(19, 20) + _push(21, 22)
     code += _code(0x52800000 | _GETTID << 5 | _X8, _SVC) + _store(mailbox.new_thread, 0)
     code += _call(functions["pthread_self"]) + _call(functions["pthread_detach"])
@@ -226,7 +226,7 @@ def _run(functions: dict[str, int], text: int) -> bytes:
 
 
 def interrupted(thread: Seized) -> Interrupted:
-    """How the stopped thread has to go on. The kernel has done its part (do_signal in arch/arm64/kernel/signal.c)."""
+    """Return how the stopped thread has to go on. The kernel has prepared it (do_signal in arch/arm64)."""
     registers = _REGISTERS.unpack(thread.registers(NT_PRSTATUS, _REGISTERS.size))
     if registers[_PSTATE] & _PSTATE_32_BIT:
         raise Busy("it runs 32-bit code")
@@ -242,6 +242,6 @@ def interrupted(thread: Seized) -> Interrupted:
 
 
 def redirect(thread: Seized, how: Interrupted, at: int) -> None:
-    """Let the thread go on in the stub."""
+    """Make the thread go on in the stub."""
     registers = (*how.registers[:_PC], at, *how.registers[_PC + 1 :])
     thread.set_registers(NT_PRSTATUS, _REGISTERS.pack(*registers))

@@ -109,7 +109,7 @@ def _set(at: int, word: int, value: int) -> bytes:
 
 
 def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], mailbox: Mailbox) -> bytes:
-    """What is to lie at `at`: if guard(), function(*arguments), then on to where the thread came from.
+    """Return the code of the stub at `at`: if guard(), function(*arguments), then back to where the thread came from.
 
     The last 8 bytes are the address to go on at; `returns_to` fills them in.
     """
@@ -140,15 +140,15 @@ def stub(at: int, guard: int, function: int, arguments: tuple[int, ...], mailbox
 
 
 def returns_to(stub_at: int, stub_size: int, address: int) -> tuple[int, bytes]:
-    """(where, what) to write so that the stub ends at `address`."""
+    """Return where to write what so that the stub ends at `address`."""
     return stub_at + stub_size - 8, struct.pack("<Q", address)
 
 
 def pending_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
-    """What the interpreter calls at its next safe point: run the text, 1 to `ran`.
+    """Return what the interpreter calls at its next safe point: run the text, store 1 in `ran`.
 
-    An exception stays set, as the interpreter wants it from a pending call: it can only come from a signal handler
-    of the job that ran meanwhile, and goes where it would have gone without us. Then `ran` is INTERRUPTED.
+    An exception stays set, as the interpreter expects of a pending call: it can only come from a signal handler of the
+    job that ran meanwhile, and goes where it would have gone without us. Then `ran` is INTERRUPTED.
     """
     code = bytes.fromhex("53 4154 4883ec08")  # push rbx; push r12; sub rsp,8: aligned for calls
     code += _run(functions, text)
@@ -159,7 +159,7 @@ def pending_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox
 
 
 def thread_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox) -> bytes:
-    """What a new thread runs: note its number, detach itself, take the GIL, run the text, give the GIL back."""
+    """Return what a new thread runs: store its number, detach itself, take the GIL, run the text, release the GIL."""
     code = bytes.fromhex("53 4154 55")  # push rbx; push r12; push rbp: aligned for calls
     code += bytes.fromhex("b8ba000000 0f05")  # mov eax,SYS_gettid; syscall
     code += bytes.fromhex("8905") + struct.pack("<i", mailbox.new_thread - (at + len(code) + 6))
@@ -173,7 +173,7 @@ def thread_body(at: int, functions: dict[str, int], text: int, mailbox: Mailbox)
 
 
 def _run(functions: dict[str, int], text: int) -> bytes:
-    """Run the text in a namespace of its own. What keeps it from beginning (an audit hook, no memory) is dropped."""
+    """Return code that runs the text in a namespace of its own; an error that keeps it from starting is dropped."""
     code = _call(functions["PyDict_New"]) + bytes.fromhex("4889c3")  # mov rbx,rax
     code += _load("rdi", text) + bytes.fromhex("be01010000 4889da 4889d9")  # esi=Py_file_input; rdx=rcx=rbx
     code += _call(functions["PyRun_String"]) + bytes.fromhex("4989c4")  # mov r12,rax
@@ -185,15 +185,15 @@ def _run(functions: dict[str, int], text: int) -> bytes:
 
 
 def _xstate_size() -> int:
-    """Enough bytes for this machine's extended state: SSE, AVX, AVX-512, AMX, whatever it has.
+    """Return a size that holds this machine's extended state: SSE, AVX, AVX-512, AMX.
 
-    The kernel says how large a signal frame can be, which holds that state and a little more.
+    It is the kernel's size of a signal frame, which holds that state and a little more.
     """
     return int(ctypes.CDLL(None).getauxval(_AT_MINSIGSTKSZ)) or _ENOUGH_FOR_AMX
 
 
 def interrupted(thread: Seized) -> Interrupted:
-    """How the stopped thread has to go on.
+    """Return how the stopped thread has to go on.
 
     In a system call we do by hand what the kernel does after a stop: begin it anew, or go on with the time left.
     """
@@ -217,7 +217,7 @@ def interrupted(thread: Seized) -> Interrupted:
 
 
 def redirect(thread: Seized, how: Interrupted, at: int) -> None:
-    """Let the thread go on in the stub."""
+    """Make the thread go on in the stub."""
     registers = (*how.registers[:_RIP], at, *how.registers[_RIP + 1 :])
     thread.set_registers(NT_PRSTATUS, _REGISTERS.pack(*registers))
 

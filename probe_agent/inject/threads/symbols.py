@@ -1,4 +1,4 @@
-"""Where the functions are that a borrowed thread is to call: in the interpreter and in the C library.
+"""Addresses of the functions that a borrowed thread calls, in the interpreter and in the C library.
 
 Runs in the attaching process. A file on disk may have been replaced since the process mapped it (an upgrade under
 a running job), and a call to a wrong address would end the job: so the bytes of every function are compared.
@@ -26,7 +26,7 @@ INTERPRETER = (
     "PyGILState_Release",
 )
 PTHREAD = ("pthread_create", "pthread_self", "pthread_detach")
-#: What may hold the lock of the queue of pending calls; some of them are known only where the build keeps their names.
+#: Functions that may hold the lock of the queue of pending calls; some builds do not keep the names of all.
 PENDING_QUEUE = (
     "Py_AddPendingCall",
     "_PyEval_AddPendingCall",
@@ -37,12 +37,12 @@ PENDING_QUEUE = (
     "_make_pending_calls",
 )
 _FILES = ("libpython", "python", "libc.so", "libc-", "libpthread")
-#: The first bytes of a function may be a debugger's or tracer's breakpoint.
+#: The first bytes of a function may be a breakpoint.
 _SKIP, _COMPARE = 8, 24
 
 
 def addresses(process: Tracee, names: tuple[str, ...]) -> dict[str, int]:
-    """Where these functions are in the process, as far as it has them. Raises AttachRefused when files changed."""
+    """Return the addresses of those of these functions that the process has. Raises AttachRefused if files changed."""
     found: dict[str, int] = {}
     for module in _modules(process):
         for name, symbol in module.elf.symbols(name for name in names if name not in found).items():
@@ -52,7 +52,7 @@ def addresses(process: Tracee, names: tuple[str, ...]) -> dict[str, int]:
 
 
 def spans(process: Tracee, names: tuple[str, ...]) -> list[tuple[int, int]]:
-    """From where to where these functions reach."""
+    """Return the start and the end of these functions."""
     return [
         (module.bias + symbol.address, module.bias + symbol.address + symbol.size)
         for module in _modules(process)
@@ -75,5 +75,5 @@ def _compare(process: Tracee, module: Module, name: str, symbol: Symbol) -> None
     if process.read_memory(module.bias + at, size) != module.elf.read(at, size):
         raise AttachRefused(
             f"cannot attach to pid {process.pid}: {name} in its memory is not what {module.path} has on disk",
-            "the file was replaced since the process started: attach as root, who can read the file it still has",
+            "attach as root, who can read the file that the process has open: the one on disk was replaced since",
         )

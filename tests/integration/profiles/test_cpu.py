@@ -67,7 +67,7 @@ def test_the_hottest_lines_are_shown_without_an_agent(start: Start) -> None:
 def test_every_form_is_written_by_its_ending(served: str, tmp_path: Path) -> None:
     for ending in ("svg", "html", "json", "folded"):
         done = run_probe(served, "profile", "--cpu", "1", "--idle", "--out", str(tmp_path / f"flame.{ending}"))
-        assert "were of Probe's own threads and are left out" in done.stderr
+        assert "samples of Probe's own threads are left out" in done.stderr
 
     for ending in ("svg", "folded"):
         assert "boot.py" not in (tmp_path / f"flame.{ending}").read_text()
