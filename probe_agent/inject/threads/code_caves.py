@@ -20,7 +20,7 @@ from time import monotonic, sleep
 from probe_agent.errors import AttachRefused
 
 from .machine import machine
-from .mailbox import ARMED, DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, MailboxState, Mailbox
+from .mailbox import ARMED, DONE, ENTERED, FREE, NUM_BYTES, PENDING_CALL, Mailbox, MailboxState
 from .tracee import Module, ThreadLook, Tracee
 
 __all__ = ["SIZE", "CodeCave", "find_caves", "find_free", "is_queued"]
@@ -99,7 +99,7 @@ class CodeCave:
         return asleep or now.run_ns - first.run_ns > _LEFT_AFTER_NS
 
     def _is_on_stack(self, process: Tracee, stack: int) -> bool:
-        """Return whether an address of this cave is on the stack, as in the frame of a signal that came before the stub."""
+        """Return whether an address of this cave is on the stack, as in the frame of a signal before the stub."""
         around = next((mapping for mapping in process.maps_now() if mapping.start <= stack < mapping.end), None)
         if around is None:
             return True

@@ -37,9 +37,9 @@ def target(program: str) -> Iterator[tuple[subprocess.Popen[str], Tracee, CodeCa
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             tracee = Tracee(process.pid)
-            place = find_caves(tracee)[0]
-            tracee.write_memory(place.words.at, place.words.armed(process.pid, PENDING_CALL, place.code))
-            yield process, tracee, place
+            cave = find_caves(tracee)[0]
+            tracee.write_memory(cave.mailbox.at, cave.mailbox.armed(process.pid, PENDING_CALL, cave.code))
+            yield process, tracee, cave
         finally:
             process.kill()
 
@@ -59,33 +59,33 @@ def sleeps(tracee: Tracee) -> bool:
 
 
 def test_a_thread_that_comes_while_we_look_is_waited_for_until_its_code_has_run() -> None:
-    with target(SLEEPS) as (process, tracee, place), ThreadPoolExecutor(1) as looker:
+    with target(SLEEPS) as (process, tracee, cave), ThreadPoolExecutor(1) as looker:
         # Stopped, it stands for a thread that is starved of the processor: sent, and not come yet.
         os.kill(process.pid, signal.SIGSTOP)
         until(lambda: tracee.look(process.pid).state == "T")
         watched = Watched(process.pid)
-        is_free = looker.submit(place.is_free, watched, 5.0)
+        is_free = looker.submit(cave.is_free, watched, 5.0)
         assert watched.has_looked.wait(10)
-        tracee.write_memory(place.words.state, ENTERED.to_bytes(4, "little"))
+        tracee.write_memory(cave.mailbox.state, ENTERED.to_bytes(4, "little"))
         os.kill(process.pid, signal.SIGCONT)
 
         assert not is_free.result()
 
 
 def test_one_that_was_never_sent_and_sleeps_elsewhere_leaves_the_place_free() -> None:
-    with target(SLEEPS) as (_, tracee, place):
+    with target(SLEEPS) as (_, tracee, cave):
         until(lambda: sleeps(tracee))
 
-        assert place.is_free(tracee, 1.0)
-        place.clean_when_left(tracee, 1.0)
-        assert not any(tracee.read_memory(place.words.at, NUM_BYTES))
+        assert cave.is_free(tracee, 1.0)
+        cave.clean_when_left(tracee, 1.0)
+        assert not any(tracee.read_memory(cave.mailbox.at, NUM_BYTES))
 
 
 def test_one_whose_stack_leads_to_the_place_comes_back_to_it() -> None:
-    with target(SLEEPS_WITH_ADDRESS) as (process, tracee, place):
+    with target(SLEEPS_WITH_ADDRESS) as (process, tracee, cave):
         assert process.stdin is not None
-        process.stdin.write(f"{place.code}\n")
+        process.stdin.write(f"{cave.code}\n")
         process.stdin.flush()
         until(lambda: sleeps(tracee) and tracee.look(process.pid).syscall == 7)
 
-        assert not place.is_free(tracee, 0.2)
+        assert not cave.is_free(tracee, 0.2)
