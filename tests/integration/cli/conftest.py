@@ -57,7 +57,7 @@ def probe(tmp_path: Path) -> Probe:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             env=environment(XDG_STATE_HOME=str(tmp_path), **more),
         )
 

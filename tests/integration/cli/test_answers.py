@@ -202,7 +202,7 @@ def test_a_bug_of_ours_is_one_line_and_a_file(tcp: str, probe: Probe, tmp_path: 
         [BIN / "python", tmp_path / "broken.py", tcp, "tables"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         env=environment(XDG_STATE_HOME=str(tmp_path)),
     )
 

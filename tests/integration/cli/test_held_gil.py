@@ -59,7 +59,7 @@ def has_agent(job: subprocess.Popen[str]) -> bool:
 
 def end(job: subprocess.Popen[str]) -> str:
     """Return the job's last output; its stderr is its own."""
-    output, errors = job.communicate("enough\n", timeout=20)
+    output, errors = job.communicate("enough\n", timeout=60)
     assert errors == ""
     return output
 

@@ -25,7 +25,7 @@ def shown(columns: int, *args: str) -> list[str]:
     """Return the lines that `probe` writes on a terminal with that many columns."""
     with terminal(*args, columns=columns) as (screen, running):
         lines = plain(screen.read_all()).splitlines()
-        assert running.wait(20) == 0, lines
+        assert running.wait(60) == 0, lines
     # Remarks, why a table has no rows for one, are for stderr and as long as they are.
     return [line.rstrip() for line in lines if ": no rows" not in line]
 

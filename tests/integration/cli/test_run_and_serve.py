@@ -45,7 +45,7 @@ def test_run_becomes_the_command_so_its_signals_are_its_own() -> None:
     with subprocess.Popen(
         ["probe", "run", sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment()
     ) as process:
-        out, _ = process.communicate(timeout=20)
+        out, _ = process.communicate(timeout=60)
 
     assert int(out) == process.pid
     assert process.returncode == -signal.SIGTERM
@@ -89,7 +89,7 @@ def test_the_host_server_answers_on_a_socket_for_us_alone(probe: Probe, tmp_path
         mode = stat.S_IMODE(os.stat(path).st_mode)
         done = probe(f"unix:{path}", "list", "--format", "json")
         server.terminate()
-        code = server.wait(20)
+        code = server.wait(60)
 
     assert mode == 0o600
     assert done.returncode == 0, done.stderr
@@ -121,7 +121,7 @@ def test_the_socket_of_a_killed_server_does_not_block_the_next(probe: Probe, tmp
     path = tmp_path / "host.sock"
     with serving(path) as killed:
         killed.kill()
-        killed.wait(20)
+        killed.wait(60)
     assert path.exists()
 
     with serving(path):

@@ -121,7 +121,7 @@ def test_ctrl_c_during_at_step_code_still_interrupts_the_job(start: Start) -> No
             pass
 
         os.kill(target.process.pid, signal.SIGINT)
-    _, err = target.process.communicate(timeout=10)
+    _, err = target.process.communicate(timeout=60)
 
     assert err.rstrip().endswith("KeyboardInterrupt")
 

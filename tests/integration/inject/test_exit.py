@@ -30,7 +30,7 @@ def test_a_program_that_has_collected_ends_well(python: str) -> None:
         with program(COLLECTS, python=python, stdin=subprocess.PIPE) as process:
             for _ in range(2):
                 detach(inject.attach(process.pid))
-            process.communicate("end\n", timeout=30)
+            process.communicate("end\n", timeout=60)
         codes.append(process.returncode)
 
     assert codes == [0, 0, 0, 0]
@@ -58,6 +58,6 @@ def test_a_collection_frees_all_functions_of_the_recorder(python: str) -> None:
     with program(COUNTS, python=python, stdin=subprocess.PIPE) as process:
         for _ in range(2):
             detach(inject.attach(process.pid))
-        output, _ = process.communicate("count\n", timeout=30)
+        output, _ = process.communicate("count\n", timeout=60)
 
     assert output.split()[-2:] == ["0", "0"]

@@ -52,7 +52,7 @@ def num_compiled(cache: Path) -> Iterator[Callable[..., int]]:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         detach(inject.attach(process.pid))
-        return int(process.communicate("\n", timeout=30)[0])
+        return int(process.communicate("\n", timeout=60)[0])
 
     yield attach_and_count
     for process in started:

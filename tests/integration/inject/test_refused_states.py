@@ -137,4 +137,4 @@ def test_an_interpreter_that_shuts_down(how: str) -> None:
         with pytest.raises(AttachRefused, match="or is gone"):
             inject.attach(process.pid)
 
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0

@@ -81,7 +81,7 @@ def _check(tmp_path: Path, python: list[str], start: str, *, planned: bool) -> N
             assert ask(attached.folder, "stacks", process.pid)["threads"]
             detach(attached)
             (tmp_path / "stop").touch()
-            output, errors = process.communicate(timeout=30)
+            output, errors = process.communicate(timeout=60)
         finally:
             process.kill()
 

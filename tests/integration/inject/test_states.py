@@ -159,7 +159,7 @@ def test_a_target_without_a_free_descriptor_refuses_and_takes_it_later(start: Ca
     until(lambda: len(os.listdir(f"/proc/{target.pid}/fd")) < 10)
     detach(inject.attach(target.pid))
     target.stop.unlink()
-    output, errors = target.process.communicate(timeout=10)
+    output, errors = target.process.communicate(timeout=60)
 
     assert not was_left
     assert json.loads(output.splitlines()[-1])["left"] == LEFT_NOTHING

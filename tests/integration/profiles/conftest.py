@@ -68,7 +68,7 @@ class Training:
 
     def end(self) -> str:
         """End it cleanly; return its stderr."""
-        _, errors = self.process.communicate(timeout=30)
+        _, errors = self.process.communicate(timeout=60)
         assert self.process.returncode == 0, errors
         return errors
 

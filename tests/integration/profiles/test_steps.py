@@ -93,7 +93,7 @@ def test_without_a_step_the_profile_times_out(training: Training) -> None:
     assert training.hear() == "holding"
     time.sleep(2)
     training.send("go")
-    _, said = late.communicate(timeout=30)
+    _, said = late.communicate(timeout=60)
 
     assert late.returncode != 0
     assert "of 3 steps ended within 1.5 s" in said
@@ -106,7 +106,7 @@ def test_ctrl_c_stops_the_profiler(training: Training) -> None:
     assert training.hear() == "holding"
 
     asking.send_signal(signal.SIGINT)
-    assert asking.wait(20) == 130
+    assert asking.wait(60) == 130
     training.send("go")
 
     wait_until_off(training)
@@ -122,7 +122,7 @@ def test_detach_stops_the_profiler(start: Start) -> None:
     assert training.hear() == "slow"
 
     training.probe("detach")
-    _, said = asking.communicate(timeout=20)
+    _, said = asking.communicate(timeout=60)
 
     assert asking.returncode != 0, said
     assert training.tell("profiled?") == "False"

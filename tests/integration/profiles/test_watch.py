@@ -62,7 +62,7 @@ def test_ctrl_c_ends_it_in_the_target(training: Training) -> None:
     asking.stdout.readline()
 
     asking.send_signal(signal.SIGINT)
-    asking.communicate(timeout=20)
+    asking.communicate(timeout=60)
 
     assert asking.returncode == 130
     deadline = time.monotonic() + 20

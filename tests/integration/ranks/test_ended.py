@@ -20,7 +20,7 @@ def ended(hosts: Hosts) -> tuple[str, list[int]]:
     for rank in range(2):
         process = hosts.target("ended", rank, 2)
         process.kill()
-        process.wait(30)
+        process.wait(60)
         pids.append(process.pid)
     return endpoint, pids
 
@@ -56,7 +56,7 @@ def test_one_that_has_ended_is_not_all_ranks_of_a_job(hosts: Hosts, probe: Probe
     endpoint = hosts.serve("one")
     process = hosts.target("one", 0, 2)
     process.kill()
-    process.wait(30)
+    process.wait(60)
 
     whole = probe("-t", endpoint, "--all", "query", SQL)
     alone = probe("-t", endpoint, "query", SQL, "--format", "csv")

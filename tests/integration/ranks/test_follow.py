@@ -129,7 +129,7 @@ def test_a_dead_rank_is_reported_as_ended(hosts: Hosts, two: Told, probe: Probe)
     two.knows(entry)
     (folder / "peers.json").write_text(json.dumps({"world_size": 2, "peers": [two.entry, entry]}))
     process.kill()
-    process.wait(30)
+    process.wait(60)
 
     done = probe("-t", two.endpoint, "-t", other, "--all", "eval", "1")
 

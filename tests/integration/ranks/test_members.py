@@ -111,7 +111,7 @@ def test_the_dead_are_no_members_unless_they_are_named(hosts: Hosts) -> None:
     living = hosts.target("dead", 0, 2)
     dead = hosts.target("dead", 1, 2)
     dead.kill()
-    dead.wait(30)
+    dead.wait(60)
 
     assert [member.info.pid for _, member in session(endpoint).list_ranks().answered] == [living.pid]
     assert [member.info.pid for _, member in session(f"{endpoint}/1").list_ranks().answered] == [dead.pid]

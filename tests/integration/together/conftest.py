@@ -107,7 +107,7 @@ def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps
                 process.wait(10)
             except subprocess.TimeoutExpired:
                 process.terminate()
-                process.wait(30)
+                process.wait(60)
 
 
 @pytest.fixture(scope="module")

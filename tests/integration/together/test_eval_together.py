@@ -116,7 +116,7 @@ def test_without_all_ranks_it_runs_nowhere(job: Job, probe: Probe) -> None:
 def test_ctrl_c_before_all_have_agreed_cancels_it_everywhere(job: Job, probe: Probe, tmp_path: Path) -> None:
     waiting = start(job, probe, 2_000, tmp_path)
     waiting.send_signal(signal.SIGINT)
-    _, said = waiting.communicate(timeout=30)
+    _, said = waiting.communicate(timeout=60)
 
     assert waiting.returncode == 130
     assert "agreed" not in said
@@ -129,7 +129,7 @@ def test_after_the_agreement_it_runs_even_if_a_client_leaves(job: Job, probe: Pr
     assert leaving.stderr is not None
     assert leaving.stderr.readline().startswith("agreed")
     leaving.send_signal(signal.SIGINT)
-    _, said = leaving.communicate(timeout=30)
+    _, said = leaving.communicate(timeout=60)
     job.goes_on()
 
     answer = probe(*job.targets, "--all", "eval", "--at-step", "next", "trainer.ran")
@@ -142,7 +142,7 @@ def test_after_the_agreement_it_runs_even_if_a_client_leaves(job: Job, probe: Pr
 def test_a_host_server_that_dies_meanwhile_makes_it_run_nowhere(job: Job, probe: Probe, tmp_path: Path) -> None:
     waiting = start(job, probe, 2_000, tmp_path)
     job.servers[1].kill()
-    _, said = waiting.communicate(timeout=30)
+    _, said = waiting.communicate(timeout=60)
     job.serve(1)
 
     assert waiting.returncode == 3
@@ -153,7 +153,7 @@ def test_a_host_server_that_dies_meanwhile_makes_it_run_nowhere(job: Job, probe:
 def test_a_rank_that_is_detached_meanwhile_makes_it_run_nowhere(job: Job, probe: Probe, tmp_path: Path) -> None:
     waiting = start(job, probe, 2_000, tmp_path)
     assert probe("-t", f"{job.endpoints[1]}/1", "detach").returncode == 0
-    _, said = waiting.communicate(timeout=30)
+    _, said = waiting.communicate(timeout=60)
     left = probe("-t", f"{job.endpoints[0]}/0", "eval", "--at-step", HAS_MARK)
 
     assert waiting.returncode in (1, 3)
