@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-__all__ = ["ROOT", "Probe", "environment", "plain", "probe_in"]
+__all__ = ["ROOT", "Probe", "environment", "plain", "probe", "probe_in"]
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
+COMMAND_S = 90.0
 
 Probe = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -28,17 +30,18 @@ def environment(**more: str) -> dict[str, str]:
     return unset | {"PATH": f"{_BIN}:{unset['PATH']}"} | more
 
 
+def probe(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run `probe` to its end, with more in its environment."""
+    return subprocess.run(
+        ["probe", *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        env=environment(**environ),
+    )
+
+
 def probe_in(state: Path) -> Probe:
-    """Runs `probe` to its end, with what it writes down in `state`."""
-
-    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["probe", *args],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            env=environment(XDG_STATE_HOME=str(state), **more),
-        )
-
-    return run
+    """Return `probe` with its records in `state`."""
+    return partial(probe, XDG_STATE_HOME=str(state))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import plain
+from support.commands import plain, probe
 from support.hosts import started_servers
 from support.ports import free_address
 from support.waiting import until
@@ -21,11 +21,6 @@ from support.waiting import until
 from .conftest import PATH_ENTRY, WAITS, started, wait_for_target
 
 PROBE = str(Path(sys.executable).parent / "probe")
-
-
-def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    unset = plain()
-    return subprocess.run([PROBE, *arguments], env=unset | environ, capture_output=True, text=True, timeout=60)
 
 
 def wait_for_servers(address: str, num: int) -> list[int]:

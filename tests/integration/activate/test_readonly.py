@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import plain
+from support.commands import probe
 
 from .conftest import FOLDER, started, wait_for_target
 
@@ -43,11 +43,6 @@ def ask(pid: int, op: str, **fields: object) -> dict[str, object]:
         connection.sendall(json.dumps({"op": op, **fields}).encode() + b"\n")
         answer: dict[str, object] = json.loads(connection.makefile().readline())
         return answer
-
-
-def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    unset = plain()
-    return subprocess.run([PROBE, *arguments], env=unset, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.commands import environment
+from support.commands import Probe, environment, probe_in
 
 BIN = Path(sys.executable).parent
 SERVER = Path(__file__).with_name("small_server.py")
-
-Probe = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @contextmanager
@@ -48,17 +46,4 @@ def tcp(events: Path) -> Iterator[str]:
 
 @pytest.fixture
 def probe(tmp_path: Path) -> Probe:
-    """Run `probe` to its end."""
-
-    def run(*args: str, **more: str) -> subprocess.CompletedProcess[str]:
-        stdin = more.pop("stdin", "")
-        return subprocess.run(
-            ["probe", *args],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment(XDG_STATE_HOME=str(tmp_path), **more),
-        )
-
-    return run
+    return probe_in(tmp_path)

@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.commands import environment
+from support.commands import Probe, environment
 
-from .conftest import BIN, Probe, small_server
+from .conftest import BIN, small_server
 
 NOBODY = "127.0.0.1:1"  # a port nothing listens on
 

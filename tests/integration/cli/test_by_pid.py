@@ -11,11 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.commands import environment
+from support.commands import Probe, environment
 
 from probe_agent.inject import read_stacks
-
-from .conftest import Probe
 
 LOOP = """
 import time

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.commands import environment
+from support.commands import Probe, environment
 from support.waiting import until
 
 from probe_agent import inject
 from probe_agent.targets import TargetDirectory
-
-from .conftest import Probe
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "held_gil.py"
 #: The call, the thread that makes it, and a function in its stack.

@@ -7,9 +7,8 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-from support.commands import environment
+from support.commands import Probe, environment
 
-from .conftest import Probe
 from .test_by_pid import process
 from .test_terminal import plain, terminal
 

@@ -16,13 +16,11 @@ from select import select
 from threading import Thread
 
 import pytest
-from support.commands import environment
+from support.commands import Probe, environment
 from support.ports import free_port
 
 from probe_agent.server import location
 from probe_cli.main import run
-
-from .conftest import Probe
 
 
 def test_run_sets_the_environment_and_leaves_the_exit_code_alone(probe: Probe) -> None:

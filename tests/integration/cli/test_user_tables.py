@@ -11,9 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from support.commands import environment
-
-from .conftest import Probe
+from support.commands import Probe, environment
 
 JOB = """
 import time

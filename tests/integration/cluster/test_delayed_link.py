@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
+from support import commands
 from support.commands import environment
 
 from .conftest import ROOT, Hosts
@@ -34,8 +35,7 @@ def link_to(address: str, there_s: float, back_s: float) -> Iterator[str]:
 
 def probe(endpoints: list[str], *words: str) -> subprocess.CompletedProcess[str]:
     named = [word for endpoint in endpoints for word in ("-t", endpoint)]
-    command = ["probe", *named, *words, "--format", "json"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    return commands.probe(*named, *words, "--format", "json")
 
 
 def rows(hosts: Hosts, servers: list[int]) -> list[list[object]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from support.commands import environment
+from support import commands
 
 from .conftest import Hosts
 
@@ -28,8 +28,7 @@ def lying(how: str) -> Iterator[str]:
 
 def probe(endpoints: list[str], *words: str) -> subprocess.CompletedProcess[str]:
     named = [word for endpoint in endpoints for word in ("-t", endpoint)]
-    command = ["probe", *named, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment())
+    return commands.probe(*named, *words)
 
 
 def rows(hosts: Hosts, servers: list[int], sql: str) -> list[list[object]]:

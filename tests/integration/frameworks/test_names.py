@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import environment
+from support.commands import environment, probe
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "framework_names.py"
 START_S = 90
@@ -60,8 +60,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], As
 
 def asks(pid: int) -> Ask:
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = ["probe", str(pid), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=START_S, env=environment())
+        return probe(str(pid), *arguments)
 
     return ask
 

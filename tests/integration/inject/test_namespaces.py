@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support import commands
 
 from probe_agent import inject
 
@@ -25,7 +26,7 @@ OWN_SHM = ("sh", "-c", 'mount -t tmpfs none /dev/shm && exec "$@"', "sh")
 
 def probe(*args: str) -> str:
     """Return the output of `probe`."""
-    done = subprocess.run([PROBE, *args], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    done = commands.probe(*args)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

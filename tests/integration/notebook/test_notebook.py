@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.commands import environment
+from support import commands
 
 manager = pytest.importorskip("jupyter_client.manager")
 pytest.importorskip("ipykernel")
@@ -34,7 +34,7 @@ def kernel() -> Iterator[tuple[str, Any]]:
 
 
 def probe(*arguments: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(["probe", *arguments], capture_output=True, text=True, timeout=60, env=environment())
+    done = commands.probe(*arguments)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import commands
 from support.commands import environment
 
 SCRIPT = Path(__file__).parents[2] / "targets" / "profiled_training.py"
@@ -74,7 +75,7 @@ class Training:
 
 
 def run_probe(*arguments: str, code: int | None = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(["probe", *arguments], capture_output=True, text=True, timeout=60, env=environment())
+    done = commands.probe(*arguments)
     assert code is None or done.returncode == code, (done.returncode, done.stdout[-2000:], done.stderr)
     return done
 

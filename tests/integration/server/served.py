@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-from support.commands import plain
+from support.commands import environment
 from support.ports import free_address
 from support.waiting import until
 
@@ -50,17 +50,11 @@ class Served:
             yield answer.iter_lines()
 
 
-def probe(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
-    env = plain() | environ
-    return subprocess.run([PROBE, *arguments], env=env, capture_output=True, text=True, timeout=60)
-
-
 @contextmanager
 def training(code: str = "import sys; sys.stdin.read()", **environ: str) -> Iterator[int]:
     """The PID of a target that was started with the recorder."""
     with subprocess.Popen(
-        [PROBE, "run", sys.executable, "-c", code], stdin=subprocess.PIPE, env=plain() | environ
+        [PROBE, "run", sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment(**environ)
     ) as process:
         try:
             until(lambda: list(Path("/dev/shm").glob(f"probe-{os.getuid()}/{process.pid}-*/target.json")))
@@ -79,7 +73,7 @@ def serving(folder: Path, *options: str, first: str = "", **environ: str) -> Ite
         [sys.executable, "-c", f"{first}\nfrom probe_cli.main import main\nmain()", "serve", "--unix", path, *options],
         stderr=subprocess.PIPE,
         text=True,
-        env=plain() | environ,
+        env=environment(**environ),
     ) as process:
         try:
             assert process.stderr is not None

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.commands import probe
 from support.ports import free_address
 from support.waiting import until
 
-from .served import Served, probe, serving, training
+from .served import Served, serving, training
 
 NOBODY = 65534
 NO_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")

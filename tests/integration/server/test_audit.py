@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import plain, probe
 
-from .served import Served, plain, probe, serving, training
+from .served import Served, serving, training
 
 
 @pytest.fixture(scope="module")

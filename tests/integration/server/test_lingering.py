@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 from time import monotonic
 
 import pytest
-from support.commands import plain
+from support.commands import plain, probe
 from support.waiting import until
 
-from .served import PROBE, probe, serving, training
+from .served import PROBE, serving, training
 
 ISOLATED = ["unshare", "-m", "-p", "-f", "--mount-proc", "sh", "-c"]
 

@@ -18,11 +18,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.commands import plain, probe
 from support.waiting import until
 
 from probe_agent.sql.query_engine import QueryEngine
 
-from .served import PROBE, Served, plain, probe, serving, training
+from .served import PROBE, Served, serving, training
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE hash(a.range, b.range) = 1"
 #: Each of them took gigabytes, or minutes after its limit, in the server itself.

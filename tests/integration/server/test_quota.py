@@ -11,8 +11,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.commands import probe
 
-from .served import Served, probe, serving, training
+from .served import Served, serving, training
 
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 LONG = "SELECT repeat('x', 1000) FROM range(1000000000)"

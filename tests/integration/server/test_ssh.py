@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import probe
 from support.ports import free_port
 from support.waiting import until
 
-from .served import probe, serving, training
+from .served import serving, training
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 pytestmark = pytest.mark.skipif(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.commands import probe
 
-from .served import Served, probe, serving
+from .served import Served, serving
 
 trustme = pytest.importorskip("trustme")
 
