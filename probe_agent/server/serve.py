@@ -37,6 +37,8 @@ from .location import Record, build, find, host_socket, locked, release, usable_
 
 __all__ = ["linger", "serve"]
 
+#: How long a server lingers once the last target is detached: whoever attaches again at once finds it.
+AFTER_DETACH_S = 2.0
 #: A target that still reached us has said who it is by then.
 LAST_LOOK_S = 1.0
 #: How often a server that lingers looks whether it is still wanted.
@@ -154,11 +156,10 @@ class _Lingering:
     def __init__(self, places: _Places, linger_s: float) -> None:
         self._places = places
         self._linger_s = linger_s
-        self._is_left = False
 
     def leave(self) -> None:
-        """End soon; any thread may say so."""
-        self._is_left = True
+        """End soon: the last target has been detached. Any thread may say so."""
+        self._linger_s = min(self._linger_s, AFTER_DETACH_S)
 
     async def watch(self, hosting: Hosting) -> None:
         """End `hosting` when it is time. Runs on its event loop."""
@@ -169,7 +170,7 @@ class _Lingering:
             await asyncio.sleep(_TICK_S)
             if hosting.has_clients:
                 used = monotonic()
-            if self._is_left or monotonic() - used > self._linger_s:
+            if monotonic() - used > self._linger_s:
                 self._places.leave()
                 await asyncio.sleep(_QUEUED_S)
         hosting.end()
