@@ -12,9 +12,8 @@ from time import perf_counter, process_time
 
 import numpy as np
 
-from probe_cli.cluster.compare.facts import Who
 from probe_cli.cluster.delays.analysis import analyse
-from probe_cli.cluster.delays.rows import RankRows
+from probe_cli.cluster.delays.rows import RankRows, Who
 
 from .machine import provenance
 from .spread import table

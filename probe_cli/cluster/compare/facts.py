@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from probe_cli.cluster.delays.rows import Who
+
 __all__ = [
     "NUM_TRIPS",
     "Clock",
@@ -45,21 +47,6 @@ NUM_TRIPS = 6
 LATE_S = 1.0
 #: A table by columns of equal length; empty where it was not asked, or has no rows.
 Columns = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True, order=True)
-class Who:
-    """One target of the job."""
-
-    rank: int
-    host: str
-    pid: int
-
-    def __hash__(self) -> int:
-        return self.rank  # of thousands of ranks they are looked up a million times
-
-    def __str__(self) -> str:
-        return f"rank {self.rank}"
 
 
 @dataclass(frozen=True)

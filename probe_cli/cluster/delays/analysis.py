@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from probe_cli.cluster.compare.facts import Who
-
 from . import alignment, blocking, charges, matching, timeline
 from .calls import Calls, Names, flatten
 from .charges import Charge
 from .costs import Cost, cost
 from .peers import Peers
 from .replay import Replay, WhatIf
-from .rows import RankRows
+from .rows import RankRows, Who
 
 __all__ = ["Analysis", "analyse"]
 

@@ -1,4 +1,4 @@
-"""What one rank has told about its steps and its calls of collectives, as columns."""
+"""Rows of one rank about its steps and its calls of collectives, as columns."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probe_cli.cluster.compare.facts import Who
-
-__all__ = ["CALLS", "STEPS", "RankRows"]
+__all__ = ["CALLS", "STEPS", "RankRows", "Who"]
 
 #: Columns of `RankRows.steps`, from `python.steps`. `number` is int64, the others float64 in seconds, NaN where not
 #: measured; `ended` is `ts`, in seconds since 1970 on the rank's host.
@@ -31,6 +29,21 @@ STEPS = (
 CALLS = ("step", "group", "seq", "op", "peer", "start", "ended", "wait", "phase", "by_cpp", "on_device")
 
 
+@dataclass(frozen=True, order=True)
+class Who:
+    """One target of the job."""
+
+    rank: int
+    host: str
+    pid: int
+
+    def __hash__(self) -> int:
+        return self.rank  # of thousands of ranks they are looked up a million times
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}"
+
+
 @dataclass(frozen=True)
 class RankRows:
     """The rows of one rank, in any order; a call may come twice (a long one has a row while it waits): the one that
@@ -42,7 +55,7 @@ class RankRows:
     #: Coordinates in the job, such as {"dp": 1, "tp": 0, "pp": 3}; empty where not known.
     roles: Mapping[str, int] = field(default_factory=dict)
     #: To be taken off the times of its host to be on the clock that all share, and how far that may be wrong; None
-    #: where nobody knows.
+    #: where it is not known.
     offset: float = 0.0
     uncertainty: float | None = 0.0
     #: The ranks of each of its groups, where known. Groups of different ranks that have the same name (those that

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from probe_cli.cluster.compare.facts import Who
-from probe_cli.cluster.delays.rows import RankRows
+from probe_cli.cluster.delays.rows import RankRows, Who
 
 START_S = 1_760_000_000.0
 BUFFERED_S = 20e-6

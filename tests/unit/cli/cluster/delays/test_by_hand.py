@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from probe_cli.cluster.compare.facts import Who
 from probe_cli.cluster.delays.analysis import Analysis, analyse
-from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
+from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows, Who
 
 Row = tuple[int, str, int, str, int, float, float, float]  # step, group, seq, op, peer, start, ended, wait
 
