@@ -1,7 +1,7 @@
-"""The first code of ours inside the target.
+"""First code of the recorder inside the target, after its loader.
 
-Runs on a thread that was started for it and becomes the recorder's only thread. The attaching process made the
-folder; for a planned start we make it ourselves.
+Runs on a thread that was started for it, which becomes the recorder's own thread. The attaching process has made the
+target's folder; for a planned start this module makes it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ __all__ = ["start", "start_planned"]
 
 
 def start(folder: str, how: str, host_pid: int) -> list[tuple[socket, bytes]]:
-    """Record into `folder` until detached. Returns when all of it is undone: who has detached, and the answer that
-    tells them so."""
-    # The job's signals are for the job's threads: what interrupts its sleep must not end up here.
+    """Record into `folder` until detached. Return, once everything is undone, the clients that asked for the detach and
+    the answer to send them."""
+    # The job's signals are for the job's threads: a signal that interrupts its sleep must not arrive here.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     ticks = int(os.path.basename(folder).rpartition("-")[2])
     runtime = Runtime(folder, identify(host_pid, ticks, how, __version__))
@@ -31,10 +31,10 @@ def start(folder: str, how: str, host_pid: int) -> list[tuple[socket, bytes]]:
 
 
 def start_planned(folder: str) -> None:
-    """The same for a process that starts the recorder itself, and may have made its folder already."""
+    """Do the same for a process that starts the recorder itself and may have made its folder already."""
     farewells = start(folder or make_own(), "planned", os.getpid())
     switch_interval.rest()
     for connection, answer in farewells:
-        with suppress(OSError):  # whoever asked has left
+        with suppress(OSError):  # the client has left
             connection.send(answer, MSG_NOSIGNAL)
         connection.close()

@@ -1,6 +1,6 @@
-"""Every setting: its default, unit and meaning, and the one place that reads it from the environment.
+"""The recorder's settings with their defaults, units and meanings, and the only reader of their environment variables.
 
-Read on the training thread, one dictionary lookup each; changed live by `probe … config name=value`.
+The training thread reads a setting with one dictionary lookup; `probe … config name=value` changes it meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Value = Union[int, float, bool, str]
 
 
 class SettingError(ValueError):
-    """A setting that does not exist or a value it cannot have; `hint` says what would do."""
+    """An unknown setting or an invalid value; `hint` names valid ones."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class SettingError(ValueError):
 
 
 class Setting(NamedTuple):
-    """One setting. Its type is that of its default; `live` ones take effect while the target runs."""
+    """One setting, of the type of its default; a `live` one takes effect while the target runs."""
 
     name: str
     default: Value
@@ -34,16 +34,16 @@ class Setting(NamedTuple):
     meaning: str
     minimum: float = 0
     live: bool = True
-    #: What a value counts as that it cannot have; the default, unless that would be the careless choice.
+    #: Value used in place of an invalid one; None uses the default.
     if_unclear: Value | None = None
 
     @property
     def env(self) -> str:
-        """The environment variable read when the recorder starts."""
+        """Name of the environment variable read when the recorder starts."""
         return "PROBE_" + self.name.upper().replace(".", "_")
 
     def parse(self, text: str) -> Value:
-        """The value `text` stands for. Raises SettingError."""
+        """Return the value that `text` stands for. Raises SettingError."""
         if isinstance(self.default, str):
             return self._parse_path(text)
         try:
@@ -52,66 +52,65 @@ class Setting(NamedTuple):
             value = type(self.default)(text)
         except (ValueError, KeyError):
             kind = {bool: "on or off", int: "a whole number", float: "a number"}[type(self.default)]
-            raise SettingError(
-                f"{self.name} cannot be {text!r}", f"it takes {kind}, {self.unit or 'no unit'}"
-            ) from None
+            unit = f" ({self.unit})" if self.unit else ""
+            raise SettingError(f"invalid value {text!r} for {self.name}", f"use {kind}{unit}") from None
         if value < self.minimum:
-            raise SettingError(f"{self.name} cannot be {text}", f"the least it takes is {self.minimum:g}")
+            raise SettingError(f"invalid value {text!r} for {self.name}", f"use {self.minimum:g} or more")
         return value
 
     def _parse_path(self, text: str) -> str:
         if text.strip() and _PATH.fullmatch(text.strip()) is None:
-            hint = 'it takes a variable and what is reached from it, such as trainer.global_step or state["step"]'
-            raise SettingError(f"{self.name} cannot be {text!r}", hint)
+            hint = 'use a variable and a path from it, such as trainer.global_step or state["step"]'
+            raise SettingError(f"invalid value {text!r} for {self.name}", hint)
         return text.strip()
 
     def show(self, value: Value) -> str:
-        """A value as text, the way `parse` takes it."""
+        """Return a value as the text that `parse` accepts."""
         if isinstance(self.default, bool):
             return "on" if value else "off"
         return str(value)
 
 
-#: The value that takes back what somebody has set.
+#: Value that restores the default of a setting.
 DEFAULT = "default"
 _PATH = re.compile(r"""[A-Za-z_]\w*(\.[A-Za-z_]\w*|\[(\d+|'[^']*'|"[^"]*")\])*""")
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting("trace.every", 20, "steps", "module timings are recorded on one step in this many; 0 records none"),
+    Setting("trace.every", 20, "steps", "record module timings on one step in this many; 0 records none"),
     Setting(
         "trace.deep_every",
         5,
         "sampled steps",
-        "one sampled step in this many also records each module's backward and the norm of all gradients; 0 none",
+        "record each module's backward and the gradient norm on one sampled step in this many; 0 records neither",
     ),
     Setting(
         "trace.budget",
         1.0,
         "%",
-        "what recording may cost the training of its time: as long as it is certain to cost more, fewer steps are"
-        " sampled than trace.every says, unless that was set by hand; a tenth of the budget is always left for that; 0"
-        " is no limit",
+        "share of the job's time that recording may take: while it certainly takes more, fewer steps are sampled than"
+        " trace.every says, unless trace.every was set by hand; a tenth of the budget is always reserved for sampling;"
+        " 0 sets no limit",
     ),
     Setting(
         "step.from",
         "",
         "",
-        "where the job has the number of its step when optimizer.step() returns, such as trainer.global_step; empty:"
-        " what the optimizer, or a Trainer of Hugging Face's or Lightning, counts",
+        "variable that holds the job's step number when optimizer.step() returns, such as trainer.global_step; empty"
+        " uses the count of a Hugging Face or Lightning Trainer, or of the optimizer",
     ),
-    Setting("trace.rows", 131_072, "rows", "size of the ring of python.torch_trace", 1_000, live=False),
-    Setting("steps.rows", 65_536, "rows", "size of the ring of python.steps", 1_000, live=False),
+    Setting("trace.rows", 131_072, "rows", "capacity of the ring of python.torch_trace", 1_000, live=False),
+    Setting("steps.rows", 65_536, "rows", "capacity of the ring of python.steps", 1_000, live=False),
     Setting(
         "memory.history",
         0,
         "events",
-        "torch's CUDA allocator keeps the Python stack of each block, for torch.memory_blocks; 0 does not",
+        "events that torch's CUDA allocator keeps with their Python stack, for torch.memory_blocks; 0 keeps none",
     ),
     Setting(
         "rings.scale",
         1.0,
         "",
-        "every ring keeps this many times its usual rows; at 1 all of them together take 64 MiB at most",
+        "factor on the capacity of every ring; at 1 all rings together take at most 64 MiB",
         0.01,
         live=False,
     ),
@@ -119,15 +118,15 @@ SETTINGS: tuple[Setting, ...] = (
         "readonly",
         False,
         "",
-        "until it ends nobody, whoever asks, can run code in this target, change its settings, profile it, watch its"
-        " variables or detach; a value that is neither on nor off is on",
+        "refuse every request to run code in this target, change its settings, profile it, watch its variables or"
+        " detach, until it ends; a value that is neither on nor off counts as on",
         live=False,
         if_unclear=True,
     ),
-    Setting("flush.interval", 0.25, "s", "how often our thread looks after unwritten rows and memory", 0.01),
+    Setting("flush.interval", 0.25, "s", "interval at which rows are written out and memory counters are read", 0.01),
 )
 _BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
-#: Variables that are no settings of the recorder: who starts, serves and asks reads them.
+#: Variables that the launcher, the host server and the command line read.
 _OTHER_VARIABLES = (
     "PROBE",
     "PROBE_CA",
@@ -150,15 +149,15 @@ _OTHER_VARIABLES = (
     "PROBE_TOKEN",
     "PROBE_TOKEN_FILE",
 )
-#: What Kubernetes sets in every pod for a service called `probe` or `probe-…`.
+#: Variables that Kubernetes sets in every pod for a service named `probe` or `probe-…`.
 _OF_KUBERNETES = re.compile(r"PROBE_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[SettingError]:
-    """One problem for each variable in `environ` that looks like one of ours and is none."""
+    """Return one problem for each variable in `environ` that begins with PROBE_ and is unknown."""
     known = [*_OTHER_VARIABLES, *(setting.env for setting in SETTINGS)]
     return [
-        SettingError(f"{name} is ignored: there is no such variable", _meant(name, known))
+        SettingError(f"{name} is ignored: unknown variable", _meant(name, known))
         for name in sorted(environ)
         if name.startswith("PROBE_") and name not in known and not _OF_KUBERNETES.fullmatch(name)
     ]
@@ -167,16 +166,16 @@ def unknown_variables(environ: Mapping[str, str]) -> list[SettingError]:
 def _meant(name: str, known: list[str]) -> str:
     # Without the prefix, which makes any two alike.
     near = difflib.get_close_matches(name[6:], [other[6:] for other in known], 1, 0.6)
-    return f"set PROBE_{near[0]}" if near else "see docs/reference/settings.md for those there are"
+    return f"set PROBE_{near[0]}" if near else "see docs/reference/settings.md for the list"
 
 
 class Settings(dict[str, Any]):  # each value has the type of its setting's default
     """The values in force in this target: `settings["trace.every"]`, one dictionary lookup."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
-        """Defaults, overridden by the environment. A variable that is ignored is in `problems`, nothing is raised."""
+        """Take the defaults, overridden by the environment. Raises nothing: `problems` has the ignored variables."""
         super().__init__((setting.name, setting.default) for setting in SETTINGS)
-        #: Who has set what is not as it was: the environment, or a change while we run.
+        #: Source of each changed value: the environment, or a change while the recorder runs.
         self._by_hand: dict[str, str] = {}
         self.problems = unknown_variables(environ)
         for setting in SETTINGS:
@@ -191,18 +190,17 @@ class Settings(dict[str, Any]):  # each value has the type of its setting's defa
                         self[setting.name] = setting.if_unclear
 
     def change(self, changes: Mapping[str, str]) -> None:
-        """Set all of `changes`, or none of them when one is wrong; `default` takes back what was set. Raises
-        SettingError."""
+        """Apply all of `changes`, or none if one is invalid; `default` restores a default. Raises SettingError."""
         parsed: dict[str, Value] = {}
         for name, text in changes.items():
             setting = _BY_NAME.get(name)
             if setting is None:
                 near = difflib.get_close_matches(name, _BY_NAME, 3, 0.4) or list(_BY_NAME)
-                raise SettingError(f"there is no setting {name!r}", "did you mean: " + ", ".join(near))
+                raise SettingError(f"unknown setting {name!r}", "use one of: " + ", ".join(near))
             if not setting.live:
                 raise SettingError(
                     f"{name} cannot change while the recorder runs",
-                    f"set {setting.env}={text} in the environment the job starts with",
+                    f"start the job with {setting.env}={text}",
                 )
             parsed[name] = setting.default if text == DEFAULT else setting.parse(text)
         self.update(parsed)
@@ -213,11 +211,11 @@ class Settings(dict[str, Any]):  # each value has the type of its setting's defa
                 self._by_hand[name] = "set by probe config"
 
     def is_by_hand(self, name: str) -> bool:
-        """Whether somebody has set it, so that it has to hold until they take it back."""
+        """Return whether a user has set `name`; the recorder then leaves it alone."""
         return name in self._by_hand
 
     def describe(self) -> list[dict[str, str]]:
-        """One entry a setting, values as text, as the control protocol sends them."""
+        """Return one entry per setting, with values as text, as the control protocol sends them."""
         return [
             {
                 "name": setting.name,

@@ -1,15 +1,15 @@
-"""The recorder's imports: its own modules, and the standard library's own, whatever lies on the job's path.
+"""Importer of the recorder's modules and of the standard library's, independent of the job's path and hooks.
 
-A `socket.py` in the job's folder is not run by us, and the job's own `import socket` still finds it: what we need and
-the job has not imported is ours alone, and never in `sys.modules`. A module that the job has imported is shared, if it
-is the standard library's. Never shared are those whose functions others replace (gevent puts greenlets in the place of
-threads), and those that look modules up by name.
+A `socket.py` in the job's folder is not run, and the job's own `import socket` still finds it: a module that the
+recorder needs and the job has not imported is private, and never in `sys.modules`. A module of the standard library
+that the job has imported is shared, except modules whose functions others replace (gevent replaces threads by
+greenlets), and modules that look others up by name.
 
-It works through the `__import__` in the builtins of every module that is loaded here: `import` in them, in C code that
-they call, and inside their functions comes here, past the job's hooks. This module is the first of ours to run, so it
-imports only what every interpreter has loaded before the job's first line.
+It works through the `__import__` in the builtins of every module loaded here: `import` in them, in C code that they
+call and inside their functions comes here, past the job's hooks. This module runs first, so it imports only modules
+that every interpreter has loaded before the job's first line.
 
-Runs on our thread. What it loads holds the GIL for some 2 ms at a time.
+Runs on the recorder's thread. Loading holds the GIL for about 2 ms at a time.
 """
 
 # No `from __future__ import annotations` either: it looks for a file of that name.
@@ -30,23 +30,23 @@ else:
 
 __all__ = ["Carried", "Folder", "Importer"]
 
-#: Made anew from the interpreter's own: others replace what is in these.
+#: Made anew from the interpreter's own: jobs replace functions in these.
 _FRESH = {"_thread", "time", "select"}
-#: Written in Python, and never shared: they keep what is replaced, look modules up in `sys.modules` by name, or import
-#: inside their functions.
+#: Written in Python and never shared: they keep replaced functions, look modules up in `sys.modules`, or import inside
+#: their functions.
 _PRIVATE = {"enum", "linecache", "selectors", "socket", "tokenize", "traceback"}
 _BUILTIN = type(len)
-#: Whenever a generic class is made, Python 3.12 and later look for `typing`, and not by way of us: one that we need
-#: and the job has not imported stays with the job.
+#: Python 3.12 and later import `typing` past this importer when a generic class is made: if the job has not imported
+#: it, the recorder's copy stays in `sys.modules`.
 _TYPING_IS_LOOKED_UP = sys.version_info >= (3, 12)
-#: Before 3.10 the interpreter calls the `atexit` that was made last, at its end, and does not keep it alive: freed, it
-#: crashes the job. One that the job has not imported stays with the job.
+#: Before 3.10 the interpreter calls the `atexit` module made last at its end and does not keep it alive: freed, it
+#: crashes the job. If the job has not imported it, the recorder's copy stays in `sys.modules`.
 _LEFT_TO_THE_JOB = {"atexit"} if sys.version_info < (3, 10) else set()
 _HELD_S, _PAUSE_S = 0.002, 0.0001
 
 
 class Carried:
-    """The recorder's modules as they were carried in: `{name: (is it a package, packed source)}`, and their code."""
+    """The recorder's modules from the payload: `{name: (is it a package, packed source)}`, and their code."""
 
     def __init__(self, sources: dict[str, tuple[bool, bytes]], magic: bytes, code: dict[str, bytes]) -> None:
         self._sources = sources
@@ -66,7 +66,7 @@ class Carried:
         return text.decode()
 
     def forget(self) -> None:
-        """Nothing is loaded any more; what stays of us until Python's next collection is to be small."""
+        """Free sources and code: until Python's next collection little of the recorder is left."""
         self._sources = {}
         self._code = {}
 
@@ -107,14 +107,14 @@ class Folder:
         return found
 
     def forget(self) -> None:
-        """Files stay."""
+        """Do nothing: files stay."""
 
     def _loader(self, name: str) -> "Any":
         return _frozen_importlib_external.SourceFileLoader(name, self.path(name))
 
 
 class Importer:
-    """Loads the modules of `package` that `ours` has, and what they import. It is the `__loader__` of the former."""
+    """Importer of the modules of `package` in `ours`, whose `__loader__` it is, and of everything they import."""
 
     def __init__(self, package: str, ours: "Union[Carried, Folder]") -> None:
         self._package = package
@@ -122,19 +122,19 @@ class Importer:
         self.names = ours.names
         self._loaded: dict[str, ModuleType] = {}
         self._builtins = {**vars(builtins), "__import__": self.import_}
-        # Modules in C import as whoever loads them does: from here.
+        # C modules import with the builtins of the code that loads them: this module's.
         globals()["__builtins__"] = self._builtins
         self._folders = _library()
         self._lent: list[tuple[str, ModuleType, Optional[ModuleType]]] = []
         self._held_since = 0.0
         self._time: Any = self.load("time")
         self._lock = self.load("_thread").RLock()
-        #: What modules of the standard library that are ours alone have for `sys`: one that does not know the job's.
+        #: The `sys` of private modules of the standard library, without the job's modules.
         self._sys = ModuleType("sys")
         vars(self._sys).update(vars(sys), modules=self._loaded)
 
     def get_source(self, name: str) -> str:
-        """For tracebacks."""
+        """Return the source of a module, for tracebacks."""
         return self._ours.source(name, self)
 
     def import_(
@@ -145,7 +145,7 @@ class Importer:
         fromlist: "Union[tuple[str, ...], list[str]]" = (),
         level: int = 0,
     ) -> "Any":
-        """What `import` means in the modules that are loaded here."""
+        """Import as `__import__` does, for the modules loaded here."""
         importing = str((globals or {}).get("__name__", ""))
         if level:
             parent = str((globals or {})["__package__"])
@@ -167,14 +167,14 @@ class Importer:
         return found
 
     def _lend(self, name: str, module: ModuleType) -> None:
-        """C code that imports takes the module from `sys.modules`: it is there until that code goes on."""
+        """Put a module into `sys.modules` until the C code that imports it has taken it from there."""
         there = sys.modules.get(name)
         if there is not module:
             self._lent.append((name, module, there))
             sys.modules[name] = module
 
     def _take_back(self) -> None:
-        """At once: the job may import it as well, and would not have its own."""
+        """Restore `sys.modules` at once: the job may import the same module and must get its own."""
         while self._lent:
             name, module, there = self._lent.pop()
             if sys.modules.get(name) is module:
@@ -184,7 +184,7 @@ class Importer:
                     sys.modules[name] = there
 
     def load(self, name: str) -> "Any":
-        """A module of ours, or of the standard library. Raises ModuleNotFoundError."""
+        """Return a module of the recorder or the standard library. Raises ModuleNotFoundError."""
         found = self._loaded.get(name)
         if found is None:
             if name in _FRESH:
@@ -196,9 +196,9 @@ class Importer:
         return found
 
     def close(self) -> None:
-        """Our modules are not to be found any more, and what stays imports as everybody does."""
+        """Forget all modules; code that stays imports as the job does."""
         self._builtins["__import__"] = builtins.__import__
-        # A module in C may keep one that it has imported, and must not keep all of them by that.
+        # A C module may keep one that it has imported, but must not keep all of them through it.
         vars(self._sys)["modules"] = sys.modules
         loaded, self._loaded = self._loaded, {}
         self._ours.forget()
@@ -207,7 +207,7 @@ class Importer:
         _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
 
     def yield_gil(self) -> None:
-        """What runs in C cannot be interrupted (compile() above all): the job gets the GIL before its gap is long."""
+        """Release the GIL before the job has waited long: C code, above all compile(), cannot be interrupted."""
         if self._time.perf_counter() - self._held_since > _HELD_S:
             self._time.sleep(_PAUSE_S)
             self._held_since = self._time.perf_counter()
@@ -237,7 +237,7 @@ class Importer:
         spec: Any = ModuleSpec(name, None, origin=self._ours.path(name), is_package=self._ours.is_package(name))
         spec.loader = self
         module = self._module(spec)
-        # Dynamo, where it sees a function of ours, looks for its module there.
+        # Dynamo looks the module of a function up there.
         sys.modules[name] = module
         self._execute(module, lambda: self._ours.code(name, self))
         if parent:
@@ -267,7 +267,7 @@ class Importer:
         if name == "typing" and _TYPING_IS_LOOKED_UP:
             sys.modules.setdefault(name, module)
         self._execute(module, lambda: found.loader.get_code(name))
-        module = self._loaded[name]  # one may put another in its place
+        module = self._loaded[name]  # a module may replace itself
         if parent:
             if self.load(parent) is sys.modules.get(parent):
                 self._loaded[parent] = self._copy(parent)
@@ -275,7 +275,7 @@ class Importer:
         return module
 
     def _copy(self, name: str) -> ModuleType:
-        """A module of the job's that is ours to change."""
+        """Return a private copy of a module of the job."""
         module = ModuleType(name)
         vars(module).update(vars(sys.modules[name]))
         return module
@@ -308,7 +308,7 @@ class Importer:
             raise
 
     def _found(self, name: str, folders: list[str]) -> "Any":
-        """Where the standard library has it."""
+        """Return the spec of a module of the standard library."""
         for folder in folders:
             spec = _finder(folder).find_spec(name)
             if spec is not None and spec.loader is not None:
@@ -316,7 +316,7 @@ class Importer:
         raise ModuleNotFoundError(f"No module named {name!r} in the standard library", name=name)
 
     def _is_the_librarys(self, module: "Optional[ModuleType]") -> bool:
-        """Whether the job has this from where we would take it, and has done with importing it."""
+        """Return whether the job's module is the standard library's own and fully imported."""
         spec = getattr(module, "__spec__", None)
         origin = getattr(spec, "origin", None)
         if type(module) is not ModuleType or type(origin) is not str or getattr(spec, "_initializing", False):
@@ -331,14 +331,14 @@ class Importer:
         return self._made(_extension, self._found(name, self._folders))
 
     def _made(self, make: "Callable[[Any], ModuleType]", what: "Any") -> ModuleType:
-        """A module in C, which may have imported others."""
+        """Make a C module, which may have imported others."""
         try:
             return make(what)
         finally:
             self._take_back()
 
     def _os(self) -> ModuleType:
-        """The job's `os`, its environment above all, with the system calls as they were."""
+        """Return a copy of the job's `os`, with its environment and the original system calls."""
         module = self._copy("os")
         for name, value in vars(self.load("posix")).items():
             if type(value) is _BUILTIN:
@@ -347,8 +347,8 @@ class Importer:
 
 
 def _take_out(ours: "list[Any]") -> None:
-    """Take what modules of ours have put into the interpreter's own out of it: `re` a function into the table of
-    `copyreg`, and `ast` properties into its classes. They would keep these modules for ever."""
+    """Remove what private modules have put into the interpreter's own, which would keep them alive for ever: `re` a
+    function in the table of `copyreg`, `ast` properties in its classes."""
     spaces = {id(vars(module)) for module in ours}
     table: Any = getattr(sys.modules.get("copyreg"), "dispatch_table", None)
     for kind, function in list(table.items()) if type(table) is dict else []:
@@ -362,7 +362,7 @@ def _take_out(ours: "list[Any]") -> None:
 
 
 def _library() -> list[str]:
-    """The standard library's folders: where the interpreter found the first module that it needs."""
+    """Return the standard library's folders: where the interpreter found the first module that it needs."""
     folder = sys.modules["encodings"].__file__.rpartition("/encodings/")[0]  # type: ignore[union-attr]
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     return [folder, f"{folder}/lib-dynload", f"{sys.exec_prefix}/{sys.platlibdir}/{version}/lib-dynload"]
@@ -379,21 +379,21 @@ def _finder(folder: str) -> "Any":
 
 
 def _imported(name: str) -> ModuleType:
-    """A module of the interpreter itself, imported as the job would, though past its hooks."""
+    """Import a module of the interpreter itself as the job would, but past its hooks."""
     with _ModuleLockManager(name):
         found = sys.modules.get(name)
         return found if type(found) is ModuleType else _builtin_from_name(name)
 
 
 def _built_in(name: str) -> ModuleType:
-    """A module that the interpreter has in itself, made anew: as it was before anybody changed it."""
+    """Make a built-in module anew, as it was before the job changed it."""
     job = sys.modules.get(name)
     changed = dict(vars(job)) if job is not None else {}
     made: ModuleType = _imp.create_builtin(ModuleSpec(name, None))
     if made is not job:
         _imp.exec_builtin(made)
         return made
-    # Python 3.9 has but one of some, and has just put back what it was made with.
+    # Python 3.9 has only one instance of some, and has just restored its original content.
     module = ModuleType(name)
     vars(module).update(vars(made))
     vars(made).update(changed)
@@ -401,7 +401,7 @@ def _built_in(name: str) -> ModuleType:
 
 
 def _extension(spec: "Any") -> ModuleType:
-    """A module in C from the standard library, made anew. Some put themselves where the job would find them."""
+    """Make a C extension of the standard library anew, without leaving it where the job would find it."""
     job = sys.modules.get(spec.name)
     changed = dict(vars(job)) if job is not None else {}
     made: ModuleType = _imp.create_dynamic(spec)

@@ -1,8 +1,8 @@
-"""Reasons why tables have no rows, or no more of them: `awaited.json` beside the rings.
+"""Reasons why tables have no rows, or no new ones: `awaited.json` beside the rings.
 
-Each source says what it waits for (`Source.awaited`). The file is written by our own thread, when a reason has changed
-and once a second at most: some 20 µs of CPU time. It can be read when the target cannot answer or has ended. It costs
-the training thread nothing.
+Each source says what it waits for (`Source.awaited`). The recorder's thread writes the file when a reason has changed,
+at most once a second (about 20 µs of CPU time), so that it can be read when the target cannot answer or has ended. It
+costs the training thread nothing.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .torch import loaded
 __all__ = ["AwaitedFile", "reasons", "why_no_steps"]
 
 INTERVAL_S = 1.0
-#: So long we wait for the first step before we say that something is missing.
+#: Time given to the first step before it counts as missing.
 PATIENCE_S = 5.0
-BY_HAND = "call probe_agent.step() where a step of the job ends"
+BY_HAND = "call probe_agent.step() at the end of each step"
 MAX_NAMED = 4
 
 
 class AwaitedFile:
-    """Keeps the file in `folder` as new as it has to be."""
+    """The file in the target's folder."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, AWAITED)
@@ -35,7 +35,7 @@ class AwaitedFile:
         self._due = 0.0
 
     def write(self, found: Mapping[str, Awaited]) -> None:
-        """Write `found`, by table, if it has changed. Raises OSError."""
+        """Write the reasons by table if they have changed. Raises OSError."""
         if found == self._written or monotonic() < self._due:
             return
         self._due = monotonic() + INTERVAL_S
@@ -50,7 +50,7 @@ class AwaitedFile:
 def reasons(
     running: Iterable[Source], to_start: Iterable[type[Source]], taken_off: Iterable[type[Source]]
 ) -> dict[str, Awaited]:
-    """What each table waits for, by its name; a table that is being recorded is not in it."""
+    """Return what each table without rows waits for, by table name."""
     found: dict[str, Awaited] = {}
     for kind in to_start:
         missing = next((name for name in kind.needs if loaded(name) is None), None)
@@ -63,37 +63,37 @@ def reasons(
     return found
 
 
-_TAKEN_OFF = Awaited("its source has failed three times and was taken off", "SELECT * FROM probe.errors says why")
+_TAKEN_OFF = Awaited("its source failed three times and was removed", "see why: SELECT * FROM probe.errors")
 
 
 def _not_imported(name: str) -> Awaited:
     if name.partition(".")[0] == "torch" and loaded("torch") is None:
-        return Awaited("torch is not imported in this process", "probe list shows the processes that can be asked")
-    return Awaited(f"{name} is not imported in this process", "rows come once the job imports and uses it")
+        return Awaited("torch is not imported in this process", "find one that has imported it: probe list")
+    return Awaited(f"{name} is not imported in this process", "wait until the job imports and uses it")
 
 
 def why_no_steps(recorder: Recorder) -> Awaited:
-    """Why python.steps has no row."""
+    """Return why python.steps has no row: what was seen of the job so far, and what is missing."""
     seen, step = recorder.seen, recorder.step
     if step.thread is not None:
         told = "the step that was running when the recorder started gets no row, and the next one has not ended yet"
-        return Awaited(told, "ask again later; probe … backtrace shows where the job is")
+        return Awaited(told, "query it again later; see where the job is: probe … backtrace")
     num_backwards = step.micro_batches
     if num_backwards and not seen.optimizer_classes:
-        told = f"backward was called {_times(num_backwards)}, and no step of an optimizer and no update of the"
-        return Awaited(f"{told} parameters was seen", BY_HAND)
+        told = f"backward was called {_times(num_backwards)}, but no optimizer step and no parameter update was seen"
+        return Awaited(told, BY_HAND)
     if monotonic() - seen.since < PATIENCE_S:
-        return Awaited("the first step has not ended yet", "ask again in some seconds")
+        return Awaited("the first step has not ended yet", "query it again in a few seconds")
     if seen.optimizer_classes:
         told = f"{', '.join(seen.optimizer_classes[:MAX_NAMED])} has not stepped yet"
         if num_backwards:
-            told += f", though backward was called {_times(num_backwards)}"
-        return Awaited(told, f"wait for its first step; probe … backtrace shows where the job is; or {BY_HAND}")
+            told += f", but backward was called {_times(num_backwards)}"
+        return Awaited(told, f"wait for its first step (see where the job is: probe … backtrace), or {BY_HAND}")
     if seen.running:
         named = sorted(seen.running.items(), key=lambda item: -item[1])[:MAX_NAMED]
         told = ", ".join(f"{name} (seen {_times(num)})" for name, num in named)
-        return Awaited(f"no optimizer has stepped, and no module is followed of those that were seen: {told}", BY_HAND)
-    return Awaited("no step of an optimizer, no backward and no call of a module was seen", BY_HAND)
+        return Awaited(f"no optimizer has stepped, and none of the modules seen is tracked: {told}", BY_HAND)
+    return Awaited("no optimizer step, no backward and no module call was seen", BY_HAND)
 
 
 def _times(number: int) -> str:

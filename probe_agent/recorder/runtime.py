@@ -1,7 +1,7 @@
-"""Puts the recorder together in the target and takes it apart again.
+"""Composition root of the recorder: it puts the parts together in the target and takes them apart again.
 
-Runs on the one thread we have there. Everything that the recorder changes in the process is changed by `start`
-of some part and undone by its `stop`; `Runtime.stop` calls them all, in reverse.
+Runs on the recorder's own thread. Every change to the process is made by the `start` of some part and undone by its
+`stop`; `Runtime.stop` calls them all in reverse. Measured cost: docs/overhead.md.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .torch import loaded
 __all__ = ["PROTOCOL", "Runtime"]
 
 PROTOCOL = 1
-#: Until a request that was cancelled by a detach, an eval say, has ended.
+#: Time given to requests that a detach cancels, such as an eval.
 CANCELLED_S = 2.0
-#: The least that a ring holds, however small it is asked to be.
+#: Smallest capacity of a ring, whatever rings.scale says.
 MIN_ROWS = 16
 _PACKAGE = __name__.rpartition(".")[0]
 _CAPACITY_SETTINGS = {"python.torch_trace": "trace.rows", "python.steps": "steps.rows"}
 
 
 class Runtime:
-    """The recorder of this process. `run` is the life of our thread."""
+    """The recorder of this process; `run` is the body of its thread."""
 
     def __init__(self, folder: str, identity: Mapping[str, object]) -> None:
         self._folder = folder
@@ -62,10 +62,10 @@ class Runtime:
         self._recorder.buffers[Errors.name] = errors
         self._running: list[Source] = []
         self._taken_off: list[type[Source]] = []
-        self._num_left = 0  # threads that could not be ended
+        self._num_left = 0  # threads that did not end
         self._keeps_rings = False
-        self._kept = ""  # the name of the folder that stays
-        #: Those that need least come first: our frames are marked for Dynamo before a hook of ours can run.
+        self._kept = ""  # name of the folder that stays
+        #: Sources that need least come first: the recorder's frames are marked for Dynamo before any hook can run.
         self._to_start: list[type[Source]] = sorted(_source_classes(), key=lambda kind: len(kind.needs))
         self._awaited = AwaitedFile(folder)
         self._faults = FaultDump(os.path.join(folder, STACKS))
@@ -93,7 +93,7 @@ class Runtime:
             self._failures.record("config", problem)
 
     def run(self) -> None:
-        """Serve until detached, and leave nothing behind; or until the process ends, and leave its rings."""
+        """Serve until detached and leave nothing behind, or until the process ends and leave its rings."""
         try:
             self._identity["stacks_signal"] = self._faults.arm()
             self._recorder.step.beginning.append(self._run_pending)
@@ -123,7 +123,7 @@ class Runtime:
         mark_end(self._folder, at_exit.began_at(), "raised" if raised else "exit", error=raised)
 
     def stop(self) -> None:
-        """Undo everything `run` did, but for the short switch interval: the caller ends that, when it is done."""
+        """Undo everything `run` did, except the short switch interval, which the caller restores last."""
         self._steps.close(CANCELLED_S)
         for source in reversed(self._running):
             self._guarded(source.name, source.stop)
@@ -147,14 +147,14 @@ class Runtime:
         self._kept = os.path.basename(keep(self._folder))
 
     def farewells(self) -> list[tuple[socket, bytes]]:
-        """Who has detached, and what to answer when nothing of us is left."""
+        """Return the clients that asked for the detach, with the answer to send once the recorder is gone."""
         left: dict[str, object] = {"threads_left": self._num_left} if self._num_left else {}
         kept = {"kept": self._kept} if self._kept else {}
         answer = json.dumps({**left, **kept, "done": True}).encode() + b"\n"
         return [(connection, answer) for connection in self._server.kept()]
 
     def _in_child(self) -> None:
-        """After a fork: the child has our hooks but not our thread. Make it clean; the files are the parent's."""
+        """Clean a forked child, which has the recorder's hooks but not its thread; the files belong to the parent."""
         for source in reversed(self._running):
             self._guarded(source.name, source.stop)
         self._running.clear()
@@ -165,7 +165,7 @@ class Runtime:
         self._server.close()
         switch_interval.rest()
         os.close(self._held)
-        if "." not in _PACKAGE:  # carried in, so nobody else's: a child that wants a recorder gets one of its own
+        if "." not in _PACKAGE:  # carried in: a child that wants a recorder loads its own copy
             for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
                 del sys.modules[name]
 
@@ -183,15 +183,15 @@ class Runtime:
         self._guarded("rank", self._learn_rank)
         self._flush_all()
         self._guarded("awaited", self._write_awaited)
-        with suppress(PermissionError):  # the process has become another user's
-            os.utime(self._held)  # alive: see `prune`
+        with suppress(PermissionError):  # the process has changed its user
+            os.utime(self._held)  # `prune` takes it as a sign of life
 
     @property
     def _world_size(self) -> int:
         return int(str(self._identity["world_size"]))
 
     def _learn_rank(self) -> None:
-        """Rank and world size as soon as the job knows them. What they were last holds when the job has ended."""
+        """Learn rank and world size as soon as the job knows them; the last values outlive its process group."""
         rank, world_size = rank_and_size()
         job = self._recorder.job if world_size > 1 else "" if rank is None else self._name_alone
         known: dict[str, object] = {"rank": rank, "world_size": world_size, "store": meeting_place(), "job": job}
@@ -204,9 +204,9 @@ class Runtime:
 
     def _start(self, kind: type[Source]) -> None:
         if "torch" in kind.needs:
-            self._recorder.open_device()  # before a hook can ask for it on another thread, and make a second one
+            self._recorder.open_device()  # now: a hook on another thread could make a second one
         source = kind(self._recorder)
-        self._running.append(source)  # first: one that fails half way has something to undo as well
+        self._running.append(source)  # first: a source that fails half way must be stopped too
         source.start()
 
     def _write_awaited(self) -> None:
@@ -232,7 +232,7 @@ class Runtime:
                     "world_size": self._identity["world_size"],
                     "job": self._identity["job"] or None,
                 },
-                # One row says what is so now: there is never another one.
+                # A table of one row holds the current state.
                 capacity=1 if capacity == 1 else max(MIN_ROWS, int(capacity * float(self._settings["rings.scale"]))),
             )
         except OSError as error:
@@ -268,7 +268,7 @@ class Runtime:
         os.chmod(path + ".new", 0o600)
         os.rename(path + ".new", path)
 
-    # Operations of the control socket; each runs on a short-lived thread of ours.
+    # Operations of the control socket; each runs on a short-lived thread of the recorder.
 
     def _hello(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
         return dict(self._identity)
@@ -299,7 +299,7 @@ class Runtime:
 
 
 def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[str, object]:
-    """Who this process is, as `target.json` has it."""
+    """Return the identity of this process, the content of `target.json`."""
     torch = loaded("torch")
     rank, world_size = rank_and_size()
     return {
@@ -329,14 +329,14 @@ def _command() -> list[str]:
 
 
 def _source_classes() -> Iterator[type[Source]]:
-    """Every `Source` in hooks/ and samplers/: adding one is adding a file."""
+    """Yield every `Source` in hooks/ and samplers/; a new file there is a new source."""
     for package in (hooks, samplers):
         for name in _modules_of(package):
             yield _module(name).Source
 
 
 def _operations(recorder: Recorder) -> dict[str, Operation]:
-    """Every module in operations/ by its name: adding one is adding a file."""
+    """Return every operation in operations/ by the name of its file."""
 
     def operation_of(module: ModuleType) -> Operation:
         if hasattr(module, "stream"):
@@ -347,12 +347,12 @@ def _operations(recorder: Recorder) -> dict[str, Operation]:
 
 
 def _reading_operations() -> list[str]:
-    """Those in operations/ that say of themselves that they only read."""
+    """Return the operations that change nothing (`READS`)."""
     return [n.rpartition(".")[2] for n in _modules_of(operations) if getattr(_module(n), "READS", False)]
 
 
 def _modules_of(package: ModuleType) -> list[str]:
-    """The modules of one of our packages, carried in as a payload or read from disk."""
+    """Return the modules of a package of the recorder, carried in as a payload or read from disk."""
     names = getattr(package.__loader__, "names", None)
     if names is None:
         files = [file for file in os.listdir(package.__path__[0]) if file.endswith(".py") and file != "__init__.py"]

@@ -1,7 +1,7 @@
-"""What a source of rows is, and what it gets to work with.
+"""Base class of a source of rows, and the state that all sources share.
 
-Every module in `hooks/` and `samplers/` has one class `Source`. The runtime makes one of each when what it
-`needs` is imported in the target, starts it, and stops it on detach or after its third failure.
+Every module in `hooks/` and `samplers/` has one class `Source`. The runtime makes an instance once the target has
+imported what it `needs`, starts it, and stops it on detach or after its third failure.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["Awaited", "Cost", "Recorder", "Source"]
 
 
 class Awaited(NamedTuple):
-    """Why a table has no rows, as the end of a sentence, and what to do about it."""
+    """Why a table has no rows, and the remedy."""
 
     why: str
     remedy: str
 
 
 class Cost:
-    """What a source has cost the thread it runs on, in nanoseconds; the source itself adds it up."""
+    """Cost of a source on the thread it runs on, in nanoseconds, summed by the source itself."""
 
     __slots__ = ("calls", "ns")
 
@@ -45,30 +45,30 @@ class Cost:
 
 
 class Recorder:
-    """What all sources share: settings, the step being taken, their way into tables, where failures go."""
+    """State shared by all sources: settings, the running step, the buffers of tables, the handler of failures."""
 
     def __init__(self, settings: Settings, on_error: Callable[[str, BaseException], bool]) -> None:
         self.settings = settings
         self.step = Step()
-        #: What is to run on the training thread between two steps.
+        #: Work for the training thread between two steps.
         self.at_step = StepQueue()
         self.governor = Governor(settings)
         self.seen = Seen()
-        #: What this rank is in its job, as far as it is known: see roles.py.
+        #: Role of this rank in its job, as far as it is known (job/roles.py).
         self.roles: dict[str, int] = {}
         self.buffers: dict[str, RowBuffer] = {}
         self.costs: dict[str, Cost] = {}
-        #: Where the target keeps its files.
+        #: The target's folder.
         self.folder = ""
-        #: Record a failure of ours. True when the exception is the job's own (a signal handler of the job
-        #: raised it while our code ran); then it has to be raised again.
+        #: Record a failure of the recorder. True if the exception is the job's own (raised by its signal handler while
+        #: the recorder's code ran), which must be raised again.
         self.fail = on_error
-        #: Have something called on our own thread when a descriptor is ready, and the opposite.
+        #: Call a function on the recorder's thread when a descriptor is ready, and the opposite.
         self.watch: Callable[[int, Callable[[], None]], None] = lambda descriptor, act: None
         self.unwatch: Callable[[int], None] = lambda descriptor: None
-        #: A weak reference to what gave the job its newest batch, an iterator of a DataLoader.
+        #: Weak reference to the DataLoader iterator that gave the job its newest batch.
         self.batches: Callable[[], object] = lambda: None
-        #: The name of the job, as its ranks have agreed on it; empty until they have.
+        #: Name of the job on which its ranks have agreed; empty until they have.
         self.job = ""
         self._device: Device | None = None
         self._peers: Peers | None = None
@@ -77,13 +77,13 @@ class Recorder:
 
     @property
     def device(self) -> Device:
-        """The accelerator of the target; torch must be loaded."""
+        """The target's device; torch must be loaded."""
         self.open_device()
         assert self._device is not None
         return self._device
 
     def open_device(self) -> None:
-        """Make `device`, unless it is there."""
+        """Make `device` if it does not exist yet."""
         if self._device is None:
             self._device = Device(sys.modules["torch"])
 
@@ -96,14 +96,14 @@ class Recorder:
 
     @property
     def ends(self) -> StepEnds:
-        """Where steps end; torch must be loaded."""
+        """The boundary between steps; torch must be loaded."""
         if self._ends is None:
             self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps), self.fail)
         return self._ends
 
     @property
     def updates(self) -> Updates:
-        """What ends steps where there is no optimizer; torch must be loaded."""
+        """The detector of steps without an optimizer; torch must be loaded."""
         if self._updates is None:
             self._updates = Updates(self.ends, self.device)
         return self._updates
@@ -119,20 +119,20 @@ class Recorder:
         return bool(found)
 
     def has_rows(self, table: type[Table]) -> bool:
-        """Whether a row of `table` has been recorded."""
+        """Return whether a row of `table` has been recorded."""
         buffer = self.buffers.get(table.name)
         return buffer is not None and (buffer.writer is not None or bool(buffer.rows))
 
     def buffer(self, table: type[Table]) -> RowBuffer:
-        """The way into `table`; its ring is made when the first row has come."""
+        """Return the buffer of `table`, whose ring is made when the first row has come."""
         return self.buffers.setdefault(table.name, RowBuffer(table))
 
     def cost(self, name: str) -> Cost:
-        """The account of the source called `name`."""
+        """Return the cost of the source called `name`."""
         return self.costs.setdefault(name, Cost())
 
     def close(self) -> None:
-        """Give back what the sources shared; the rings' files stay."""
+        """Close the shared device and the buffers; the files of the rings stay."""
         if self._device is not None:
             self._device.close()
         for buffer in self.buffers.values():
@@ -140,29 +140,29 @@ class Recorder:
 
 
 class Source:
-    """Base of every source. `start`, `tick` and `stop` run on our own thread."""
+    """Base of every source. `start`, `tick` and `stop` run on the recorder's thread."""
 
     name = ""
-    #: Modules that must be imported by the target first.
+    #: Modules that the target must have imported.
     needs: tuple[str, ...] = ()
-    #: The tables it records.
+    #: Tables that it records.
     tables: tuple[type[Table], ...] = ()
-    #: What these wait for as long as they have no rows; where that depends, `awaited` says it.
+    #: Why these have no rows yet, if the reason is always the same; otherwise `awaited` returns it.
     waits_for: Awaited | None = None
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
 
     def start(self) -> None:
-        """Begin to record."""
+        """Start to record."""
 
     def tick(self) -> None:
-        """Called every `flush.interval`."""
+        """Do periodic work, every `flush.interval`."""
 
     def awaited(self) -> Mapping[str, Awaited]:
-        """Which of its tables have no rows now, and why. Called on our own thread, every `flush.interval`."""
+        """Return which of its tables have no rows, and why; called every `flush.interval`."""
         why = self.waits_for
         return {} if why is None else {t.name: why for t in self.tables if not self.recorder.has_rows(t)}
 
     def stop(self) -> None:
-        """Leave nothing behind."""
+        """Undo everything that it has changed in the process."""

@@ -1,1 +1,1 @@
-"""The recorder's unix socket and its replies."""
+"""Control socket of the recorder and its replies."""

@@ -1,6 +1,6 @@
-"""One connection of the control socket: its request, the lines of its answer, and whether anybody still waits for it.
+"""One connection of the control socket: its request, the lines of its answer, and its cancellation.
 
-Runs on the thread of the request. Nothing here ever blocks on a client that has stopped reading for long.
+Runs on the thread of the request. A client that has stopped reading blocks it for at most SEND_TIMEOUT_S.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 __all__ = ["Gone", "Reply"]
 
-#: A client that takes nothing for so long is gone.
+#: A client that reads nothing for this long counts as gone.
 SEND_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 16
 
 
 class Gone(Exception):
-    """The client has closed the connection, or reads nothing any more."""
+    """The client has closed the connection or stopped reading."""
 
 
 class Reply:
-    """The way back to one client."""
+    """The connection to one client."""
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
@@ -33,7 +33,7 @@ class Reply:
         self._cancelled = False
 
     def read_line(self, max_bytes: int, timeout_s: float) -> dict[str, Any]:
-        """The next JSON object from the client. Raises ValueError for anything else, Gone when nothing comes."""
+        """Return the next JSON object of the client. Raises ValueError for anything else, Gone if nothing comes."""
         deadline = monotonic() + timeout_s
         searched = 0
         while (end := self._received.find(b"\n", searched)) < 0:
@@ -41,7 +41,7 @@ class Reply:
             if searched > max_bytes:
                 raise ValueError(f"longer than {max_bytes >> 20} MiB")
             if not self._receive(max(0.0, deadline - monotonic())):
-                raise Gone("no complete request came")
+                raise Gone("the request was incomplete")
         line = bytes(self._received[:end])
         del self._received[: end + 1]
         try:
@@ -49,11 +49,11 @@ class Reply:
         except RecursionError:
             raise ValueError("nested too deeply") from None
         if not isinstance(request, dict):
-            raise ValueError(f"a {type(request).__name__} is no JSON object")
+            raise ValueError(f"expected a JSON object, not a {type(request).__name__}")
         return request
 
     def send(self, line: Mapping[str, object]) -> None:
-        """Send one line. Raises Gone when the client does not take it."""
+        """Send one line. Raises Gone if the client does not read it."""
         rest = memoryview(json.dumps(line).encode() + b"\n")
         while rest:
             try:
@@ -61,20 +61,20 @@ class Reply:
             except BlockingIOError:
                 if not self._ready(select.POLLOUT, SEND_TIMEOUT_S):
                     self._cancelled = True
-                    raise Gone(f"the client took nothing for {SEND_TIMEOUT_S:.0f} s") from None
+                    raise Gone(f"the client read nothing for {SEND_TIMEOUT_S:.0f} s") from None
             except OSError as error:
                 self._cancelled = True
                 raise Gone(str(error)) from None
 
     def cancelled(self) -> bool:
-        """Whether the client sent `{"op": "cancel"}` or went away; never blocks. Half-closing is no going away."""
+        """Return whether the client sent `{"op": "cancel"}` or disconnected, not merely half-closed; never blocks."""
         if not self._cancelled:
             self._receive(0.0)
             while b"\n" in self._received and not self._cancelled:
                 try:
                     self._cancelled = self.read_line(_CHUNK_BYTES, 0.0).get("op") == "cancel"
                 except ValueError:
-                    continue  # not a line we know; the request itself has been read long ago
+                    continue  # an unknown line after the request
             if len(self._received) > _CHUNK_BYTES:
                 self._received.clear()
             if self._ready(0, 0.0):
@@ -82,11 +82,11 @@ class Reply:
         return self._cancelled
 
     def cancel(self) -> None:
-        """Cancel it from our side: the recorder is leaving."""
+        """Cancel the request from this side: the recorder is leaving."""
         self._cancelled = True
 
     def hand_over(self) -> socket.socket:
-        """The connection, for whoever gives the last answer."""
+        """Return the connection for the last answer."""
         return self._connection
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Reply:
         self._connection.close()
 
     def _receive(self, timeout_s: float) -> bool:
-        """Read what has come, waiting for the first byte. False when nothing came."""
+        """Read the bytes that have arrived, waiting for the first one. Return False if there are none."""
         if not self._ready(select.POLLIN, timeout_s):
             return False
         try:
@@ -105,7 +105,7 @@ class Reply:
         return bool(data)
 
     def _ready(self, events: int, timeout_s: float) -> bool:
-        """Wait for `events`; with none, ask whether the peer has hung up."""
+        """Wait for `events`; without any, return whether the peer has disconnected."""
         poller = select.poll()
         poller.register(self._connection, events)
         return any(found & (events or ~0) for _, found in poller.poll(timeout_s * 1e3))

@@ -1,8 +1,8 @@
-"""The recorder's socket: one request a connection, JSON lines, answered by a thread of its own.
+"""Control socket of the recorder: one request per connection, JSON lines, a thread per request.
 
-The recorder's thread accepts and ticks (`serve`); every request gets a short-lived thread, so that a long eval
-delays neither stacks nor ticks. Costs the training thread nothing until somebody asks, then the GIL for tens of
-microseconds a request, besides what the operation itself takes.
+The recorder's thread accepts and ticks (`serve`); every request gets a short-lived thread, so that a long eval delays
+neither stacks nor ticks. Costs the training thread nothing without requests, and tens of microseconds of the GIL per
+request besides the operation itself.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["ControlServer", "Operation", "Reply"]
 
 Operation = Callable[[Mapping[str, Any], Reply], "Mapping[str, object] | None"]
 
-#: A bigger request than anybody types; it has to fit into the target's memory.
+#: Limit of a request, which has to fit into the target's memory.
 MAX_REQUEST_BYTES = 16 << 20
 REQUEST_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 64
-#: The class of errors, beside the target, for what is refused on principle.
+#: Error class, beside the target, of a request that is not permitted.
 _NO = "Forbidden"
 
 
 class ControlServer:
-    """Answers on the unix socket `path` by `operations`; what fails in us goes to `on_error(source, error)`."""
+    """Server on the unix socket `path` that answers by `operations`; failures go to `on_error(source, error)`."""
 
     def __init__(
         self, path: str, operations: Mapping[str, Operation], on_error: Callable[[str, BaseException], object]
@@ -50,11 +50,11 @@ class ControlServer:
         self._watched: dict[int, Callable[[], None]] = {}
 
     def allow_only(self, reading: Collection[str]) -> None:
-        """From now on only the operations in `reading` are answered, and none that changes something."""
+        """Answer only the operations in `reading`, and only requests that change nothing."""
         self._allowed = frozenset(reading)
 
     def listen(self) -> None:
-        """Clients can connect from now on. Raises OSError."""
+        """Start to listen. Raises OSError."""
         if os.path.exists(self._path):
             os.unlink(self._path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -87,17 +87,17 @@ class ControlServer:
                     next_tick = monotonic() + tick_s
                     tick()
                     self._rest()
-            except Exception as error:  # the border: our thread has to live
+            except Exception as error:  # the border: the recorder's thread must go on
                 self._on_error("control", error)
-                sleep(0.01)  # what fails at once, such as accept without a free descriptor, must not spin
+                sleep(0.01)  # an immediate failure, such as accept without a free descriptor, must not spin
 
     def watch(self, descriptor: int, act: Callable[[], None]) -> None:
-        """Have `act` called, once and on our thread, when the descriptor is ready."""
+        """Call `act` once on the recorder's thread when the descriptor is ready."""
         self._watched[descriptor] = act
         self._poller.register(descriptor, select.POLLIN)
 
     def unwatch(self, descriptor: int) -> None:
-        """The opposite of `watch`; the descriptor must still be open."""
+        """Undo `watch`; the descriptor must still be open."""
         if self._watched.pop(descriptor, None) is not None:
             self._poller.unregister(descriptor)
 
@@ -107,7 +107,7 @@ class ControlServer:
         act()
 
     def stop_serving(self) -> None:
-        """Make `serve` return and cancel what runs; callable from any thread of ours."""
+        """Make `serve` return and cancel running requests; callable from any thread of the recorder."""
         self._stopping = True
         if self._listener is not None:
             try:
@@ -118,15 +118,15 @@ class ControlServer:
             reply.cancel()
 
     def keep(self, reply: Reply) -> None:
-        """The operation that is running answers nothing; somebody does when all is over."""
+        """Keep the connection of a running operation for an answer after the detach."""
         self._kept.add(reply)
 
     def kept(self) -> list[socket.socket]:
-        """The connections of those who are to be answered when all is over."""
+        """Return the connections to answer after the detach."""
         return [reply.hand_over() for reply in self._kept]
 
     def close(self) -> None:
-        """Stop listening. Answers under way are finished; in a forked child their connections are closed as well."""
+        """Stop listening. Running answers are finished; in a forked child their connections are closed too."""
         self._stopping = True
         listener, self._listener = self._listener, None
         if listener is not None:
@@ -143,13 +143,13 @@ class ControlServer:
         try:
             connection, _ = self._listener.accept()
         except BlockingIOError:
-            return  # the client has left again
+            return  # the client has left
         reply = Reply(connection)
-        refusal = _refusal(connection) or (
-            "too many requests at once" if len(self._replies) >= MAX_CONNECTIONS else None
-        )
+        refusal = _refusal(connection)
+        if refusal is None and len(self._replies) >= MAX_CONNECTIONS:
+            refusal = "too many requests at once", "try again in a moment"
         if refusal is not None:
-            self._answer_error(reply, refusal, "")
+            self._answer_error(reply, *refusal)
             reply.close()
             return
         self._replies.add(reply)
@@ -157,7 +157,7 @@ class ControlServer:
         try:
             own_threads.start(lambda: self._handle(reply))
         except RuntimeError as error:
-            self._answer_error(reply, f"the target cannot start a thread: {error}", "look at its thread limit")
+            self._answer_error(reply, f"the target cannot start a thread: {error}", "raise its thread limit")
             self._replies.discard(reply)
             reply.close()
 
@@ -165,7 +165,7 @@ class ControlServer:
         try:
             self._answer(reply)
         except Gone:
-            pass  # nobody is left to tell
+            pass  # the client has left
         except BaseException as error:
             self._on_error("control", error)
         finally:
@@ -188,21 +188,21 @@ class ControlServer:
         operation = self._operations.get(name) if isinstance(name, str) else None
         if operation is None:
             known = ", ".join(sorted(self._operations))
-            self._answer_error(reply, f"there is no operation {name!r}", f"this recorder knows: {known}")
+            self._answer_error(reply, f"unknown operation {name!r}", f"use one of: {known}")
             return
         if self._allowed is not None and (name not in self._allowed or request.get("changes")):
-            told = f"{name} is refused: this target is only to be read (PROBE_READONLY)"
-            hint = "SQL, stacks and tables are answered; for more, start the job without it"
+            told = f"{name} is not permitted: this target is read-only (PROBE_READONLY)"
+            hint = "use SQL, stacks and tables, or start the job without PROBE_READONLY"
             self._answer_error(reply, told, hint, _NO)
             return
         try:
             answer = operation(request, reply)
         except Gone:
             raise
-        except Exception as error:  # the border: the client is told, and it becomes a row of probe.errors
+        except Exception as error:  # the border: the client gets the error, probe.errors a row
             self._on_error(f"control.{name}", error)
             told = f"the recorder failed at {name}: {type(error).__name__}: {error}"
-            self._answer_error(reply, told, "SELECT * FROM probe.errors has the traceback")
+            self._answer_error(reply, told, "see the traceback: SELECT * FROM probe.errors")
             return
         if reply not in self._kept:
             reply.send({**(answer or {}), "done": True})
@@ -212,9 +212,9 @@ class ControlServer:
             reply.send({"error": {"message": message, "hint": hint, "kind": kind}, "done": True})
 
 
-def _refusal(connection: socket.socket) -> str | None:
-    """Why this peer gets no answer: it is neither the target's user nor root."""
+def _refusal(connection: socket.socket) -> tuple[str, str] | None:
+    """Return error and hint for a peer that is neither the target's user nor root."""
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid in (0, os.getuid(), os.geteuid()):
         return None
-    return f"this target belongs to uid {os.getuid()}, not to uid {uid}"
+    return f"this target belongs to uid {os.getuid()}, not to uid {uid}", f"run as uid {os.getuid()} or root"

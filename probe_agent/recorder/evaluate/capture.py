@@ -1,8 +1,8 @@
-"""What eval code prints goes to whoever asked, what everybody else prints goes where it always went.
+"""Capture of the output of evaluated code; the job's own output is unaffected.
 
-While code runs, the objects in `sys.stdout` and `sys.stderr` have a `write` of ours, and the training thread pays
-one dictionary lookup a write. The objects themselves are never replaced: `print()` holds `sys.stdout` by a borrowed
-reference (CPython until 3.13), and a stand-in that we took away while the job printed crashed it (seen: 2 of 8 runs).
+While code runs, the objects in `sys.stdout` and `sys.stderr` have a patched `write`, and the training thread pays one
+dictionary lookup per write. The objects themselves are never replaced: `print()` holds `sys.stdout` by a borrowed
+reference (CPython until 3.13), and removing a replacement while the job printed crashed it (in 2 of 8 runs).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Sink:
     """The output of one piece of code: written on its thread, taken on another."""
 
     def __init__(self, may_wait: bool) -> None:
-        """With `may_wait`, code that prints faster than the client reads waits; else what is too much is lost."""
+        """With `may_wait`, code that prints faster than the client reads waits; otherwise the excess is lost."""
         self.num_lost_chars = 0
-        #: Nobody listens any more.
+        #: The client has left.
         self.discard = False
         self._may_wait = may_wait
         self._chunks: list[tuple[str, str]] = []
@@ -33,7 +33,7 @@ class Sink:
         self._num_taken = 0
 
     def write(self, stream: str, text: str) -> int:
-        """As `TextIOBase.write`."""
+        """Write as `TextIOBase.write` does."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         while self._num_written - self._num_taken > MAX_WAITING_CHARS and not self.discard:
@@ -47,7 +47,7 @@ class Sink:
         return len(text)
 
     def take(self) -> list[tuple[str, str]]:
-        """(stream, text) since the last time, neighbours of a stream joined."""
+        """Return (stream, text) since the last call, with adjacent texts of a stream joined."""
         count = len(self._chunks)
         taken = self._chunks[:count]
         del self._chunks[:count]
@@ -63,7 +63,7 @@ class Sink:
 
 
 class _Patch:
-    """Our `write` and `isatty` on one stream object: `routes` says which threads are captured."""
+    """Patched `write` and `isatty` of one stream object; `routes` has the threads that are captured."""
 
     def __init__(self, stream: Any, name: str, routes: dict[int, Sink]) -> None:
         write, isatty = stream.write, stream.isatty
@@ -82,7 +82,7 @@ class _Patch:
             setattr(stream, key, function)
 
     def remove(self) -> None:
-        """Take off what is still ours; what the job has put over it meanwhile stays."""
+        """Remove the patch, except where the job has patched over it."""
         for key, function in self._ours.items():
             if vars(self._stream).get(key) is not function:
                 continue
@@ -93,7 +93,7 @@ class _Patch:
 
 
 class Capture:
-    """Patches the streams while at least one piece of code runs."""
+    """Patches of the streams while at least one evaluation runs."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -102,38 +102,38 @@ class Capture:
         self._patches: list[_Patch] = []
 
     def begin(self) -> None:
-        """Code is about to run; each `begin` needs one `end`."""
+        """Patch the streams; each `begin` needs one `end`."""
         with self._lock:
             self._num_running += 1
             if self._num_running == 1:
                 for name in STREAMS:
-                    # A job without a stream, or with one that takes no attributes, keeps what it has.
+                    # A missing stream, or one without attributes, stays as it is.
                     with suppress(AttributeError, TypeError):
                         self._patches.append(_Patch(getattr(sys, name), name, self._routes))
 
     def end(self) -> None:
-        """The code has ended. The last one restores the streams."""
+        """Restore the streams with the last `end`."""
         with self._lock:
             self._num_running -= 1
             if self._num_running == 0:
                 self.restore()
 
     def restore(self) -> None:
-        """Make the streams what they were: after the last piece of code, on detach, in a forked child."""
+        """Remove all patches: after the last evaluation, on detach, in a forked child."""
         for patch in self._patches:
             patch.remove()
         self._patches.clear()
 
     def route(self, ident: int, sink: Sink) -> None:
-        """Capture this thread from now on."""
+        """Start to capture this thread."""
         self._routes[ident] = sink
 
     def unroute(self, ident: int) -> None:
-        """Capture it no longer."""
+        """Stop capturing this thread."""
         self._routes.pop(ident, None)
 
     def in_child(self) -> None:
-        """After a fork: nobody reads what is captured here."""
+        """Reset after a fork: no client reads the output of the child."""
         self._lock = allocate_lock()
         self._num_running = 0
         self._routes.clear()

@@ -1,4 +1,7 @@
-"""What a half-typed name can become. Runs on the thread of the request; calls nothing, reads attributes."""
+"""Completion of a partly typed name.
+
+Runs on the thread of the request; reads attributes and calls no code of the job but properties.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _DOTTED = re.compile(r"(?:[^\W\d]\w*\.)*(?:[^\W\d]\w*)?\Z")
 
 
 def matches(text: str, namespace: Namespace, lookup: Lookup) -> list[str]:
-    """The dotted name at the end of `text`, completed; private names last."""
+    """Return completions of the dotted name at the end of `text`, private names last."""
     found = _DOTTED.search(text)
     path, _, start = (found.group() if found else "").rpartition(".")
     names = _attributes(path, namespace, lookup) if path else [*namespace.assigned(), *lookup.known_names()]

@@ -1,7 +1,7 @@
-"""Eval code on our thread works on the job's CUDA device, not on device 0.
+"""CUDA device of evaluated code: the job's, not device 0.
 
-The current device is a matter of the thread. Without this, `torch.zeros(1, device="cuda")` on rank 3 would make a
-context of some hundred MiB on device 0. Runs once an eval: some 100 µs when CUDA is in use, nothing when not.
+The current device belongs to the thread. Without this, `torch.zeros(1, device="cuda")` on rank 3 would create a context
+of some hundred MiB on device 0. Runs once per evaluation: about 100 µs if CUDA is in use, otherwise nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["follow_job"]
 
 
 def follow_job() -> None:
-    """Make the only device on which the job holds memory the current one of this thread."""
+    """Select the device on which the job holds memory for this thread, if there is exactly one."""
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized() or cuda.device_count() < 2:
         return

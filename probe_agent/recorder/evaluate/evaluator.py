@@ -1,6 +1,6 @@
-"""The operations `eval` and `complete`: starts the code, streams its output, stops it in time.
+"""Operations `eval`, `hold`, `ticket` and `complete`: they start code, stream its output and stop it in time.
 
-Runs on the thread of the request and wakes 20 times a second while code runs; the code has a thread of its own, or
+Runs on the thread of the request, which wakes 20 times a second while code runs; the code runs on its own thread or on
 the training thread.
 """
 
@@ -27,20 +27,20 @@ from .two_phase import Ticket
 __all__ = ["Evaluator"]
 
 POLL_S = 0.05
-#: How long at-step code without a timeout waits for a step.
+#: Time that at-step code without a timeout waits for a step.
 STEP_TIMEOUT_S = 30.0
 RESEND_S = 0.05
-#: Code that has not stopped after so long is reported as still running.
+#: Code that has not stopped by then is reported as still running.
 GIVE_UP_S = 0.8
 MAX_SESSIONS = 100
-#: Pieces of code that may be held at once, and for how long until they are let go.
+#: Evaluations that may be held at once, and the longest time that each is held.
 MAX_TICKETS = 16
 HOLD_S = 3600.0
 
 
 class Evaluator:
-    """Evals of this target. `training_ident` says which thread trains, None while that is unknown; `step` is the step
-    being taken, where steps are counted."""
+    """Evaluations in this target. `training_ident` returns the training thread, None while unknown; `step` is the
+    running step, where steps are counted."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Evaluator:
         self._pid = os.getpid()
 
     def eval(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
-        """Run `code` and stream what it prints; see the control protocol."""
-        code, timeout, refusal = _what_is_asked(request)
+        """Run `code` and stream its output."""
+        code, timeout, refusal = _parsed(request)
         if refusal is not None:
             return refusal
         at_step = bool(request.get("at_step"))
@@ -72,30 +72,31 @@ class Evaluator:
                 own_threads.start(evaluation.run)
         except RuntimeError as error:
             evaluation.withdraw()
-            return {"error": {"message": f"the target cannot start a thread: {error}", "hint": "try --at-step"}}
+            return {"error": {"message": f"the target cannot start a thread: {error}", "hint": "use --at-step"}}
         try:
             return _Watch(evaluation, lookup, reply, self._queue if at_step else None, timeout).to_the_end()
         finally:
             evaluation.sink.discard = True
 
     def ticket(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
-        """The next move in the agreement about code that is held; see `Ticket`."""
+        """Make the next move of the two-phase protocol for held code; see `Ticket`."""
         ticket = self._tickets.get(str(request.get("ticket")))
         if ticket is None:
-            return {"error": {"message": "no code is held under this name", "hint": "it has run, or was let go"}}
+            told = "no code is held under this name: it has run or was dropped"
+            return {"error": {"message": told, "hint": "send the code again"}}
         return ticket.answer(request.get("do"), request.get("step"))
 
     def hold(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
-        """Compile `code` and keep it under its `ticket`, until it has run after the step that the ranks agree on, or
-        the client leaves before it is told to go; what it prints is streamed."""
-        code, timeout, refusal = _what_is_asked(request)
+        """Compile `code` and hold it under its `ticket` until it has run after the agreed step, or the client leaves
+        before `go`; stream its output."""
+        code, timeout, refusal = _parsed(request)
         if refusal is not None:
             return refusal
         name = str(request.get("ticket"))
         if self._step is None:
-            return {"error": {"message": "this target counts no steps", "hint": ""}}
+            return {"error": {"message": "this target counts no steps", "hint": "run the code without --at-step"}}
         if name in self._tickets or len(self._tickets) >= MAX_TICKETS:
-            told = f"{len(self._tickets)} pieces of code wait for their step already"
+            told = f"{len(self._tickets)} evaluations are already waiting for their step"
             return {"error": {"message": told, "hint": "try again later"}}
         evaluation, lookup = self._evaluation(code, None, at_step=True)
         if not evaluation.prepare():
@@ -112,7 +113,7 @@ class Evaluator:
             evaluation.sink.discard = True
 
     def complete(self, request: Mapping[str, Any], reply: Reply) -> dict[str, object]:
-        """Names that `text` can go on with."""
+        """Return completions of `text`."""
         namespace = self._sessions.get(str(request.get("session"))) or Namespace()
         lookup = Lookup(self._training_ident, Evaluation.run.__code__, namespace.told)
         try:
@@ -121,10 +122,9 @@ class Evaluator:
             lookup.finish()
 
     def close(self) -> None:
-        """On detach, and in a forked child: no session is left.
+        """Drop all sessions, on detach and in a forked child.
 
-        On detach, what runs or waits was cancelled with its connection and cleans up after itself; in a child
-        nobody else does it.
+        On detach, evaluations were cancelled with their connections and clean up themselves; in a child this does.
         """
         for namespace in self._sessions.values():
             for file in namespace.files:
@@ -136,7 +136,7 @@ class Evaluator:
             self._capture.in_child()
 
     def _evaluation(self, code: str, session: object, at_step: bool) -> tuple[Evaluation, Lookup]:
-        """One that is captured from now on, and what it looks names up in."""
+        """Return a new evaluation, whose output is captured, and its lookup of names."""
         namespace = self._namespace(session)
         lookup = Lookup(self._training_ident, Evaluation.run.__code__, namespace.told)
         namespace.scope.lookup = lookup
@@ -153,19 +153,19 @@ class Evaluator:
         return self._sessions.setdefault(name, Namespace())
 
 
-def _what_is_asked(request: Mapping[str, Any]) -> tuple[str, float | None, dict[str, object] | None]:
-    """Code and timeout, or why they cannot be."""
+def _parsed(request: Mapping[str, Any]) -> tuple[str, float | None, dict[str, object] | None]:
+    """Return code, timeout, and the error of an invalid request."""
     code, timeout = request.get("code"), request.get("timeout")
     refusal: dict[str, object] | None = None
     if not isinstance(code, str):
-        code, refusal = "", {"error": {"message": "eval needs `code`, a text", "hint": ""}}
+        code, refusal = "", {"error": {"message": "missing `code`", "hint": "send `code` as a text"}}
     elif not (timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)):
-        refusal = {"error": {"message": f"{timeout!r} is no timeout", "hint": "seconds, more than 0"}}
+        refusal = {"error": {"message": f"invalid timeout {timeout!r}", "hint": "use a number of seconds above 0"}}
     return code, timeout, refusal
 
 
 class _Watch:
-    """Follows one evaluation until it has ended, or is given up."""
+    """One evaluation under supervision, until it ends or is given up."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class _Watch:
         self._helpless = False
 
     def to_the_end(self) -> dict[str, object]:
-        """The last line of the answer."""
+        """Wait for the end, streaming output, and return the last line of the answer."""
         reason, since = None, 0.0
         while not self._evaluation.wait(POLL_S):
             self._forward()
@@ -205,11 +205,11 @@ class _Watch:
     def _answer(self, state: str) -> dict[str, object]:
         lost = self._evaluation.sink.num_lost_chars
         if lost:
-            self._note(f"{lost:,} characters of output were lost: they came faster than they were read")
+            self._note(f"{lost:,} characters of output were lost: the client read too slowly")
         return {"state": state, "result": self._evaluation.result, "traceback": self._evaluation.traceback}
 
     def _reason(self, now: float) -> str | None:
-        """Why it has to end now."""
+        """Return why the evaluation must end now, None if it need not."""
         if self._reply.cancelled():
             return "cancelled"
         started = self._evaluation.started
@@ -234,7 +234,7 @@ class _Watch:
         place = "an unknown place" if frame is None else frames.where(frame)
         del frame
         thread = "the training thread" if self._queue is not None else "its thread"
-        self._note(f"still running on {thread}, in {place}: it is in a call outside Python, or catches what stops it")
+        self._note(f"still running on {thread}, in {place}: it is in a call outside Python or catches the exception")
         return self._answer(reason)
 
     def _forward(self) -> None:
@@ -252,11 +252,11 @@ class _Watch:
         try:
             self._reply.send(line)
         except Gone:
-            self._evaluation.sink.discard = True  # and `cancelled()` is true from now on
+            self._evaluation.sink.discard = True  # `cancelled()` is now true
 
 
 class _Holding(_Watch):
-    """Follows code that is held: until it is let go, nothing may end it but its client; then nothing but a timeout."""
+    """Held code under supervision: before `go` only its client ends it, after `go` only a timeout."""
 
     def __init__(
         self,
@@ -285,5 +285,5 @@ class _Holding(_Watch):
 
     def _withdrawn(self, reason: str, waited_s: float) -> dict[str, object]:
         self._evaluation.withdraw()
-        self._note(f"the code did not run: {'nobody let it go' if reason == 'timed out' else 'it was let go of'}")
+        self._note(f"the code did not run: {'it was never released' if reason == 'timed out' else 'it was dropped'}")
         return self._answer(reason)

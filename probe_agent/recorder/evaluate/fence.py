@@ -1,8 +1,7 @@
-"""Stops running code by an exception that can land in that code and nowhere else.
+"""Fence around running code: another thread can stop that code with an exception, and nothing else.
 
-The code runs on one thread (at-step code on the training thread), the wish to stop comes from another. CPython's
-asynchronous exception is delivered "soon", perhaps after the code has ended; so the thread that runs the code
-closes the fence when it leaves, and whatever arrives on the way out is caught on the way out.
+CPython delivers an asynchronous exception "soon", perhaps after the code has ended. So the thread that runs the code
+(for at-step code, the training thread) closes the fence when it leaves, and catches any exception that arrives late.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from typing import Any
 
 __all__ = ["Fence", "Stopped"]
 
-#: Code may swallow the exception (`except:` in a loop); so often is it sent.
+#: Code may swallow the exception (`except:` in a loop), so it is sent up to this many times.
 MAX_SENDS = 12
 
 
 class Stopped(BaseException):
-    """Raised inside eval code to end it."""
+    """Raised inside evaluated code to end it."""
 
 
 class Fence:
-    """Runs one piece of code. `send` is for one other thread."""
+    """A fence around one evaluation; one other thread may call `send`."""
 
     def __init__(self) -> None:
         self.stopped = False
-        #: The last exception of ours that was caught; what it interrupted is its context.
+        #: The last `Stopped` that was caught; its context is the interrupted exception.
         self.caught: Stopped | None = None
         self._ident = 0
         self._accepting = False
@@ -36,10 +35,10 @@ class Fence:
         self._num_sent = 0
 
     def run(self, body: Callable[[], None], depth: int = MAX_SENDS) -> None:
-        """Call `body`, which raises nothing of its own. No `Stopped` is pending or raised when this returns.
+        """Call `body`, which raises nothing itself. No `Stopped` is pending or raised when this returns.
 
-        One level of `except` can itself be hit while it handles the previous hit; with one level more than
-        exceptions that can be sent, one of them gets through `_close` undisturbed.
+        One level of `except` can itself be hit while it handles a hit. With one level more than exceptions that can be
+        sent, one level gets through `_close` undisturbed.
         """
         try:
             if depth:
@@ -54,7 +53,7 @@ class Fence:
             self._close()
 
     def _close(self) -> None:
-        # May be interrupted anywhere and done again. Without a lock: one taken here could stay taken.
+        # May be interrupted anywhere and repeated. No lock: one taken here could stay taken.
         self._accepting = False
         while self._sending:
             sleep(0.0005)
@@ -62,8 +61,8 @@ class Fence:
             _set_async_exception(self._ident, None)
 
     def send(self) -> bool:
-        """Try to stop the code. False when this Python offers no way to."""
-        self._sending = True  # before looking: `_close` says no first and looks at this second
+        """Try to stop the code. Return False if this Python offers no way to."""
+        self._sending = True  # first: `_close` clears `_accepting`, then reads this
         try:
             if self._accepting and self._num_sent < MAX_SENDS and not _is_importing(self._ident):
                 self._num_sent += 1
@@ -74,7 +73,7 @@ class Fence:
 
 
 def _is_importing(ident: int) -> bool:
-    """Whether the thread is inside the import system: stopped there, it could leave a module lock taken."""
+    """Return whether the thread is inside the import system: stopped there, it could leave a module lock taken."""
     frame = sys._current_frames().get(ident)
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
@@ -87,8 +86,8 @@ def _set_async_exception(ident: int, kind: type[BaseException] | None) -> bool:
     try:
         import ctypes
     except ImportError:
-        return False  # a Python built without libffi; the caller says so
-    # By subscript: a function object of our own, not the one whose argtypes the job may have set.
+        return False  # a Python built without libffi; the caller reports it
+    # By subscript: a new function object, not the shared one, whose argtypes the job may have set.
     call: Any = ctypes.pythonapi["PyThreadState_SetAsyncExc"]
     call.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
     call(ident, None if kind is None else id(kind))

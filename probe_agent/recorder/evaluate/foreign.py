@@ -1,7 +1,7 @@
-"""Tells an exception of the job's own signal handlers from one of the code that was running when the signal came.
+"""Distinction between exceptions of the job's signal handlers and those of the code that the signal interrupted.
 
-At-step code runs on the training thread, where Python calls the job's handlers between two bytecodes: Ctrl-C there
-is meant for the job, and `raise KeyboardInterrupt` in the code is not. Runs once for an exception.
+At-step code runs on the training thread, where Python calls the job's handlers between two bytecodes: Ctrl-C there is
+meant for the job, `raise KeyboardInterrupt` in the code is not. Runs once per exception.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RAISES = {opcode.opmap[name] for name in ("RAISE_VARARGS", "RERAISE") if name i
 
 
 def is_from_signal_handler(error: BaseException) -> bool:
-    """Whether the job would have seen `error` without us."""
+    """Return whether a signal handler of the job raised `error`, so that the job must see it."""
     entry = error.__traceback__
     if entry is None:
         return False
@@ -28,7 +28,7 @@ def is_from_signal_handler(error: BaseException) -> bool:
         if entry.tb_next is None:
             break
         entry = entry.tb_next
-    # Python's own handler for Ctrl-C is written in C and leaves no frame: nobody said `raise` where it came up.
+    # Python's own handler of Ctrl-C is written in C and leaves no frame: the innermost frame executes no `raise`.
     raised = entry.tb_frame.f_code.co_code[entry.tb_lasti] in _RAISES
     return type(error) is KeyboardInterrupt and not raised
 

@@ -1,8 +1,7 @@
-"""One piece of code: compiled, run, shown, stopped.
+"""One evaluation: code that is compiled, run, shown and stopped.
 
-`run` is called on a thread of ours, or on the training thread between two steps; everything else on the thread of
-the request, which watches it. Nothing of the code's exceptions leaves `run`, except what the job's own signal
-handlers raised while the code was interrupted.
+`run` is called on a thread of the recorder, or on the training thread between two steps; everything else on the thread
+of the request. No exception of the code leaves `run`, except those that the job's own signal handlers raised in it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ for _name in __future__.all_feature_names:
 
 
 class Evaluation:
-    """`state` is None until the code has ended by itself."""
+    """One evaluation; `state` is None until the code has ended by itself."""
 
     def __init__(
         self,
@@ -46,7 +45,7 @@ class Evaluation:
         keep: bool,
         at_step: bool,
     ) -> None:
-        """With `keep` the namespace is a session's, and the last value is assigned to `_`."""
+        """With `keep` the namespace belongs to a session, and the last value is assigned to `_`."""
         self._on_error = on_error
         self.namespace = namespace
         self.sink = Sink(may_wait=not at_step)
@@ -69,11 +68,11 @@ class Evaluation:
         self._done.acquire()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end. True once."""
+        """Wait for the end; return True once."""
         return self._done.acquire(timeout=timeout_s)
 
     def prepare(self) -> bool:
-        """Compile it now, to run it later. False when it does not compile; `traceback` says why."""
+        """Compile the code now to run it later. Return False, with `traceback` set, if it does not compile."""
         show.remember_source(self._file, self._code)
         try:
             self._compiled = _compile(self._code, self._file)
@@ -83,7 +82,7 @@ class Evaluation:
         return True
 
     def run(self) -> None:
-        """Run it here and now."""
+        """Run the code on the calling thread."""
         self.ident = get_ident()
         self.started = monotonic()
         self._capture.route(self.ident, self.sink)
@@ -100,7 +99,7 @@ class Evaluation:
             raise foreign
 
     def withdraw(self) -> None:
-        """It will never run."""
+        """Clean up an evaluation that will never run."""
         self._finish()
 
     def _finish(self) -> None:
@@ -113,7 +112,7 @@ class Evaluation:
     def _clean_up(self) -> None:
         repair_threading()
         if not self._at_step:
-            own_threads.forget_stand_in()  # now, not when the thread ends: that may be after the answer
+            own_threads.forget_dummy_thread()  # now: the thread may end after the answer
         lookup = self.namespace.scope.lookup
         if lookup is not None:
             self._note_shadowed(lookup)
@@ -144,7 +143,7 @@ class Evaluation:
                 self.state = "failed"
 
     def _note_foreign(self, error: BaseException | None) -> None:
-        """What a signal handler of the job raised has to reach the job, even when our own exception hit its way out."""
+        """Keep an exception of the job's signal handlers for the job, even if `Stopped` hit it on its way out."""
         if self._at_step and self._foreign is None:
             self._foreign = next((one for one in _chain(error) if is_from_signal_handler(one)), None)
 
@@ -156,14 +155,14 @@ class Evaluation:
             self.namespace["_"] = value
 
     def _note_shadowed(self, lookup: Lookup) -> None:
-        """A name read from the job and then assigned is now two things; say so."""
+        """Add a note for each name that was read from the job and then assigned: the job's own value is unchanged."""
         for name in sorted(self.namespace.assigned() & set(lookup.outside)):
             if id(self.namespace[name]) != lookup.outside[name]:
-                self.notes.append(f"{name}: assigned here only, the job's own {name} is what it was")
+                self.notes.append(f"{name}: assigned here only, the job's own {name} is unchanged")
 
 
 def _compile(code: str, file: str) -> tuple[Any, Any]:
-    """The code without its last expression, and that expression, None when it ends with a statement."""
+    """Compile the code without its last expression, and that expression, None if it ends with a statement."""
     tree = ast.parse(code, file)
     last: Any = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     body = compile(tree, file, "exec", dont_inherit=True)
@@ -173,12 +172,12 @@ def _compile(code: str, file: str) -> tuple[Any, Any]:
 
 
 def _has_stopped(error: BaseException) -> bool:
-    """Whether we stopped the code, even when it made something else of the exception."""
+    """Return whether the code was stopped, even if it replaced the exception by another."""
     return any(isinstance(one, Stopped) for one in _chain(error))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """`error`, and what it was raised from or while handling."""
+    """Yield `error` and the exceptions it was raised from or while handling."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         yield error

@@ -1,6 +1,6 @@
-"""The namespace of eval code: its own names first, everything else looked up in the job when it is asked for.
+"""Namespace of evaluated code: its own names first, all others looked up in the job on demand.
 
-Runs on the thread of the code. What is looked up is never stored here, so a session keeps alive only what the
+Runs on the thread of the code. A value that is looked up is never stored here, so a session keeps alive only what the
 user assigned.
 """
 
@@ -20,44 +20,44 @@ MODULE_NAME = "__probe_eval__"
 
 
 class _Scope:
-    """Which look-up serves a namespace now; each eval in a session brings its own."""
+    """The lookup that serves a namespace now; each evaluation of a session brings its own."""
 
     def __init__(self) -> None:
         self.lookup: Lookup | None = None
 
 
 class Namespace(dict):  # type: ignore[type-arg]
-    """Globals and locals of eval code. A subclass, so CPython asks `__missing__` at every depth of the code."""
+    """Globals and locals of evaluated code; being a subclass of dict, CPython calls `__missing__` at every depth."""
 
     def __init__(self) -> None:
         super().__init__(__name__=MODULE_NAME)
         self.scope = _Scope()
         self["__builtins__"] = _Builtins(self.scope)
-        #: What was said about a name is not said again.
+        #: Notes about names that were sent already.
         self.told: set[str] = set()
-        #: The files that linecache knows the code of this namespace by.
+        #: Names under which linecache has the code of this namespace.
         self.files: list[str] = []
 
     def __missing__(self, name: str) -> Any:
         lookup = self.scope.lookup
         if lookup is None or (name.startswith("__") and name != "__file__"):
-            raise KeyError(name)  # such as __annotations__, which CPython itself asks for
+            raise KeyError(name)  # such as __annotations__, which CPython itself looks up
         return lookup.find(name)
 
     def assigned(self) -> set[str]:
-        """The names that the code has assigned."""
+        """Return the names that the code has assigned."""
         return set(self) - {"__name__", "__builtins__", "__annotations__", "__warningregistry__", "_"}
 
 
 class _Builtins(dict):  # type: ignore[type-arg]
-    """Asked last, and by the body of a class, whose names CPython does not look up in a subclass of dict."""
+    """Builtins of evaluated code: read last, and first by class bodies, whose names skip a subclass of dict."""
 
     def __init__(self, scope: _Scope) -> None:
         super().__init__(vars(builtins))
         self._scope = scope
         self["__import__"] = _import
         self["input"] = _no_input
-        # Those of `site` close sys.stdin, which is the job's.
+        # The functions of `site` close sys.stdin, which belongs to the job.
         self["exit"] = self["quit"] = _exit
 
     def __missing__(self, name: str) -> Any:
@@ -72,7 +72,7 @@ class _Builtins(dict):  # type: ignore[type-arg]
 
 
 def _import(name: str, *arguments: Any, **options: Any) -> Any:
-    """`import` of eval code; when it brings in `threading`, the main thread stays the main thread."""
+    """Import for evaluated code; a first import of `threading` keeps the main thread the main thread."""
     known = "threading" in sys.modules
     try:
         return builtins.__import__(name, *arguments, **options)
@@ -82,7 +82,7 @@ def _import(name: str, *arguments: Any, **options: Any) -> Any:
 
 
 def _no_input(prompt: object = "") -> str:
-    raise EOFError("eval code has no standard input: that of the process belongs to the job")
+    raise EOFError("evaluated code has no standard input: sys.stdin belongs to the job")
 
 
 def _exit(code: object = None) -> None:
@@ -90,16 +90,16 @@ def _exit(code: object = None) -> None:
 
 
 class Holder(Protocol):
-    """Whoever has the only reference to a namespace that is not the code's own."""
+    """Owner of the only reference to a namespace besides those of its code."""
 
     namespace: Namespace
 
 
 def drop(holder: Holder) -> None:
-    """Free what an anonymous eval assigned, now and without the garbage collector.
+    """Free the values that an anonymous evaluation assigned, now and without the garbage collector.
 
-    Functions refer to the namespace that refers to them. When all references to it are theirs, and theirs are
-    its own, it is emptied. When the code left something behind that lives on (a hook, a thread), it stays whole.
+    Functions refer to the namespace that refers to them. The namespace is emptied if those are the only references;
+    it stays whole if the code left something that lives on (a hook, a thread).
     """
     functions = [value for value in holder.namespace.values() if isinstance(value, FunctionType)]
     functions += [
@@ -109,7 +109,7 @@ def drop(holder: Holder) -> None:
         for method in vars(value).values()
         if isinstance(method, FunctionType)
     ]
-    # By index and attribute: a variable would be one more reference, an argument one or two by version.
+    # By index and attribute: a variable would add a reference, an argument one or two, depending on the version.
     places = [index for index in range(len(functions)) if functions[index].__globals__ is holder.namespace]
     alone = all(sys.getrefcount(functions[index]) == 3 for index in places)  # its name, the list, the question
     if alone and sys.getrefcount(holder.namespace) == len(places) + 2:

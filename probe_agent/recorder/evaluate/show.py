@@ -1,6 +1,6 @@
-"""How results and exceptions of eval code look: as at a Python prompt, with nothing of ours in them.
+"""Text of results and exceptions of evaluated code, as at a Python prompt, without frames of the recorder.
 
-Runs on the thread of the code, inside the fence: a `repr` may take long and can be stopped.
+Runs on the thread of the code, inside the fence: a slow `repr` can be stopped.
 """
 
 from __future__ import annotations
@@ -16,48 +16,48 @@ __all__ = ["FILE_NAME", "exception_text", "forget_source", "place", "remember_so
 
 FILE_NAME = "<eval>"
 MAX_RESULT_CHARS = 64 << 10
-#: The files of this package, wherever the target has them from.
+#: Common prefix of this package's files, on disk or in the payload.
 _PACKAGE_FILES = sys._getframe().f_code.co_filename.rpartition("evaluate")[0] + "evaluate"
 
 
 def result_text(value: object, note: Callable[[str], object]) -> str:
-    """`repr(value)`, cut when it is very long."""
+    """Return `repr(value)`, truncated if it is very long."""
     text = repr(value)
     if len(text) > MAX_RESULT_CHARS:
-        note(f"the result is cut: its repr has {len(text):,} characters, {MAX_RESULT_CHARS:,} are shown")
+        note(f"the result is truncated: its repr has {len(text):,} characters, {MAX_RESULT_CHARS:,} are shown")
         text = text[:MAX_RESULT_CHARS]
     return text
 
 
 def remember_source(file: str, code: str) -> None:
-    """Make `file` show its lines in tracebacks, the job's too."""
+    """Make the lines of `file` appear in tracebacks, the job's included."""
     for cache in _caches():
         cache[file] = (len(code), None, [line + "\n" for line in code.splitlines()], file)
 
 
 def forget_source(file: str) -> None:
-    """The code of `file` cannot run any more."""
+    """Forget the source of `file`, whose code cannot run any more."""
     for cache in _caches():
         cache.pop(file, None)
 
 
 def _caches() -> list[dict[str, Any]]:
-    """Ours, and the job's, if it has one: they may be the same."""
+    """Return the caches of the recorder's linecache and the job's, which may be the same."""
     return [linecache.cache, getattr(sys.modules.get("linecache"), "cache", {})]
 
 
 def exception_text(error: BaseException, file: str) -> str:
-    """The traceback from the eval code on. `file` is what this code is called inside; users see `<eval>`."""
+    """Return the traceback from the evaluated code on. `file` is its internal name; users see `<eval>`."""
     entry = error.__traceback__
     while entry is not None and entry.tb_frame.f_code.co_filename != file:
-        entry = entry.tb_next  # ours; when nothing is left, the code did not compile
+        entry = entry.tb_next  # the recorder's; if no entry is left, the code did not compile
     shown = traceback.TracebackException(type(error), error, entry)
     _clean(shown, file)
     return "".join(shown.format())
 
 
 def place(error: BaseException, file: str) -> str:
-    """Where `error` came up: `f() at <eval>:3`."""
+    """Return where `error` was raised: `f() at <eval>:3`."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame)]
     if not frames:
         return FILE_NAME
@@ -71,7 +71,7 @@ def _is_ours(frame: traceback.FrameSummary) -> bool:
 
 
 def _clean(shown: Any, file: str) -> None:
-    """Take our frames out of an exception and those behind it, and name the code as users know it."""
+    """Remove the recorder's frames from an exception and its causes, and name the code as users know it."""
     if shown is None:
         return
     shown.stack[:] = [frame for frame in shown.stack if not _is_ours(frame)]

@@ -1,13 +1,12 @@
-"""Code that is held until the step that all ranks have agreed on: what this rank knows of the agreement.
+"""Participant of the two-phase protocol: code held until a step that all ranks have agreed on.
 
-Whoever asks prepares the code on all ranks, names a step to all (`arm`), and when all have confirmed lets them run it
-(`go`). A rank whose armed step ends before `go` has come runs nothing and waits for nothing: it is ready for a later
-step. `go` can be taken back (`revoke`) until the step has ended. Once told to go, a rank does not mind when its client
-leaves; before, it drops the code. The whole protocol, and what can still go wrong:
-probe_cli/cluster/two_phase/coordinator.py.
+The coordinator compiles the code on all ranks, names a step (`arm`) and, when all have confirmed, releases it (`go`). A
+rank whose armed step ends before `go` runs nothing and is ready for a later step. `revoke` cancels `go` until the step
+has ended. After `go` a rank ignores the loss of its client; before, it drops the code. The whole protocol and its
+failure modes: probe_cli/cluster/two_phase/coordinator.py.
 
-The training thread and the threads of requests decide without a lock that one could wait for: who comes first, decides.
-While code is held, the training thread pays some 20 µs a step; when none is held, nothing.
+The training thread and the threads of requests decide without a lock: the first decision wins. While code is held, the
+training thread pays about 20 µs per step; otherwise nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +22,19 @@ from .run import Evaluation
 
 __all__ = ["Ticket", "collectives_so_far"]
 
-#: Steps whose marks are kept: two ranks that are looked at one after the other shall have some in common.
+#: Steps whose marks are kept, so that two ranks asked one after the other have some in common.
 MAX_MARKS = 200
 GO, LATE, RUN, REVOKED = "go", "late", "run", "revoked"
 
 
 class _Once:
-    """A decision that the first to come makes."""
+    """A decision that the first caller makes."""
 
     def __init__(self) -> None:
         self._made: dict[None, str] = {}
 
     def decide(self, what: str) -> str:
-        """What was decided, by this call or an earlier one. One operation of dict: no other thread comes between."""
+        """Return the decision of this call or an earlier one. One dict operation, which no other thread interrupts."""
         return self._made.setdefault(None, what)
 
     @property
@@ -44,7 +43,7 @@ class _Once:
 
 
 class _Attempt:
-    """One step that the ranks tried to agree on: `may` is GO or LATE, then `does` is RUN or REVOKED."""
+    """A step proposed to the ranks: `may` becomes GO or LATE, then `does` becomes RUN or REVOKED."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -53,7 +52,7 @@ class _Attempt:
 
 
 class Ticket:
-    """A job of the step queue that comes back after each step until it has run, or is dropped."""
+    """Held code: an entry of the step queue that returns after each step until it has run or is dropped."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Ticket:
         self._on_error = on_error
         self._attempt: _Attempt | None = None
         self._leaving = False
-        #: It will never run.
+        #: The code will never run.
         self.is_dropped = False
         #: (step that ended, when, collectives so far), newest last.
         self._marks: deque[tuple[int, float, str | None]] = deque(maxlen=MAX_MARKS)
@@ -76,7 +75,7 @@ class Ticket:
     # On the training thread.
 
     def run(self) -> None:
-        """A step has ended. Raises only what the job's own signal handlers raised."""
+        """Run the code if the step that ended is due. Raises only what the job's own signal handlers raised."""
         if self.is_dropped:
             return
         ended = self._step.number - 1
@@ -95,19 +94,19 @@ class Ticket:
         attempt = self._attempt
         if attempt is None or ended < attempt.step:
             return False
-        # LATE as well if it is later than agreed, which only a job that changes its count of steps can bring about.
+        # A step after the agreed one is LATE too: only a job that changes its step count can skip it.
         return attempt.may.decide(LATE) == GO and attempt.does.decide(RUN if ended == attempt.step else REVOKED) == RUN
 
     # On threads of requests.
 
     @property
     def has_go(self) -> bool:
-        """Whether it runs, whoever leaves meanwhile."""
+        """Whether the code will run even if its client leaves."""
         attempt = self._attempt
         return attempt is not None and attempt.may.made == GO and attempt.does.made != REVOKED
 
     def withdraw(self, job: object = None) -> bool:
-        """Drop it. False when it runs, or has to: unless nobody ends steps for us any more."""
+        """Drop the code. Return False if it runs or must run; after detach it no longer must."""
         self._leaving = True  # first: an attempt that begins from now on gets no `go`
         attempt = self._attempt
         told = attempt is not None and attempt.may.decide(LATE) == GO
@@ -121,11 +120,11 @@ class Ticket:
         return self._queue.last_step()
 
     def answer(self, do: object, step: object) -> dict[str, object]:
-        """Do what the agreement needs next; how this rank stands then, `ok` and `why` among it."""
+        """Make the move `do` and return this rank's state, with `ok` and `why`."""
         if do == "look":
             why = ""
         elif not isinstance(step, int):
-            why = f"{step!r} is no step"
+            why = f"invalid step {step!r}"
         elif do == "arm":
             why = self._arm(step)
         elif do == "go":
@@ -133,14 +132,14 @@ class Ticket:
         elif do == "revoke":
             why = self._revoke(step)
         else:
-            why = f"there is no {do!r}"
+            why = f"unknown move {do!r}"
         return {"ok": not why, "why": why, **self._state(with_marks=do == "look")}
 
     def _arm(self, step: int) -> str:
         if self._leaving or self.has_go:
-            return "it is let go of" if self._leaving else "it was told to go already"
+            return "it is being dropped" if self._leaving else "it has been released already"
         self._attempt = _Attempt(step)
-        # In this order: if the step ends in between, the training thread has seen it and has found no `go`.
+        # In this order: if the step ends in between, the training thread has seen the attempt and found no `go`.
         ended = self._step.number - 1
         return f"step {step} has passed: step {ended} has ended" if ended >= step else ""
 
@@ -178,8 +177,8 @@ class Ticket:
 
 
 def collectives_so_far() -> str | None:
-    """How many collectives each group of all ranks was given so far: between the same two steps this is the same on
-    all ranks. None without such groups. A µs a group."""
+    """Return the number of collectives of each group of all ranks, which is the same on all ranks between the same two
+    steps; None without such groups. Takes 1 µs per group."""
     c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
     default = getattr(getattr(c10d, "_world", None), "default_pg", None)
     if default is None:

@@ -1,8 +1,8 @@
-"""Expressions that are evaluated again and again, between two steps, on the training thread.
+"""Expressions evaluated repeatedly, between two steps, on the training thread.
 
-Names are found as `eval` finds them, anew each time. Nothing that an expression raises leaves `run`, except what the
-job's own signal handlers raised meanwhile. Costs the training thread, on the steps that are looked at, the expressions
-and what finding their names takes (probe.overhead says how much); on the others some 2 µs.
+Names are resolved as by `eval`, anew each time. No exception of an expression leaves `run`, except those that the job's
+own signal handlers raised meanwhile. The training thread pays for the expressions and for resolving their names on the
+steps that are evaluated (see probe.overhead), about 2 µs on the others.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ __all__ = ["FILE", "Seen", "Watch"]
 FILE = "<watch-var>"
 MAX_FAILURES = 3
 MAX_TEXT_CHARS = 200
-#: An expression that takes longer holds up the training: it is stopped, and has failed.
+#: An expression that takes longer holds up the job: it is stopped and counts as failed.
 LIMIT_S = 1.0
 
 
 class Seen(NamedTuple):
-    """What one expression was after one step: a number, a text, or the exception."""
+    """Value of one expression after one step: a number, a text, or an exception."""
 
     step: int
     expression: str
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
 
 
 class Watch:
-    """A job of the step queue that comes back after every step, until `cancel`, `count` looks, or nothing is left."""
+    """An entry of the step queue that returns after every step, until `cancel`, `count` rounds, or no expression."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Watch:
         count: int | None,
         tell: Callable[[Seen], None],
     ) -> None:
-        """`tell` is called on the training thread."""
+        """Evaluate `codes` every `every` steps, `count` times; `tell` is called on the training thread."""
         self._recorder = recorder
         self._codes = codes
         self._every = every
@@ -66,26 +66,26 @@ class Watch:
         self._began = 0.0
         self._done = allocate_lock()
         self._done.acquire()
-        #: Remarks that nobody has taken yet: where a name was found, what was taken off.
+        #: Notes for the client: where a name was found, which expression was removed.
         self.notes: list[str] = []
         self.num_looks = 0
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end, and see to it that no expression holds up the training for long. True once."""
+        """Wait for the end, and stop an expression that holds up the job; return True once."""
         fence = self._fence
         if fence is not None and (self._cancelled or monotonic() - self._began > LIMIT_S):
             fence.send()
         return self._done.acquire(timeout=timeout_s)
 
     def cancel(self) -> None:
-        """No look from now on."""
+        """Evaluate nothing any more."""
         self._cancelled = True
         self._recorder.at_step.withdraw(self)
         if self._fence is not None:
             self._fence.send()
 
     def run(self) -> None:
-        """Between two steps: look, or not yet."""
+        """Evaluate the expressions if they are due; called between two steps."""
         began = perf_counter_ns()
         ended = self._recorder.step.number - 1
         try:
@@ -128,7 +128,7 @@ class Watch:
         self._failures[expression] += 1
         if self._failures[expression] == MAX_FAILURES:
             del self._codes[expression]
-            self.notes.append(f"{expression}: taken off, it has failed {MAX_FAILURES} times")
+            self.notes.append(f"{expression}: removed after {MAX_FAILURES} failures")
 
     def _evaluate(self, step: int, expression: str, code: CodeType, found: list[Seen]) -> None:
         namespace = Namespace()
@@ -149,13 +149,13 @@ class Watch:
 
 
 def _shown(value: Any) -> tuple[float | None, str | None]:
-    """The number, or else the text. Nothing is fetched from a device: who wants that says `.item()`."""
+    """Return the number, or else the text. Nothing is copied from a device; `.item()` in the expression does that."""
     torch: Any = loaded("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         if value.numel() != 1 or value.device.type != "cpu":
             return None, f"tensor of {tuple(value.shape)}, {value.dtype}, on {value.device}"
         value = value.item()
-    elif getattr(value, "shape", None) == () and hasattr(value, "item"):  # a scalar of NumPy's
+    elif getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, (int, float)):
         try:

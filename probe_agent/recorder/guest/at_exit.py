@@ -1,8 +1,8 @@
-"""Ends our thread before the interpreter is taken apart around it.
+"""Exit handler that ends the recorder's thread before the interpreter finalizes.
 
 A thread that still imports or runs Python while the main thread finalizes can crash the process on CPython before
-3.13. So the main thread, once it is at its end, tells ours and waits for it: some milliseconds, five seconds at most.
-`watch` and `over` are called by our thread, first and last; what `atexit` calls runs on the main thread.
+3.13. So the main thread, at exit, notifies the recorder's thread and waits for it: a few ms, at most 5 s. The
+recorder's thread calls `watch` first and `over` last; the `atexit` handler runs on the main thread.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ _began_at = 0.0
 
 
 def watch() -> None:
-    """Our thread runs from now on."""
+    """Register the exit handler; the recorder's thread starts."""
     _ended.acquire()
     atexit.register(_end)
 
 
 def tell(listener: Callable[[], None]) -> None:
-    """Have `listener` called, on the main thread, when the process comes to its end."""
+    """Call `listener` on the main thread when the process exits."""
     _listeners.append(listener)
 
 
 def untell(listener: Callable[[], None]) -> None:
-    """The opposite of `tell`."""
+    """Undo `tell`."""
     if listener in _listeners:
         _listeners.remove(listener)
 
 
 def is_ending() -> bool:
-    """Whether the process has come to its end: the files stay, for whoever wants to know what happened."""
+    """Return whether the process is exiting; the target's files then stay for a post-mortem."""
     return _began_at > 0
 
 
 def began_at() -> float:
-    """When it came to its end, in seconds since 1970."""
+    """Return when the exit began, in seconds since 1970."""
     return _began_at
 
 
 def over() -> None:
-    """Our thread runs no Python any more."""
+    """Unregister the exit handler; the recorder's thread runs no Python any more."""
     if not is_ending():
         atexit.unregister(_end)
     _ended.release()
@@ -59,7 +59,7 @@ def over() -> None:
 def _end() -> None:
     global _began_at
     if os.getpid() != _pid:
-        return  # a forked child does not have our thread
+        return  # a forked child does not have the recorder's thread
     _began_at = time()
     for listener in list(_listeners):
         listener()

@@ -1,7 +1,7 @@
-"""The mark of how a target ended, in its folder: written by itself on the way out, or by another rank that saw it die.
+"""Record of how a target ended, in its folder: written by the target at exit, or by another rank that saw it die.
 
-Runs on threads of ours; one small file, once in the life of a process. Whoever comes first writes it: what the process
-says of itself at its exit is not replaced. A process that is killed says nothing.
+Runs on a thread of the recorder: one small file per process. The first writer wins, so that the target's own record is
+not replaced; a killed process writes none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LONGEST = 300
 
 
 def mark_end(folder: str, at: float, how: str, **more: object) -> None:
-    """Say how the target with `folder` ended, `at` seconds since 1970, unless that is said already."""
+    """Record how the target with `folder` ended, `at` seconds since 1970, unless that is recorded already."""
     with suppress(FileExistsError, FileNotFoundError):
         descriptor = os.open(os.path.join(folder, END), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
@@ -29,20 +29,20 @@ def mark_end(folder: str, at: float, how: str, **more: object) -> None:
 
 
 def what_was_raised() -> str:
-    """The exception that ended the script, as the interpreter has just printed it; empty where there was none."""
+    """Return the exception that ended the script, as the interpreter has just printed it; empty if there was none."""
     error = getattr(sys, "last_value", None)
     if error is None:
         return ""
     try:
         text = str(error).strip().partition("\n")[0]
-    except Exception:  # the job's own class: its text is what it likes
+    except Exception:  # the job's own class may raise here
         text = ""
     return f"{type(error).__name__}: {text}"[:_LONGEST].rstrip(": ")
 
 
 def exit_code_of(pid: int) -> int | None:
-    """What a process that has just died will tell its parent: minus the signal that killed it, or its exit code. None
-    once its parent has been told, or where we may not know."""
+    """Return the exit code of a zombie: minus the signal that killed it, or its exit code. None once its parent has
+    reaped it, or without permission."""
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()

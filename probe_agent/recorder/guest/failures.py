@@ -1,6 +1,6 @@
-"""Our own failures inside the target become rows of `probe.errors`, and nothing else.
+"""Failures of the recorder inside the target: rows of `probe.errors`, never an exception in the job.
 
-Runs on whatever thread failed. The third failure of a source takes it off.
+Runs on the thread that failed. The third failure of a source removes it.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ __all__ = ["Errors", "Failures"]
 
 MAX_FAILURES = 3
 _STDLIB = os.path.dirname(os.__file__) + os.sep
-#: Rows a source may write; what fails at every step must not flood the table.
+#: Rows per source; a failure at every step must not flood the table.
 MAX_ROWS = 20
 
 
 class Errors(Table):
     name = "probe.errors"
-    doc = "What went wrong in Probe itself inside the target."
+    doc = "Failures of Probe itself inside the target."
     capacity = 1_024
     columns = (
-        Column("ts", "time", "UTC", "when it happened"),
-        Column("source", "text", "", "which part of the recorder failed"),
+        Column("ts", "time", "UTC", "time of the failure"),
+        Column("source", "text", "", "part of the recorder that failed"),
         Column("message", "text", "", "the exception"),
-        Column("traceback", "text", "", "where it happened"),
-        Column("count", "int", "", "failures of this source so far; after the third it is taken off"),
+        Column("traceback", "text", "", "traceback of the exception"),
+        Column("count", "int", "", "failures of this source so far; the third removes it"),
     )
 
 
 class Failures:
-    """Counts failures by source and writes them down."""
+    """Count and record failures by source."""
 
     def __init__(self, buffer: RowBuffer) -> None:
         self._buffer = buffer
         self._counts: CounterType[str] = Counter()
-        #: Sources that have failed too often and wait for our thread to stop them.
+        #: Sources that failed too often and wait for the recorder's thread to stop them.
         self.given_up: set[str] = set()
 
     def record(self, source: str, error: BaseException) -> bool:
-        """Write `error` down. True when it is the job's own and has to be raised again."""
+        """Record `error`. Return True if it is the job's own exception, which the caller must raise again."""
         if _is_foreign(error):
             return True
         self._counts[source] += 1
@@ -61,10 +61,10 @@ class Failures:
 
 
 def _is_foreign(error: BaseException) -> bool:
-    """Whether a signal handler of the job raised `error` while our code ran.
+    """Return whether a signal handler of the job raised `error` while the recorder's code ran.
 
-    Python runs handlers between two bytecodes, as if our function had called them; so the frame below ours is
-    neither ours, nor torch's, nor the standard library's.
+    Python runs handlers between two bytecodes, as if the interrupted function had called them, so the frame below the
+    recorder's belongs neither to the recorder, nor to torch, nor to the standard library.
     """
     ours = __name__.rpartition(".guest.")[0] + "."
     entry = error.__traceback__

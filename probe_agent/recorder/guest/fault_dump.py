@@ -1,8 +1,8 @@
-"""The main thread's stack while nobody can take the GIL: faulthandler on a spare signal.
+"""Stack of the main thread while the GIL is held: faulthandler on a spare signal.
 
-Armed once, on our thread, and free until the signal comes. The handler writes to our file and restarts the system call
-it interrupted. It writes the stack of the thread that takes the signal, the main one, and no other: of threads that
-run meanwhile it would read frames that are being freed (113 dumps of two busy threads crashed CPython 3.10).
+Armed once on the recorder's thread, and free until the signal comes. The handler writes to the target's folder and
+restarts the interrupted system call. It writes only the stack of the thread that takes the signal, the main one: for
+running threads it would read frames that are being freed (113 dumps of two busy threads crashed CPython 3.10).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["FaultDump"]
 
 
 class FaultDump:
-    """faulthandler on the highest real-time signal that nobody uses, writing to `path`."""
+    """faulthandler on the highest unused real-time signal, writing to `path`."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -23,7 +23,7 @@ class FaultDump:
         self._signal: int | None = None
 
     def arm(self) -> int | None:
-        """The signal that makes the target write its stack; None when none is free."""
+        """Return the signal that makes the target write its stack, None if no signal is free."""
         number = _spare_signal()
         if number is None:
             return None
@@ -33,7 +33,7 @@ class FaultDump:
         return number
 
     def disarm(self) -> None:
-        """Give the signal back and close the file. In a forked child too."""
+        """Release the signal and close the file; also in a forked child."""
         if self._signal is not None:
             faulthandler.unregister(self._signal)
             self._signal = None
@@ -43,7 +43,7 @@ class FaultDump:
 
 
 def _spare_signal() -> int | None:
-    """Asks the kernel: a handler that a library installed from C is unknown to Python's `signal.getsignal`."""
+    """Return an unused signal according to the kernel: `signal.getsignal` does not know handlers installed from C."""
     taken = 0
     with open("/proc/self/status") as status:
         for line in status:

@@ -1,7 +1,7 @@
-"""Makes a forked child (a DataLoader worker, say) clean at once.
+"""Cleanup of a forked child, such as a DataLoader worker, right after the fork.
 
-`os.register_at_fork` cannot be taken back, so one function is registered a process, ever; it calls whoever
-watches at that moment. It stays after detach, with nobody watching.
+`os.register_at_fork` cannot be undone, so one function is registered per process, once. It calls the watchers
+registered at that moment, and stays after detach without any. It runs in the child; a fork costs the job nothing else.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _KEY = "_probe_fork_watchers"
 
 
 def _watchers() -> list[Callable[[], None]]:
-    """The list that outlives us: a later attach finds it again."""
+    """Return the list of watchers, which outlives the recorder so that a later attach finds it."""
     found = getattr(sys, _KEY, None)
     if found is None:
         found = []
         setattr(sys, _KEY, found)
 
-        # With no globals of ours, which it would keep: it stays for ever.
+        # Without globals of the recorder, which it would keep alive for ever.
         os.register_at_fork(
             after_in_child=FunctionType(_after_fork.__code__, {"__builtins__": {}}, "after_fork", (found,))
         )
@@ -31,7 +31,7 @@ def _watchers() -> list[Callable[[], None]]:
 
 
 def _after_fork(watchers: list[Callable[[], None]]) -> None:
-    # Newest first, as in every undoing; a watcher may watch anew.
+    # Newest first, as in every cleanup; a watcher may register again.
     called = watchers[::-1]
     watchers.clear()
     for watcher in called:
@@ -39,11 +39,11 @@ def _after_fork(watchers: list[Callable[[], None]]) -> None:
 
 
 def watch(watcher: Callable[[], None]) -> None:
-    """Have `watcher` called in every forked child from now on."""
+    """Call `watcher` in every forked child from now on."""
     _watchers().append(watcher)
 
 
 def forget(watcher: Callable[[], None]) -> None:
-    """The opposite of `watch`."""
+    """Undo `watch`."""
     if watcher in _watchers():
         _watchers().remove(watcher)

@@ -1,7 +1,7 @@
-"""Which thread is the main one, and `threading` set right when its first import happened on a thread of ours.
+"""Identity of the main thread, and repair of `threading` after a first import on a thread of the recorder.
 
-Runs on our threads. `threading` takes whoever imports it first for the main thread (before Python 3.13); code that
-a user evals may be that first import.
+Before Python 3.13 `threading` takes the thread that imports it first for the main thread; evaluated code may be that
+first import. Runs on threads of the recorder: a walk over the threads' frames.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["main_ident", "repair_threading"]
 
 
 def main_ident() -> int | None:
-    """The main thread's identifier, None when it cannot be told."""
+    """Return the main thread's identifier, None if it is unknown."""
     ask: Any = getattr(_thread, "_get_main_thread_ident", None)  # Python 3.13
     if ask is not None:
         return int(ask())
@@ -25,16 +25,16 @@ def main_ident() -> int | None:
     if ident is None and "threading" in sys.modules:
         ident = getattr(sys.modules["threading"].main_thread(), "ident", None)
         if "greenlet" in sys.modules and ident not in (idents := list(sys._current_frames())):
-            # With gevent that is a greenlet's. The interpreter lists the thread that it began with last.
+            # With gevent that is a greenlet's. The interpreter lists its first thread last.
             ident = idents[-1]
     return ident
 
 
 def _ident_by_frames() -> int | None:
-    """The thread that runs the body of the script."""
+    """Return the thread that runs the body of the script."""
     script = vars(sys.modules["__main__"])
     frames = sys._current_frames()
-    # No frame in a variable here: one of them is this very call, and would be kept, with all that its callers hold.
+    # No frame in a variable: one of them is this call, which would keep alive everything that its callers hold.
     return next((ident for ident in list(frames) if _runs(frames.pop(ident), script)), None)
 
 
@@ -47,11 +47,11 @@ def _runs(frame: FrameType | None, script: dict[str, Any]) -> bool:
 
 
 def repair_threading() -> bool:
-    """Make `threading.main_thread()` tell the truth again. True when it had lied."""
+    """Make `threading.main_thread()` correct again. Return True if it was wrong."""
     threading: Any = sys.modules.get("threading")
     main: Any = getattr(threading, "_main_thread", None)
     right = main_ident() if main is not None else None
-    # Python 3.13 knows the identifier, but takes the native one from whoever imports.
+    # Python 3.13 knows the identifier, but takes the native one of the importing thread.
     lied = main is not None and (main.ident != right or main.native_id == _thread.get_native_id())
     if right is None or right == _thread.get_ident() or not lied:
         return False
@@ -61,7 +61,7 @@ def repair_threading() -> bool:
     threading._active[right] = main
     lock = getattr(main, "_tstate_lock", None)  # until Python 3.12: released when the thread ends
     if lock is not None:
-        # The one it has is released when *our* thread ends, and the shutdown asserts that it is held.
+        # The present lock is released when the recorder's thread ends; the shutdown asserts that it is held.
         fresh = allocate_lock()
         fresh.acquire()
         main._tstate_lock = fresh

@@ -1,6 +1,6 @@
-"""Threads of ours inside the target: none is the job's, none takes a signal meant for the job.
+"""Threads of the recorder inside the target; they take no signal meant for the job.
 
-Started with `_thread`, because a first import of `threading` on a thread of ours would make
+They are started with `_thread`, because a first import of `threading` on one of them would make
 `threading.main_thread()` lie. Costs the training thread nothing; a thread takes about 0.1 ms to start.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any
 
-__all__ = ["enter", "forget_stand_in", "idents", "in_child", "leave", "start", "wait_for_end"]
+__all__ = ["enter", "forget_dummy_thread", "idents", "in_child", "leave", "start", "wait_for_end"]
 
-#: Raised by a fault of the very thread: blocked, the kernel would kill the job before faulthandler can speak.
+#: Raised by a fault of the thread itself: if blocked, the kernel would kill the job before faulthandler can write.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
 
 _BLOCKED = frozenset(map(int, signal.valid_signals() - _FAULTS))
@@ -25,12 +25,12 @@ _running: set[int] = set()
 
 
 def idents() -> frozenset[int]:
-    """The threads of ours that run now."""
+    """Return the threads of the recorder that run now."""
     return frozenset(_running)
 
 
 def start(function: Callable[[], object]) -> None:
-    """Run `function`, which must not raise, on a new thread of ours. Raises RuntimeError when there can be none."""
+    """Run `function`, which must not raise, on a new thread. Raises RuntimeError if the process cannot start one."""
     start_new_thread(_run, (function,))
 
 
@@ -43,20 +43,20 @@ def _run(function: Callable[[], object]) -> None:
 
 
 def enter() -> None:
-    """The calling thread is ours from now on."""
-    # Not by way of `signal`, which turns the old mask into enum members: that took 0.1 ms.
+    """Make the calling thread one of the recorder's."""
+    # Not through `signal`, which converts the old mask to enum members: that took 0.1 ms.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
     _running.add(get_ident())
 
 
 def leave() -> None:
-    """The calling thread ends."""
-    forget_stand_in()
+    """End the calling thread's time as one of the recorder's."""
+    forget_dummy_thread()
     _running.discard(get_ident())
 
 
-def forget_stand_in() -> None:
-    """Forget the object that `threading.current_thread()` may have made for the calling thread, which is ours."""
+def forget_dummy_thread() -> None:
+    """Remove the object that `threading.current_thread()` may have made for the calling thread of the recorder."""
     ident = get_ident()
     threading = sys.modules.get("threading")
     active: Any = getattr(threading, "_active", None)
@@ -65,7 +65,7 @@ def forget_stand_in() -> None:
 
 
 def wait_for_end(timeout_s: float) -> int:
-    """Wait until none of them runs; how many still do."""
+    """Wait until none of the threads runs, and return how many still do."""
     deadline = monotonic() + timeout_s
     while _running and monotonic() < deadline:
         sleep(0.001)
@@ -73,7 +73,7 @@ def wait_for_end(timeout_s: float) -> int:
 
 
 def in_child() -> None:
-    """After a fork, in the child: no thread of ours is left; a child that eval code made takes signals again."""
+    """Reset in a forked child, which has no thread of the recorder; a child forked by eval code takes signals again."""
     if get_ident() in _running:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
     _running.clear()

@@ -1,8 +1,8 @@
-"""Takes secrets out of command lines and environments, before anybody is shown them or they are written down.
+"""Redaction of secrets in command lines and environments, before they are shown or written.
 
-What counts as a secret is told by its name: KEY, TOKEN, SECRET, PASSW anywhere in it. A short number under KEY or TOKEN
-is a size (`--max-tokens 4096`), and a tokenizer is none. Runs in the target once, when it says who it is, and beside it
-whenever a process is shown: some microseconds a word.
+A secret is recognised by its name: KEY, TOKEN, SECRET or PASSW anywhere in it. A short number under KEY or TOKEN is a
+size (`--max-tokens 4096`), and a tokenizer is not a secret. Runs in the target once, when it writes its identity, and
+beside it whenever a process is shown: a few microseconds per word.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ _SURELY = re.compile(r"secret|passw", re.I)
 _SIZE = re.compile(r"\d{1,7}|true|false|none|null", re.I)
 _OPTION = re.compile(r"-{1,2}[\w.-]+")
 _PAIR = re.compile(r"([-+~@]*[\w.-]+)=(.*)", re.S)
-#: Of `scheme://user:password@host` all that stands before the last @ of it.
+#: Everything before the last @ in the authority of `scheme://user:password@host`.
 _CREDENTIALS = re.compile(r"(\b[a-z][a-z\d+.-]{0,30}://)[^\s/?#@'\"]+(?:@[^\s/?#@'\"]+)*@", re.I)
 _BEARER = re.compile(r"(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}", re.I)
-#: `name = `, `"name": ` and `--name ` in a text. No part of a word is looked at twice, however long the text is.
+#: `name = `, `"name": ` and `--name ` in a text. No part of a word is scanned twice, however long the text is.
 _HEAD = re.compile(r"(?<![\w.-])(?P<name>[\w.-]+)(?:(?P<assigned>[\"']?\s*[=:]+\s*)|\s+(?![\s-]))")
 _VALUE = re.compile(r"\"[^\"]*\"|'[^']*'|[^\s,;&\"']+")
 
 
 def redacted_command(words: Sequence[str]) -> list[str]:
-    """A command line that can be shown."""
+    """Return a command line without secrets."""
     return list(_redacted_words(words))
 
 
 def redacted_value(name: str, value: str) -> str:
-    """The value of an environment variable, or of anything else that has a name."""
+    """Return the value of an environment variable, or of anything else with a name, redacted if it is a secret."""
     return REDACTED if value and _is_secret(name, value) else redacted_text(value)
 
 
 def redacted_text(text: str) -> str:
-    """A text with secrets somewhere in it: code, a URL, a line of a shell."""
+    """Return a text (code, a URL, a shell command) without the secrets in it."""
     text = _CREDENTIALS.sub(rf"\1{REDACTED}@", text)
     shown, at = [], 0
     while head := _HEAD.search(text, at):

@@ -1,10 +1,10 @@
-"""Gets our threads their turn at the GIL while they have work to do.
+"""Short switch interval that gives the recorder's threads the GIL while they have work to do.
 
-A thread that waits for the GIL asks for it only after a switch interval (5 ms) in which nobody let go of it. A job
-that lets go of it more often than that, for microseconds each time (a loop that looks for a file, say), takes it back
-before anybody has woken up: a waiting thread got none of 4,000 turns in 4 s. So while we start, and while we answer,
-the interval is short; then it is again what the job had. Whoever attaches or asks sets it (inject/nudge.py) when we
-cannot, because we do not get the GIL to do so.
+A waiting thread requests the GIL only after a switch interval (5 ms) in which it was not released. A job that releases
+it more often, for microseconds each time (a loop that polls for a file), takes it back before a waiting thread wakes
+up: one got none of 4,000 turns in 4 s. So the interval is short while the recorder starts and answers, and then again
+what the job had. The attaching or asking process sets it (inject/nudge.py) if the recorder does not get the GIL to do
+so. Runs on the recorder's threads; one call of the interpreter each.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ import sys
 
 __all__ = ["SHORT_S", "hurry", "rest", "usual_s"]
 
-#: Odd enough to be known as ours. Short enough that such a job's pulses are longer.
+#: Odd enough to be recognised as the recorder's; shorter than the pulses of such a job.
 SHORT_S = 11e-6
 
-#: What the job has, in seconds. Whoever attached may have shortened it before we were here, and then says so.
+#: The job's own interval, in seconds. The attaching process may have shortened it before, and then passes the value.
 usual_s = sys.getswitchinterval()
 
 
 def hurry() -> None:
-    """We have work to do."""
+    """Shorten the interval: there is work to do."""
     _see()
     sys.setswitchinterval(SHORT_S)
 
 
 def rest() -> None:
-    """We have none. What the job has set meanwhile stays."""
+    """Restore the job's interval, unless the job has set another one meanwhile."""
     if _see():
         sys.setswitchinterval(usual_s)
 
 
 def _see() -> bool:
-    """Whether the interval is short; otherwise it is what the job has set."""
+    """Return whether the interval is the short one; otherwise remember it as the job's."""
     global usual_s
     if not _is_short():
         usual_s = sys.getswitchinterval()

@@ -1,8 +1,8 @@
-"""The kernel's number of threads that `threading` does not know: started by `_thread`, from C, or in a subinterpreter.
+"""Kernel thread ids (TIDs) of threads unknown to `threading`: started by `_thread`, from C or in a subinterpreter.
 
-Runs on a thread of ours, when somebody asks for all stacks and such a thread is there: 55 µs. What Python calls a
-thread's identifier is, on Linux, the address of the C library's record of it. The kernel's number stands in there, at a
-place that is found by our own record. It is read through /proc/self/mem, where a wrong address is an error.
+On Linux Python's thread identifier is the address of the C library's thread descriptor, which contains the TID at an
+offset that the calling thread's own descriptor reveals. It is read through /proc/self/mem, where a wrong address is an
+error. Runs on a thread of the recorder when all stacks are requested and such a thread exists: 55 µs.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from collections.abc import Collection
 
 __all__ = ["native_ids"]
 
-#: As much of the record is searched: the number is at 720 in glibc on x86-64, and earlier elsewhere.
+#: Part of the descriptor that is searched: the TID is at 720 in glibc on x86-64, earlier elsewhere.
 _RECORD_BYTES = 1024
 _NUMBER = struct.Struct("<i")
 
 
 def native_ids(idents: Collection[int]) -> dict[int, int]:
-    """The kernel's number for each of `idents` for which it can be told for sure."""
+    """Return the TID of each of `idents` for which it is certain."""
     if not idents:
         return {}
     tasks = {int(name) for name in os.listdir("/proc/self/task")}
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return {}  # a process that has made itself unreadable
+        return {}  # the process has made itself unreadable
     try:
-        places = _places(memory)
-        found = {ident: {_number(memory, ident + place) for place in places} & tasks for ident in idents}
+        offsets = _offsets(memory)
+        found = {ident: {_number(memory, ident + offset) for offset in offsets} & tasks for ident in idents}
     finally:
         os.close(memory)
     return {ident: numbers.pop() for ident, numbers in found.items() if len(numbers) == 1}
 
 
-def _places(memory: int) -> list[int]:
-    """Where in our own thread's record its number stands."""
+def _offsets(memory: int) -> list[int]:
+    """Return the offsets of the TID in the calling thread's own descriptor."""
     try:
         record = os.pread(memory, _RECORD_BYTES, get_ident())
     except OSError:
@@ -50,5 +50,5 @@ def _number(memory: int, address: int) -> int:
     try:
         (number,) = _NUMBER.unpack(os.pread(memory, _NUMBER.size, address))
     except (OSError, struct.error, OverflowError):
-        return 0  # the thread has ended meanwhile
+        return 0  # the thread has ended
     return int(number)

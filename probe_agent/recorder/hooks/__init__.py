@@ -1,1 +1,1 @@
-"""What runs on the training thread: one file a source, each with a `Source` class that starts and stops it."""
+"""Sources that record on the training thread, one file per source, each with a class `Source`."""

@@ -20,7 +20,7 @@ from ..source import Source as BaseSource
 from ..steps.backward_spans import RUN_ENDED
 from ..steps.losses import Losses, is_part
 from ..steps.phase_spans import BACKWARD
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
@@ -34,7 +34,7 @@ class Source(BaseSource):
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._loss_read_at = self._num_read = 0
         self._scaled: Any = None  # the loss before GradScaler multiplied it
 
@@ -43,11 +43,11 @@ class Source(BaseSource):
         timed = functools.update_wrapper(self._timed(engine), engine)
         # Whoever puts torch's own back for a while, as its tracer does, takes it from the second one.
         for name in ("torch.autograd", "torch.autograd.graph"):
-            self._stand_ins.put(sys.modules[name], "_engine_run_backward", timed)
-        self._stand_ins.wrap(sys.modules["torch.amp.grad_scaler"].GradScaler, "scale", self._noted_scale)
+            self._patches.put(sys.modules[name], "_engine_run_backward", timed)
+        self._patches.wrap(sys.modules["torch.amp.grad_scaler"].GradScaler, "scale", self._noted_scale)
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
         self._scaled = None
 
     def _timed(self, original: Any) -> Any:

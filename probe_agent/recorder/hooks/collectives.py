@@ -21,7 +21,7 @@ from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.collective_rows import ANY_SOURCE, AT_ONCE_NS, P2P, Call, CollectiveRows
 from ..torch import loaded
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Collectives", "Source"]
 
@@ -73,47 +73,47 @@ OPERATORS = {
 OPERATORS_MODULE = "torch.distributed._functional_collectives"
 #: Calls that may wait for our thread; of more than that no note is taken.
 MAX_CALLS = 100_000
-BYTES = "what this rank put in (sparse tensors as if dense); of recv and scatter what it got"
-PEER = "rank in the job of the other side of a send or receive; NULL if it takes what comes first, until it has"
+BYTES = "size of this rank's input (sparse tensors as if dense); for recv and scatter, of its output"
+PEER = "rank in the job of the other side of a send or receive; NULL while a receive from any rank is pending"
 PHASE = (
-    "of the step, as python.steps has it: data, forward, backward, optimizer, evaluation, generation or other; NULL"
-    " before the first step that was seen whole, on a thread that does not step, and where that took 10 s to show"
+    "phase of the step as in python.steps: data, forward, backward, optimizer, evaluation, generation or other; NULL"
+    " before the first whole step, on threads that do not train, and if the phase was not known within 10 s"
 )
 WAIT = (
-    "the calling thread's time inside the call's wait(), which ends at ts: between the two the thread stood still; 0"
-    " where it was complete by then; NULL where nobody waited, and for calls made by C++"
+    "time the calling thread was blocked in wait(), up to ts; 0 if the operation was already complete; NULL if nothing"
+    " waited, and for calls made by C++"
 )
 DURATION = (
-    "from its start until it was complete; NULL where it completed unobserved before anybody waited for it,"
-    " on a GPU, and for calls made by C++ on gloo"
+    "from start to completion; NULL on a GPU, for calls made by C++ on gloo, and if it completed unobserved before"
+    " anything waited for it"
 )
 STATE = (
-    "completed, failed, enqueued (the device will do it), launched (nobody has waited for it)"
-    " or waiting; a call that takes a second gets a row while it waits, and another when it is over"
+    "completed, failed, enqueued (the device will run it), launched (nothing has waited for it) or waiting; a call that"
+    " takes 1 s or more gets one row while it waits and another when it ends"
 )
 
 
 class Collectives(Table):
     name = "python.collectives"
-    doc = "One row for each collective and each send and receive; object collectives show as those they are made of."
+    doc = "One row per collective, send and receive; object collectives appear as the operations they consist of."
     capacity = 65_536
     columns = (
-        Column("step", "int", "", "number of the step in which it was called"),
-        Column("ts", "time", "UTC", "when it was over as far as is known, else when the row was made"),
-        Column("group", "text", "", "name of its process group; torch.process_groups has the group's ranks"),
-        Column("seq", "int", "", "its number in the group, the same on all ranks; -1 for send and recv"),
+        Column("step", "int", "", "number of the step that called it"),
+        Column("ts", "time", "UTC", "known end of the operation, otherwise the time of this row"),
+        Column("group", "text", "", "name of its process group; the group's ranks are in torch.process_groups"),
+        Column("seq", "int", "", "sequence number in the group, the same on all ranks; -1 for send and recv"),
         Column("op", "text", "", "all_reduce, broadcast, all_gather, reduce_scatter, all_to_all, send, barrier, …"),
         Column("peer", "int or null", "", PEER),
         Column("bytes", "int", "bytes", BYTES),
-        Column("dtype", "text", "", "type of the first of these tensors"),
-        Column("shape", "text", "", "shape of the first of them; +2 says that there are two more"),
-        Column("start", "time", "UTC", "when it was called"),
+        Column("dtype", "text", "", "dtype of the first of these tensors"),
+        Column("shape", "text", "", "shape of the first of these tensors; +2 means two more"),
+        Column("start", "time", "UTC", "time of the call"),
         Column("duration", "float", "s", DURATION),
         Column("wait", "float", "s", WAIT),
-        Column("phase", "text", "", f"in which it was called: {PHASE}"),
-        Column("wait_phase", "text", "", "in which it was waited for: another one where the call was asynchronous"),
+        Column("phase", "text", "", f"{PHASE}"),
+        Column("wait_phase", "text", "", "phase in which it was waited for; differs from phase if asynchronous"),
         Column("state", "text", "", STATE),
-        Column("seen_by", "text", "", "python, or flight recorder where C++ made the call (DDP's reducer)"),
+        Column("seen_by", "text", "", "python, or flight recorder if C++ made the call (DDP's reducer)"),
     )
 
 
@@ -126,7 +126,7 @@ class Source(BaseSource):
     )
     tables = (Collectives,)
     waits_for = Awaited(
-        "no collective has been called since the recorder started", "see torch.process_groups for the groups of the job"
+        "no collective has been called since the recorder started", "see the groups: SELECT * FROM torch.process_groups"
     )
 
     def __init__(self, recorder: Recorder) -> None:
@@ -136,7 +136,7 @@ class Source(BaseSource):
         self._is_compiling = recorder.device.is_compiling
         self._tensor = sys.modules["torch"].Tensor
         self._resolve: Any = getattr(sys.modules["torch._C._distributed_c10d"], "_resolve_process_group", None)
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._has_operators = False
         #: The thread that is inside an operator.
         self._in_operator = 0
@@ -152,8 +152,8 @@ class Source(BaseSource):
         for name, (op, payload_at) in METHODS.items():
             if name in c10d.ProcessGroup.__dict__:
                 make = functools.partial(self._noted, op=op, payload_at=payload_at)
-                self._stand_ins.wrap(c10d.ProcessGroup, name, make)
-        self._stand_ins.wrap(c10d.Work, "wait", self._timed_wait)
+                self._patches.wrap(c10d.ProcessGroup, name, make)
+        self._patches.wrap(c10d.Work, "wait", self._timed_wait)
 
     def tick(self) -> None:
         if not self._has_operators and self._resolve is not None and loaded(OPERATORS_MODULE):
@@ -168,10 +168,10 @@ class Source(BaseSource):
             if packet is not None:
                 make = functools.partial(self._noted_operator, op=op) if op else self._timed_operator_wait
                 for owner in (packet, packet.default):
-                    self._stand_ins.wrap(owner, "_op", make)
+                    self._patches.wrap(owner, "_op", make)
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
         self._rows.close()
         self._step.spans.forget()
         self._open.clear()
@@ -232,7 +232,7 @@ class Source(BaseSource):
         return noted
 
     def _begin(self, op: str, group: Any, payload: tuple[Any, ...] | None) -> Call | None:
-        if len(self._calls) >= MAX_CALLS or not self._stand_ins:
+        if len(self._calls) >= MAX_CALLS or not self._patches:
             return None  # detached: the job has kept a bound method of ours
         began = perf_counter_ns()
         try:

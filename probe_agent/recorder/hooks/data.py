@@ -24,7 +24,7 @@ from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.phase_spans import DATA, EVALUATION, GENERATION
 from ..steps.step import BATCH, Step
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
@@ -66,7 +66,7 @@ class Source(BaseSource):
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._step = recorder.step
         #: The newest batches of this step, and whether one of them was used without gradients.
         self._batches: deque[_Batch] = deque(maxlen=MAX_BATCHES)
@@ -78,11 +78,11 @@ class Source(BaseSource):
 
     def start(self) -> None:
         owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-        self._stand_ins.wrap(owner, "__next__", self._timed)
+        self._patches.wrap(owner, "__next__", self._timed)
         self._step.ending.append(self._end_step)
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
         if self._end_step in self._step.ending:
             self._step.ending.remove(self._end_step)
         self._batches.clear()

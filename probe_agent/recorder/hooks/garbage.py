@@ -1,7 +1,7 @@
-"""How long Python's collector stopped the process: `python.gc`.
+"""Pauses of Python's garbage collector: `python.gc`.
 
-Runs on whichever thread the collector runs on, with the GIL: a clock read when it begins and one when it ends, and a
-list append if it took half a millisecond. Most collections are of the youngest objects, and over in microseconds.
+Runs on the thread that collects, with the GIL: a clock read at the start and one at the end, and a list append if the
+collection took 0.5 ms. Most collections are of the youngest objects and take microseconds.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ MAX_PAUSES = 10_000
 
 class Pauses(Table):
     name = "python.gc"
-    doc = "One row for each time that Python's garbage collector stopped the process for 0.5 ms or more."
+    doc = "One row per run of Python's garbage collector that stopped the process for 0.5 ms or more."
     capacity = 8_192
     columns = (
-        Column("step", "int", "", "the step that was being taken; -1 before the first"),
-        Column("ts", "time", "UTC", "when it was over"),
-        Column("generation", "int", "", "0 for the youngest objects, 2 for all of them"),
-        Column("duration", "float", "s", "how long it took; nothing else in Python runs meanwhile"),
-        Column("collected", "int", "", "objects that were freed"),
+        Column("step", "int", "", "number of the running step; -1 before the first"),
+        Column("ts", "time", "UTC", "end of the collection"),
+        Column("generation", "int", "", "oldest generation collected: 0 for the youngest objects, 2 for all objects"),
+        Column("duration", "float", "s", "time it took; no other Python code runs meanwhile"),
+        Column("collected", "int", "", "objects freed"),
     )
 
 
 class Source(BaseSource):
     name = "gc"
     tables = (Pauses,)
-    waits_for = Awaited("no collection has taken 0.5 ms since the recorder started", "a quick collector is no fault")
+    waits_for = Awaited("no collection has taken 0.5 ms since the recorder started", "no action needed")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)

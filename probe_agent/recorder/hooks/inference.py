@@ -28,7 +28,7 @@ from ..guest import own_threads
 from ..names import frames
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..torch.dynamo import Aside
+from ..torch.dynamo import AroundCompile
 
 __all__ = ["CallWatch", "Source"]
 
@@ -155,7 +155,7 @@ class Source(BaseSource):
         self._ends = recorder.ends
         self._cost = recorder.cost(self.name)
         self._watch: CallWatch | None = None
-        self._aside = Aside(self._take, self._put)
+        self._around_compile = AroundCompile(self._take, self._put)
         #: The code of `Module.__call__`, whose frames we look for.
         self._code = sys.modules["torch"].nn.Module.__call__.__code__
         #: By id each module that was seen as the outermost one: a weak reference, on which threads, how often.
@@ -173,7 +173,7 @@ class Source(BaseSource):
             self.stop()
             return
         if self._watch is not None:
-            self._aside.watch()
+            self._around_compile.watch()
         now = perf_counter_ns()
         if now - self._last_end <= QUIET_NS or now <= self._look_at:
             return
@@ -187,7 +187,7 @@ class Source(BaseSource):
             self._look_at = perf_counter_ns() + round((perf_counter_ns() - began) / LOOK_SHARE)
 
     def stop(self) -> None:
-        self._aside.forget()
+        self._around_compile.forget()
         if self._watch is not None:
             self._watch.end()
             self._watch = None
@@ -200,7 +200,7 @@ class Source(BaseSource):
         self.recorder.seen.modules.note(module)
         self._watch = CallWatch(module, self._skips, self._begins, self._ended)
         self._put()
-        self._aside.watch()
+        self._around_compile.watch()
 
     def _look(self) -> None:
         """See which modules the job's threads are in; the one that is seen again is the one whose calls are steps."""

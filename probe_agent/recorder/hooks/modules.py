@@ -25,11 +25,11 @@ from ..no_rows import why_no_steps
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
-from ..steps.module_spans import Windows
+from ..steps.module_spans import ModuleSpans
 from ..steps.step import OTHER, TRAIN
-from ..torch.dynamo import Aside, has_compiled
+from ..torch.dynamo import AroundCompile, has_compiled
 from ..torch.module_hooks import KEY, OurHook
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source", "TorchTrace"]
 
@@ -43,42 +43,42 @@ MAX_TENSORS, MAX_ITEMS, MAX_DEPTH = 16, 64, 3
 
 class TorchTrace(Table):
     name = "python.torch_trace"
-    doc = "One row for each module and stage of a sampled step."
+    doc = "One row per module and stage of a sampled step."
     capacity = 131_072
     columns = (
-        Column("step", "int", "", "number of the step, counted from 0"),
-        Column("ts", "time", "UTC", "when the window ended"),
-        Column("seq", "int", "", "order in which the windows of the step ended"),
+        Column("step", "int", "", "step number, counted from 0"),
+        Column("ts", "time", "UTC", "end of the span"),
+        Column("seq", "int", "", "order in which the spans of the step ended"),
         Column(
             "module",
             "text",
             "",
-            "class of the outermost module, then the path below it: GPT.blocks.0.attn; of an optimizer its class, with"
-            " the variable that holds it where several of the class step: Adam optimizer_d",
+            "class of the outermost module and the path below it: GPT.blocks.0.attn; for an optimizer its class, with"
+            " the variable that holds it if several of the class step: Adam optimizer_d",
         ),
         Column("stage", "text", "", "forward, backward or step (the optimizer)"),
         Column(
             "duration",
             "float",
             "s",
-            "on the host, children included; of a backward from the module's last operator to its first, at most until"
-            " that run of the engine ends",
+            "time on the host, children included; for a backward from the module's last operator to its first, at most"
+            " to the end of that run of the engine",
         ),
-        Column("self_duration", "float", "s", "duration less that of the recorded children"),
-        Column("device", "text", "", "where the module's output lies"),
-        Column("device_duration", "float", "s", "the same window on the device; NULL on a CPU"),
-        Column("allocated", "float", "MiB", "memory in use at the end: the device's, or resident on a CPU target"),
-        Column("allocated_delta", "float", "MiB", "how much of it came in this window"),
-        Column("reserved", "float", "MiB", "held by torch's allocator; NULL on a CPU target"),
-        Column("input_shapes", "text", "", "of the tensors among a forward's positional arguments: 32x64, 32x8"),
-        Column("compiled", "bool", "", "the module is compiled: those below it cannot be seen"),
-        Column("recomputed", "bool", "", "a forward inside backward: activation checkpointing, already counted there"),
+        Column("self_duration", "float", "s", "duration without that of the recorded children"),
+        Column("device", "text", "", "device of the module's output"),
+        Column("device_duration", "float", "s", "time of the same span on the device; NULL on a CPU"),
+        Column("allocated", "float", "MiB", "memory in use at the end: the device's, or resident on a CPU-only target"),
+        Column("allocated_delta", "float", "MiB", "change of allocated during the span"),
+        Column("reserved", "float", "MiB", "held by torch's allocator; NULL on a CPU-only target"),
+        Column("input_shapes", "text", "", "shapes of the tensors among a forward's positional arguments: 32x64, 32x8"),
+        Column("compiled", "bool", "", "the module is compiled; modules below it are not visible"),
+        Column("recomputed", "bool", "", "forward inside backward (activation checkpointing), part of its time"),
         Column(
             "phase",
             "text",
             "",
-            "train; eval (without gradients), generate (the same in a function called generate… or rollout…);"
-            " other (with gradients, though the outermost module is in eval mode)",
+            "train; eval (without gradients); generate (without gradients, in a function named generate… or rollout…);"
+            " other (with gradients, but the outermost module is in eval mode)",
         ),
     )
 
@@ -95,10 +95,10 @@ class Source(BaseSource):
         self._is_compiling = recorder.device.is_compiling
         self._cost = recorder.cost(self.name)
         self._buffer = recorder.buffer(TorchTrace)
-        self._windows = Windows(self._step, self._device, self._buffer)
-        self._stand_ins = StandIns()
+        self._spans = ModuleSpans(self._step, self._device, self._buffer)
+        self._patches = Patches()
         self._ours: list[OurHook] = []
-        self._are_there = self._is_aside = False  # our hooks
+        self._are_there = self._is_disabled = False  # our hooks
         #: The numbers of the nodes of this step that tell, and what takes it back.
         self._watched: dict[int, Any] = {}
         #: The same of the sampled step before it, whose graph this one may go backward through.
@@ -111,7 +111,7 @@ class Source(BaseSource):
         self._allocated = NULL_FLOAT
         self._read_at = 0
         self._has_grad = sys.modules["torch"].is_grad_enabled
-        self._aside = Aside(self._remove, self._come_back)
+        self._around_compile = AroundCompile(self._remove, self._come_back)
 
     def start(self) -> None:
         modules: Any = sys.modules["torch.nn.modules.module"]
@@ -121,8 +121,8 @@ class Source(BaseSource):
 
     def tick(self) -> None:
         """Show what a long step has done so far."""
-        if self._windows.events and perf_counter_ns() - self._step.started > LONG_STEP_NS:
-            self._windows.replay()
+        if self._spans.events and perf_counter_ns() - self._step.started > LONG_STEP_NS:
+            self._spans.replay()
 
     def awaited(self) -> Mapping[str, Awaited]:
         return {} if self.recorder.has_rows(TorchTrace) else {TorchTrace.name: self._why_empty()}
@@ -133,26 +133,26 @@ class Source(BaseSource):
             return Awaited("trace.every is 0, so no step is sampled", "probe … config trace.every=20")
         if step.thread is None:
             return why_no_steps(self.recorder)
-        if self._is_aside:
-            return Awaited("the job has hooks on all modules and compiles", "SELECT * FROM probe.errors has the reason")
+        if self._is_disabled:
+            return Awaited("the job has hooks on all modules and compiles", "see why: SELECT * FROM probe.errors")
         if not self.recorder.governor.num_sampled:
-            told = f"one step in {every} is sampled and none of these has ended; step {step.number} is being taken"
+            told = f"one step in {every} is sampled and no sampled step has ended; step {step.number} is running"
             return Awaited(told, "wait for one, or sample every step: probe … config trace.every=1")
-        told = "no module was called on the thread that steps while a step was sampled"
+        told = "no module was called on the training thread during a sampled step"
         if has_compiled():
-            told += "; modules inside a compiled region are invisible"
-        return Awaited(told, "probe … backtrace --all shows what the threads do")
+            told += "; modules inside a compiled region are not visible"
+        return Awaited(told, "see what the threads do: probe … backtrace --all")
 
     def stop(self) -> None:
         self._thread = None
         for calls, ours in ((self._step.ending, self._end_step), (self._step.beginning, self._begin_step)):
             if ours in calls:
                 calls.remove(ours)
-        self._aside.forget()
+        self._around_compile.forget()
         self._remove()
         for _ in range(2):
             self._leave_nodes()
-        self._windows.give_up()
+        self._spans.give_up()
 
     # Between two steps, on the training thread.
 
@@ -161,8 +161,8 @@ class Source(BaseSource):
             if self._step.sampled and not self._device.is_capturing():
                 began = perf_counter_ns()
                 self._allocated, self._read_at = self._device.allocated(), began
-                self._windows.begin(self._allocated)
-                self._aside.watch()
+                self._spans.begin(self._allocated)
+                self._around_compile.watch()
                 if not self._are_there:
                     self._install()
                 self._thread = self._step.thread if self._are_there else None
@@ -177,18 +177,18 @@ class Source(BaseSource):
                 raise
 
     def _end_step(self) -> None:
-        if self._thread is None and not self._windows.is_waiting and not self._buffer.rows:
+        if self._thread is None and not self._spans.is_waiting and not self._buffer.rows:
             return
         began = perf_counter_ns()
         try:
             if self._thread is not None:
                 self._thread = self._outermost = None
                 self._num_inside = 0
-                self._windows.end()
+                self._spans.end()
                 self._leave_nodes()
-                self._cost.calls = self._windows.num_calls
+                self._cost.calls = self._spans.num_calls
                 self._cost.ns += perf_counter_ns() - began
-            self._windows.device_times()
+            self._spans.device_times()
             if self._buffer.rows:
                 self._buffer.flush()
         except Exception as error:
@@ -206,22 +206,22 @@ class Source(BaseSource):
         modules: Any = sys.modules["torch.nn.modules.module"]
         if modules._has_any_global_hook():
             if has_compiled():
-                self._step_aside()
+                self._disable()
                 return
         else:
             # A compiled module warns about global hooks, which a job run with -W error would die of. The hooks are
             # ours and do nothing there, so the answer to its question stays what it was.
-            self._stand_ins.put(modules, "_has_any_global_hook", lambda: False)
+            self._patches.put(modules, "_has_any_global_hook", lambda: False)
         for ours, hook in zip(self._ours, self._hooks()):
             ours.put(hook)
         modules._global_forward_hooks_always_called[KEY] = True  # also where the forward raises
         self._are_there = True
 
-    def _step_aside(self) -> None:
+    def _disable(self) -> None:
         """What Dynamo has made of hooks of the job's on all modules depends on how many there are."""
-        if not self._is_aside:
-            self._is_aside = True
-            told = "modules are not recorded: the job has hooks on all modules, and with ours it would compile anew"
+        if not self._is_disabled:
+            self._is_disabled = True
+            told = "modules are not recorded: the job has hooks on all modules, and one more would recompile its model"
             self.recorder.fail(self.name, RuntimeError(told))
 
     def _come_back(self) -> None:
@@ -237,7 +237,7 @@ class Source(BaseSource):
         sys.modules["torch.nn.modules.module"]._global_forward_hooks_always_called.pop(KEY, None)
         for ours in self._ours:
             ours.take()
-        self._stand_ins.take_back()
+        self._patches.restore()
         self._are_there = False
 
     # The hooks: clock reads and a list append. They are functions with what they need at hand, since they run twice a
@@ -246,7 +246,7 @@ class Source(BaseSource):
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """The hook before a module's forward, and the one after it."""
         is_compiling, has_gpu, mark_of = self._is_compiling, self._device.has_gpu, self._device.mark
-        note, tensor, step = self._windows.events.append, sys.modules["torch"].Tensor, self._step
+        note, tensor, step = self._spans.events.append, sys.modules["torch"].Tensor, self._step
         is_tracing = sys.modules["torch"]._C._is_tracing
         position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
         phase_of = self._phase_of
@@ -263,8 +263,8 @@ class Source(BaseSource):
                     phase = phase_of(module)
                     if phase in (TRAIN, OTHER):
                         step.in_forward = True
-                    if phase != self._windows.noted_phase:
-                        self._windows.note_phase(phase)
+                    if phase != self._spans.noted_phase:
+                        self._spans.note_phase(phase)
                     in_use(module)
             elif outermost is module:
                 self._num_inside += 1
@@ -325,7 +325,7 @@ class Source(BaseSource):
 
     def _watching(self) -> Callable[[object], None]:
         """What has the nodes that have made the tensors in a value tell when they are about to run."""
-        note, step, tensor = self._windows.events.append, self._step, sys.modules["torch"].Tensor
+        note, step, tensor = self._spans.events.append, self._step, sys.modules["torch"].Tensor
         watched = self._watched
 
         def telling(position: int) -> Callable[..., None]:

@@ -28,7 +28,7 @@ from ..steps.ends import Steps
 from ..steps.phase_spans import OPTIMIZER
 from ..steps.step import CLOSURE, ZERO_GRAD
 from ..torch.optimizer_names import OptimizerNames
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
@@ -85,7 +85,7 @@ class Source(BaseSource):
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # how many calls of `step` we are in
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
         self._device = recorder.device
@@ -98,7 +98,7 @@ class Source(BaseSource):
             ("_global_optimizer_post_hooks", self._after),
         ):
             self._tables.append(HookTable(getattr(module, name), hook))
-            self._stand_ins.put(module, name, self._tables[-1])
+            self._patches.put(module, name, self._tables[-1])
         self._patch(module.Optimizer, "zero_grad", self._before_zero_grad, self._after_zero_grad)
         self._patch(sys.modules["torch.amp.grad_scaler"].GradScaler, "update", None, self._after_update)
 
@@ -118,13 +118,13 @@ class Source(BaseSource):
 
             return ours
 
-        self._stand_ins.wrap(owner, name, make)
+        self._patches.wrap(owner, name, make)
 
     def awaited(self) -> Mapping[str, Awaited]:
         return {} if self.recorder.has_rows(Steps) else {Steps.name: why_no_steps(self.recorder)}
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
         while self._tables:
             self._tables.pop().close()
         self._primary = None

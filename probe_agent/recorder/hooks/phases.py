@@ -20,9 +20,9 @@ from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.phase_spans import EVALUATION, GENERATION, GRADIENTS
 from ..steps.step import EVAL, GENERATE
-from ..torch.dynamo import Aside, has_compiled
+from ..torch.dynamo import AroundCompile, has_compiled
 from ..torch.module_hooks import OurHook
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
@@ -60,11 +60,11 @@ class Source(BaseSource):
         self._modules: Any = sys.modules["torch.nn.modules.module"]
         self._call = self._modules.Module._call_impl.__code__
         self._is_grad_enabled = sys.modules["torch"].is_grad_enabled
-        self._stand_ins = StandIns()
-        self._hides_hook = StandIns()
+        self._patches = Patches()
+        self._hides_hook = Patches()
         self._hook = OurHook(self._modules._global_forward_pre_hooks)
         self._is_armed = self._is_compiling = False
-        self._aside = Aside(self._leave, self._come_back)
+        self._around_compile = AroundCompile(self._leave, self._come_back)
         self._blocks: list[Block] = recorder.step.blocks
 
     def start(self) -> None:
@@ -76,17 +76,17 @@ class Source(BaseSource):
             (modes.enable_grad, lambda context: False),
         )
         for owner, is_off in modes_off:
-            self._stand_ins.wrap(owner, "__enter__", partial(self._entering, is_off=is_off))
-            self._stand_ins.wrap(owner, "__exit__", self._leaving)
+            self._patches.wrap(owner, "__enter__", partial(self._entering, is_off=is_off))
+            self._patches.wrap(owner, "__exit__", self._leaving)
         self._step.kind_of_call = self._kind_of_call
         self._step.ending.append(self._end_step)
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
         if self._end_step in self._step.ending:
             self._step.ending.remove(self._end_step)
         self._step.kind_of_call = lambda: EVAL
-        self._aside.forget()
+        self._around_compile.forget()
         self._disarm()
         self._blocks.clear()
 
@@ -179,7 +179,7 @@ class Source(BaseSource):
             for block in still_open:
                 block.began, block.inner, block.wait, block.num_samples = now, 0, 0, 0
             blocks += still_open
-            self._aside.watch()
+            self._around_compile.watch()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
@@ -208,7 +208,7 @@ class Source(BaseSource):
         if self._is_armed:
             self._is_armed = False
             self._hook.take()
-            self._hides_hook.take_back()
+            self._hides_hook.restore()
 
     def _leave(self) -> None:
         self._is_compiling = True

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..source import Recorder
 from ..source import Source as BaseSource
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
@@ -26,20 +26,20 @@ class Source(BaseSource):
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._until = 0.0
 
     def start(self) -> None:
-        self._stand_ins.wrap(sys.modules[_MODULE]._PipelineStageBase, "forward_one_chunk", self._noting)
+        self._patches.wrap(sys.modules[_MODULE]._PipelineStageBase, "forward_one_chunk", self._noting)
 
     def tick(self) -> None:
         if self.recorder.seen.stages and not self._until:
             self._until = monotonic() + LOOK_S
         if self._until and monotonic() > self._until:
-            self._stand_ins.take_back()
+            self._patches.restore()
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
 
     def _noting(self, original: Any) -> Any:
         stages = self.recorder.seen.stages

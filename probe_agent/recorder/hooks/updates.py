@@ -13,7 +13,7 @@ from typing import Any
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.updates import NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
@@ -25,7 +25,7 @@ class Source(BaseSource):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
         self._updates = recorder.updates
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._has_optimizer: bool | None = None
 
     def tick(self) -> None:
@@ -35,8 +35,8 @@ class Source(BaseSource):
             return
         if not updates.num_seen:
             return
-        if not self._stand_ins:
-            self._stand_ins.wrap(sys.modules["torch.nn.modules.module"].Module, "zero_grad", self._noted)
+        if not self._patches:
+            self._patches.wrap(sys.modules["torch.nn.modules.module"].Module, "zero_grad", self._noted)
         if updates.are_steps or updates.num_seen < NUM_SURE:
             return
         if self._has_optimizer is None:
@@ -44,7 +44,7 @@ class Source(BaseSource):
         updates.are_steps = not self._has_optimizer or updates.num_seen >= NUM_SURE_BESIDE_OPTIMIZER
 
     def stop(self) -> None:
-        self._stand_ins.take_back()
+        self._patches.restore()
         self._updates.forget()
 
     def _noted(self, original: Any) -> Any:

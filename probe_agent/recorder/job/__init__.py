@@ -1,1 +1,1 @@
-"""The job that this process is a rank of: its rank, its role, and where the other ranks are."""
+"""The job that this process is a rank of: rank, role, and addresses of the other ranks."""

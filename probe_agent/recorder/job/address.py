@@ -1,8 +1,7 @@
-"""The address under which others reach the host server of this target, as far as this host knows it.
+"""Address of this target's host server for other hosts, as far as this host knows it.
 
-A host server writes into the user's folder what it listens on, and holds a lock on that file as long as it lives
-(probe_agent/server/serve.py); PROBE_LISTEN says it for a server that is still to come. A few files are looked at, on
-a thread of ours.
+A host server writes its addresses to a file in the user's folder and holds a lock on it for as long as it lives;
+PROBE_LISTEN has the address of a server that is not running yet. Runs on a thread of the recorder; reads a few files.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import socket
 
 __all__ = ["SERVER_FILE", "listening", "reachable"]
 
-#: The file of a host server in the user's folder, one address a line.
+#: File of a host server in the user's folder, one address per line.
 SERVER_FILE = re.compile(r"server-\d+\.txt")
 _ADDRESS = re.compile(r"(?P<scheme>https?://)?(?:\[(?P<v6>[^\]]*)\]|(?P<name>[^:/\[\]]*)):(?P<port>\d+)/?")
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
@@ -22,7 +21,7 @@ _WILDCARD = ("", "*", "0.0.0.0", "::")
 
 
 def listening(user_folder: str) -> list[str]:
-    """What the living host servers of this user listen on over TCP, the one that reaches furthest first."""
+    """Return the TCP addresses of this user's running host servers, the most widely reachable one first."""
     found = []
     for name in os.listdir(user_folder):
         if SERVER_FILE.fullmatch(name):
@@ -34,25 +33,25 @@ def listening(user_folder: str) -> list[str]:
 
 
 def reachable(addresses: list[str], towards_store: str) -> tuple[str | None, str]:
-    """Of what `listening` gave, the address to tell others, and what they should know about it.
+    """Return the address to publish, of those from `listening`, and a note about it.
 
-    `towards_store` is our own address on the way to the job's store: where every rank can be reached by some other.
+    `towards_store` is this host's own address on its connection to the job's store, which every rank can reach.
     """
     if not addresses:
         return None, "no host server listens on TCP there; start one with PROBE_LISTEN or `probe serve --listen`"
     parts = _ADDRESS.fullmatch(addresses[0])
-    assert parts is not None, "listening() gives nothing else"
+    assert parts is not None, "listening() returns nothing else"
     name, port = parts["v6"] or parts["name"] or "", parts["port"]
     note = ""
     if name in _WILDCARD:
         name, way = towards_store, "the one towards the job's store"
         if parts["scheme"] == "https://":
-            name, way = socket.gethostname(), "the name of the host, as certificates have it"
+            name, way = socket.gethostname(), "the name of the host, which certificates contain"
         elif _LOOPBACK.fullmatch(towards_store):
             name, way = socket.gethostname(), "the name of the host, since the job's store is on it"
         note = f"the host server listens on every interface; this is {way}"
     elif _LOOPBACK.fullmatch(name):
-        note = "the host server listens on loopback, where only its own host reaches it"
+        note = "the host server listens on loopback, so only its own host reaches it"
     return f"{parts['scheme'] or ''}{f'[{name}]' if ':' in name else name}:{port}", note
 
 
@@ -72,5 +71,5 @@ def _said_by_the_living(path: str) -> list[str]:
             except BlockingIOError:
                 return file.read(4096).split()
     except OSError:
-        return []  # taken away meanwhile
-    return []  # its server was killed
+        return []  # removed meanwhile
+    return []  # not locked: its server was killed

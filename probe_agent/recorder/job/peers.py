@@ -1,10 +1,10 @@
-"""Where the other ranks of the job can be asked: each recorder says in the job's own store who answers for its rank.
+"""Addresses of the other ranks: each recorder publishes in the job's own store which host server answers for its rank.
 
-So one known host server leads to all of them. What the others have said is kept in the target's folder, where the host
-server reads it: also when the store has gone with its rank, or when this process cannot answer.
+So one known host server leads to all ranks. The addresses are kept in the target's folder, where the host server reads
+them even when the store has gone with its rank, or when this process cannot answer.
 
-Runs on threads of ours, and only once the job has a process group. One conversation with the store takes 0.3 ms, a
-second at most when the store does not answer. It goes by a connection of its own, and is no call of the job's.
+Runs on threads of the recorder once the job has a process group. One exchange with the store takes 0.3 ms, at most 1 s
+if the store does not answer. It uses its own connection and makes no call of the job's.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .tcp_store import StoreFailed, TcpStore
 
 __all__ = ["FILE", "Job", "Peers"]
 
-#: In the target's folder: what is known of all ranks.
+#: File in the target's folder with the addresses of all ranks.
 FILE = "peers.json"
-#: In the job's store: one line a rank; of two lines of one rank the later one counts.
+#: Key in the job's store with one line per rank; of two lines of one rank the later counts.
 KEY = "probe/ranks"
-#: How long one conversation with the store may take.
+#: Time limit of one exchange with the store.
 STORE_S = 1.0
 
 Entry = dict[str, Any]  # one line, decoded: rank, host, pid, attached_at, address, note
 
 
 class Job(NamedTuple):
-    """The job that this process is a rank of, and where its ranks meet."""
+    """The job that this process is a rank of, and the address of its store."""
 
     host: str
     port: int
@@ -40,32 +40,32 @@ class Job(NamedTuple):
 
 
 class Peers:
-    """What this rank has said, and what it knows of the others. One conversation at a time."""
+    """The address published by this rank and those read from the others. One exchange at a time."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        #: The last line we have said and to which job, and the addresses that it was made of.
+        #: The last line published, with its job, and the addresses it was made of.
         self._said: tuple[Job, str] | None = None
         self._addresses_said: list[str] = []
         self._known: dict[int, Entry] = {}
-        #: The first line that a rank has said in the store, in all of these words: it tells the job from others.
+        #: The first line in the store, which identifies the job.
         self.oldest_line = ""
         self._busy = allocate_lock()
         self._store: TcpStore | None = None
         self._stopped = False
 
     def is_news(self, job: Job) -> bool:
-        """Whether what we have said, if anything, is no longer so."""
+        """Return whether the published line is missing or out of date."""
         return self._said is None or self._said[0] != job or self._addresses() != self._addresses_said
 
     def num_known(self, job: Job) -> int:
-        """How many ranks of `job` have said where they are."""
+        """Return the number of ranks of `job` with a known address."""
         return len(self._known) if self._said is not None and self._said[0] == job else 0
 
     def exchange(self, job: Job) -> None:
-        """Say where we are, if that is news, and hear where the others are. Raises StoreFailed."""
+        """Publish this rank's address if it has changed, and read those of the others. Raises StoreFailed."""
         if not self._busy.acquire(timeout=2 * STORE_S):
-            raise StoreFailed("another conversation with the job's store takes its time")
+            raise StoreFailed("another exchange with the job's store is still running")
         try:
             store = self._store = TcpStore(job.host, job.port, STORE_S)
             try:
@@ -78,7 +78,7 @@ class Peers:
             self._busy.release()
 
     def stop(self) -> None:
-        """End a conversation that is under way, and have no other."""
+        """End a running exchange and start no other."""
         self._stopped = True
         store = self._store
         if store is not None:
@@ -92,7 +92,7 @@ class Peers:
         text = store.get(KEY)
         known = _entries(text, job.world_size)
         if job.rank not in known:
-            raise StoreFailed("the store did not keep what was said")
+            raise StoreFailed("the store did not keep the published line")
         self._said, self._addresses_said, self._known = (job, line), addresses, known
         self.oldest_line = text.partition("\n")[0]
         self._write(job)
@@ -118,7 +118,7 @@ class Peers:
 
 
 def _entries(text: str, world_size: int) -> dict[int, Entry]:
-    """The lines by rank. Whoever reaches the store can write there: what is no line of ours is left out."""
+    """Return the valid lines by rank; any process that reaches the store can write there, so others are skipped."""
     found: dict[int, Entry] = {}
     kinds = {"rank": int, "host": str, "pid": int, "attached_at": float, "note": str}
     for line in text.splitlines():

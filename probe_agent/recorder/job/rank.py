@@ -1,7 +1,7 @@
-"""The job that this process is a rank of: rank and world size, where its ranks meet, and its name.
+"""Rank and world size of this process, the store of its job, and the job's name.
 
-Runs on threads of ours, on every tick: a few attributes of torch.distributed and three variables of the environment
-are read, 5 µs. No collective is called.
+Runs on threads of the recorder, on every tick: it reads a few attributes of torch.distributed and three environment
+variables, 5 µs. No collective is called.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ __all__ = [
     "the_job",
 ]
 
-#: The arguments of a process that multiprocessing has started, by `spawn` or its fork server.
+#: Arguments of a process started by multiprocessing's `spawn` or its fork server.
 _OF_MULTIPROCESSING = ("from multiprocessing.", "--multiprocessing-fork")
 
 
 def rank_and_size() -> tuple[int | None, int]:
-    """Rank and world size: of torch.distributed's process group, else as a launcher says in the environment.
+    """Return rank and world size of torch.distributed's process group, otherwise from the launcher's environment.
 
-    (None, 1) where they are not known yet: a child of multiprocessing has no rank until it joins a process group. Any
-    other process that says nothing is (0, 1), a job of its own.
+    (None, 1) if unknown: a child of multiprocessing has no rank until it joins a process group. Any other process
+    without a rank is (0, 1), a job of its own.
     """
     _, group = _world()
     if group is not None:
@@ -44,7 +44,7 @@ def rank_and_size() -> tuple[int | None, int]:
 
 
 def meeting_place() -> str:
-    """Where the ranks of this job meet, in the same words on all of its ranks on this host; empty until it is known."""
+    """Return the address or path of the job's store, the same text on all its ranks on this host; empty until known."""
     world, group = _world()
     store = _store(world, group) if group is not None else None
     if store is None:
@@ -56,7 +56,7 @@ def meeting_place() -> str:
 
 
 def name_of(*facts: object) -> str:
-    """The name of the job that these facts tell from all others: six letters, so that nobody takes it for a number."""
+    """Return a job name made of these facts: six letters, so that it cannot be taken for a number."""
     number, letters = 0xCBF29CE484222325, ""
     for byte in "\n".join(map(str, facts)).encode():  # FNV-1a: any hash that imports nothing into the target
         number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -67,14 +67,14 @@ def name_of(*facts: object) -> str:
 
 
 def name_by_store(oldest_line: str) -> str:
-    """The name by what the first of its ranks has said in the job's store: the same on all hosts, and another one for
-    the next job that meets at the same address."""
+    """Return the job's name from the first line in its store: the same on all hosts, and another one for the next job
+    at the same address."""
     return name_of(oldest_line, os.environ.get("TORCHELASTIC_RUN_ID", ""))
 
 
 def name_without_store() -> str:
-    """The name by where the ranks meet, when there is no TCPStore or none that answers. Empty before there is a process
-    group: it may come with the group."""
+    """Return the job's name from the address of its store, if there is no TCPStore or it does not answer. Empty without
+    a process group, since a store may come with the group."""
     _, group = _world()
     if group is None:
         return ""
@@ -85,7 +85,7 @@ def name_without_store() -> str:
 
 
 def number_in(variable: str, default: int) -> int:
-    """What a launcher has said in the environment, or the default where it has said nothing of use."""
+    """Return an environment variable of a launcher as a number, or the default if it is not a valid one."""
     text = os.environ.get(variable, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else default
 
@@ -102,14 +102,14 @@ def _arguments() -> list[str]:
 
 
 def _world() -> tuple[Any, Any]:
-    """torch.distributed's own record of its groups and its default group; None where there is none."""
+    """Return torch.distributed's own record of its groups and its default group; None if there is none."""
     c10d = loaded("torch.distributed.distributed_c10d")
     world = getattr(c10d, "_world", None)
     return world, getattr(world, "default_pg", None)
 
 
 def _store(world: Any, group: Any) -> Any:
-    """The store that a group was made with, without its prefixes."""
+    """Return the store of a group without its prefixes."""
     store = world.pg_map.get(group, (None, None))[1]
     while hasattr(store, "underlying_store"):  # PrefixStores
         store = store.underlying_store
@@ -117,19 +117,19 @@ def _store(world: Any, group: Any) -> Any:
 
 
 def the_job() -> Job | str:
-    """What torch.distributed says, or torchrun before there is a process group; or why the ranks of this process's job
+    """Return the job from torch.distributed, or from torchrun before there is a process group; otherwise why its ranks
     cannot be found."""
     world, group = _world()
     if group is None:
         return _of_torchrun() or "torch.distributed has no process group in this process"
     store = _store(world, group)
     if type(store).__name__ != "TCPStore":
-        return f"the ranks of this job meet in a {type(store).__name__}; only a TCPStore can be asked from here"
+        return f"the job's store is a {type(store).__name__}; ranks can be found only through a TCPStore"
     return Job(str(store.host), int(store.port), int(group.rank()), int(group.size()))
 
 
 def _of_torchrun() -> Job | None:
-    """As torchrun has told its ranks. Its agent has the store already; the store of others comes with their rank 0."""
+    """Return the job from torchrun's environment: its agent runs the store, other launchers leave that to rank 0."""
     rank, world_size, port = (number_in(name, -1) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     host = os.environ.get("MASTER_ADDR", "")
     has_store = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -140,7 +140,7 @@ def _of_torchrun() -> Job | None:
 
 @lru_cache(maxsize=1)
 def _is_child_of_agent(parent_pid: int) -> bool:
-    """Whether torchrun itself has started this process. What a rank starts inherits the rank's environment."""
+    """Return whether torchrun itself started this process: children of a rank inherit the rank's environment."""
     try:
         with open(f"/proc/{parent_pid}/environ", "rb") as file:
             return not any(entry.startswith(b"TORCHELASTIC_RUN_ID=") for entry in file.read().split(b"\0"))

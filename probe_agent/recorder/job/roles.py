@@ -1,8 +1,8 @@
-"""The role of this rank in its job: its coordinates along the dimensions that the job is parallel in.
+"""Role of this rank in its job: its coordinates along the job's parallel dimensions.
 
-`dp`, `tp`, `pp`, `cp`, `ep` as far as they are known, and `stage` of a pipeline. A dimension of one rank is none. Read
-from what torch, Megatron and DeepSpeed keep themselves: groups and their descriptions, attributes; nothing is imported
-and no collective is called. Runs on our own thread: under 0.1 ms.
+`dp`, `tp`, `pp`, `cp` and `ep` as far as they are known, and the `stage` of a pipeline; a dimension of size 1 does not
+count. Read from the groups, descriptions and attributes of torch, Megatron and DeepSpeed; nothing is imported and no
+collective is called. Runs on the recorder's thread: under 0.1 ms.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..torch.seen import Seen
 
 __all__ = ["DIMENSIONS", "find"]
 
-#: How jobs call the dimensions: in meshes, and in descriptions of process groups.
+#: Names of the dimensions in meshes and in descriptions of process groups.
 _NAMES = {
     "dp": ("dp", "data", "data_parallel", "batch"),
     "tp": ("tp", "tensor", "tensor_parallel", "tensor_model_parallel", "mp", "model"),
@@ -35,20 +35,20 @@ _MEGATRON = {
     "ep": "_EXPERT_MODEL_PARALLEL_GROUP",
 }
 _DEEPSPEED = {"dp": "_DATA_PARALLEL_GROUP", "tp": "_TENSOR_MODEL_PARALLEL_GROUP", "ep": "_EXPERT_PARALLEL_GROUP"}
-#: What keeps the group in which it is data parallel.
+#: Wrapper class -> attribute with its data-parallel group.
 _DATA_PARALLEL = {
     "DistributedDataParallel": "process_group",
     "FullyShardedDataParallel": "process_group",
     "DeepSpeedEngine": "data_parallel_group",
 }
-#: Parameters of an optimizer that are looked at for the mesh they are sharded on.
+#: Parameters per group of an optimizer whose mesh is read.
 MAX_PARAMETERS = 50
 
 Coordinate = tuple[str, int, int]  # the name of a dimension, the rank along it, and how many there are
 
 
 def find(seen: Seen) -> dict[str, int]:
-    """What is known; what says it most plainly comes first."""
+    """Return the known coordinates; the most explicit source wins."""
     found: dict[str, int] = {}
     for coordinates in (_of_megatron(), _of_deepspeed(seen), _of_stages(seen)):
         for name, rank, size in coordinates:
@@ -61,7 +61,7 @@ def find(seen: Seen) -> dict[str, int]:
 
 
 def _named(coordinates: Iterable[Coordinate]) -> dict[str, int]:
-    """The dimensions among `coordinates` that we have a name for."""
+    """Return the dimensions among `coordinates` with a known name."""
     along: dict[str, tuple[int, int]] = {}
     for name, rank, size in coordinates:
         if size > 1:
@@ -79,7 +79,7 @@ def _named(coordinates: Iterable[Coordinate]) -> dict[str, int]:
 
 
 def _of_groups() -> Iterator[Coordinate]:
-    """Descriptions of process groups: a DeviceMesh calls them mesh_tp, others as they like."""
+    """Yield coordinates from descriptions of process groups, such as DeviceMesh's mesh_tp."""
     c10d: Any = loaded("torch.distributed.distributed_c10d")
     for group in list(c10d._world.pg_names):
         description = str(getattr(group, "group_desc", "")).lower()
@@ -87,7 +87,7 @@ def _of_groups() -> Iterator[Coordinate]:
 
 
 def _along(name: str, group: Any) -> Iterator[Coordinate]:
-    """What a group says; nothing where it is none: some keep a list of groups, or nothing yet."""
+    """Yield the coordinate of a group; nothing for a list of groups, or None."""
     if hasattr(group, "rank") and hasattr(group, "size"):
         yield name, int(group.rank()), int(group.size())
 
@@ -122,7 +122,7 @@ def _of_deepspeed(seen: Seen) -> Iterator[Coordinate]:
 
 
 def _of_stages(seen: Seen) -> Iterator[Coordinate]:
-    """Stages of torch's own pipelines that have run here; a rank that has several is none of them."""
+    """Yield coordinates from the stages of torch's own pipelines that have run here; with several stages only `pp`."""
     stages = dict(seen.stages)
     for index, (rank, size, num_stages) in stages.items():
         yield "pp", rank, size
@@ -131,7 +131,7 @@ def _of_stages(seen: Seen) -> Iterator[Coordinate]:
 
 
 def _of_meshes(seen: Seen) -> Iterator[Coordinate]:
-    """Meshes that parameters are sharded on: one of all ranks has the job's own group, which no name tells."""
+    """Yield coordinates from meshes of sharded parameters: the group of a mesh of all ranks has no description."""
     for mesh in _meshes(seen):
         yield from zip(mesh.mesh_dim_names or (), mesh.get_coordinate() or (), _sizes(mesh))
 
@@ -151,7 +151,7 @@ def _sizes(mesh: Any) -> list[int]:
 
 
 def _of_modules(seen: Seen) -> Iterator[Coordinate]:
-    """Wrappers that are data parallel, whatever their group or mesh is called."""
+    """Yield coordinates from data-parallel wrappers, whatever their group or mesh is called."""
     for module in seen.modules.alive():
         names = [kind.__name__ for kind in type(module).__mro__]
         keeping = [_DATA_PARALLEL[name] for name in names if name in _DATA_PARALLEL]

@@ -1,1 +1,1 @@
-"""Names that a debugger would find: the job's frames, what they hold, and the lookup of an expression's names."""
+"""Names that a debugger would find: the job's frames, their values, and the lookup of an expression's names."""

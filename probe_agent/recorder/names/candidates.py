@@ -1,7 +1,7 @@
-"""The one obvious candidate for a name that the script does not use: the outermost module as `model`, and so on.
+"""Obvious candidate for a name that the script does not use: the outermost module for `model`, and so on.
 
-A bounded look through what the frames and `__main__` hold. Reads `__dict__`, lists, tuples and dicts; calls nothing
-of the job's. Takes up to some ms of the GIL, once for a name in an eval.
+A bounded search through the values of frames and `__main__`. Reads `__dict__`, lists, tuples and dicts; calls no code
+of the job. Takes up to a few ms of the GIL, once per name in an eval.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Found = tuple[Any, str, str]  # value, where it is, its last name
 
 
 class Kind(NamedTuple):
-    """What a name may stand for: `matches` is asked once for a class."""
+    """Meaning of a name; `matches` is called once per class."""
 
     meaning: str
     matches: Callable[[type], bool]
@@ -63,7 +63,7 @@ KINDS: dict[str, Kind] = {
 
 
 def search(name: str, roots: Iterable[tuple[str, Mapping[str, Any]]]) -> list[tuple[Any, str]]:
-    """Candidates for `name` with their places; exactly one means that it is obvious."""
+    """Return candidates for `name` with their places; a single one is obvious."""
     kind = KINDS[name]
     found = list(walk(kind, roots))
     if kind is MODEL:
@@ -78,7 +78,7 @@ def walk(
     max_objects: int = MAX_OBJECTS,
     max_depth: int = MAX_DEPTH,
 ) -> Iterator[Found]:
-    """Breadth first, so that what lies near is named by its shortest way."""
+    """Yield objects of `kind`, breadth first, so that each is named by its shortest path."""
     matches: dict[type, bool] = {}
     seen: set[int] = set()
     queue: deque[tuple[Any, str, str, str, int]] = deque()
@@ -103,8 +103,8 @@ def walk(
 
 
 def attribute(trainer: Any, name: str) -> tuple[Any, str] | None:
-    """What a trainer, or the `state` that it keeps, has under this name, and how that is reached. A property of the
-    trainer's is asked for: Lightning's `global_step` is one."""
+    """Return the attribute of a trainer or of its `state`, and its path. Properties are called: Lightning's
+    `global_step` is one."""
     own = _attributes(trainer)
     if name in own:
         return own[name], f"attribute `{name}`"
@@ -115,7 +115,7 @@ def attribute(trainer: Any, name: str) -> tuple[Any, str] | None:
         if isinstance(kind.__dict__.get(name), property):
             try:
                 return getattr(trainer, name), f"property `{name}`"
-            except Exception:  # the job's own code: what it raises now means that it has no value now
+            except Exception:  # the job's own code: an exception means that there is no value now
                 return None
     return None
 
@@ -126,7 +126,7 @@ def _is_container(kind: type) -> bool:
 
 
 def _children(value: Any) -> list[tuple[str, Any]]:
-    kind = type(value)  # not isinstance: that asks the object for its class, and a proxy has code of its own for it
+    kind = type(value)  # not isinstance, which reads __class__: a proxy runs its own code for that
     if kind in (list, tuple):
         return [(f"[{index}]", child) for index, child in enumerate(value[:MAX_CHILDREN])]
     held = value if issubclass(kind, dict) else _attributes(value)
@@ -134,7 +134,7 @@ def _children(value: Any) -> list[tuple[str, Any]]:
 
 
 def _attributes(value: Any) -> dict[Any, Any]:
-    """Its `__dict__`, without asking it; empty where it has none."""
+    """Return its `__dict__` without calling its code; empty if it has none."""
     try:
         held = object.__getattribute__(value, "__dict__")
     except AttributeError:
@@ -143,7 +143,7 @@ def _attributes(value: Any) -> dict[Any, Any]:
 
 
 def outermost(found: list[Found]) -> list[Found]:
-    """Without modules inside other found ones, and without those that have nothing to train (metrics, say)."""
+    """Drop modules inside others, and modules without parameters, such as metrics."""
     inner: set[int] = set()
     trained: list[Found] = []
     for candidate in found:
@@ -155,7 +155,7 @@ def outermost(found: list[Found]) -> list[Found]:
 
 
 def members(module: Any) -> Iterator[Any]:
-    """The module and all below it, the same as `modules()` without calling the job's code."""
+    """Yield the module and all modules below it, as `modules()` does, without calling the job's code."""
     seen: set[int] = set()
     waiting = [module]
     while waiting:

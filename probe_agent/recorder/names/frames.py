@@ -1,7 +1,7 @@
-"""The frames of the training thread and their local variables, read without keeping anything alive.
+"""Frames of the job's threads and their local variables, read without keeping anything alive.
 
-Runs on a thread of ours under the GIL: the frames stand still only until we release it. A frame that is held keeps
-its locals alive (activations, a whole batch), so frames are fetched for one look-up and dropped after it.
+Runs on a thread of the recorder under the GIL: frames stand still only until it is released. A frame that is held keeps
+its locals alive (activations, a whole batch), so frames are fetched for one lookup and dropped after it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _SNAPSHOTS = sys.version_info < (3, 13)
 
 
 def user_frames(ident: int, runner: CodeType) -> list[FrameType]:
-    """The frames of the job's own code on thread `ident`, innermost first; of a program of libraries alone, all.
+    """Return the frames of the job's own code on thread `ident`, innermost first; if all are of libraries, all of them.
 
-    When our `runner` is on that thread (at-step code), what lies inside it is the eval code itself.
+    Frames inside `runner`, which runs at-step code on that thread, belong to the evaluated code and are left out.
     """
     frames = _frames(ident, runner)
     return [frame for frame in frames if is_user(frame)] or [one for one in frames if not _is_machinery(one)] or frames
 
 
 def library_frames(ident: int, runner: CodeType) -> list[FrameType]:
-    """Those of libraries, the nearest to the job's innermost one first: what that has called, then what has called it.
+    """Return the frames of libraries nearest to the job's innermost frame: first those it called, then its callers.
 
-    Without those of torch and the standard library: nobody means the `loss` in `Adam.step`, which is None.
+    Frames of torch and the standard library are left out: `loss` does not mean the one in `Adam.step`, which is None.
     """
     frames = _frames(ident, runner)
     own = [at for at, frame in enumerate(frames) if is_user(frame)]
@@ -46,14 +46,14 @@ def library_frames(ident: int, runner: CodeType) -> list[FrameType]:
 
 
 def _is_machinery(frame: FrameType) -> bool:
-    """Whether the frame is of torch or the standard library."""
+    """Return whether the frame belongs to torch or the standard library."""
     is_torchs = str(frame.f_globals.get("__name__")).partition(".")[0] == "torch"
     file = frame.f_code.co_filename
     return is_torchs or (file.startswith(("<frozen", _STDLIB)) and "-packages" not in file)
 
 
 def _frames(ident: int, runner: CodeType) -> list[FrameType]:
-    """All but ours, innermost first."""
+    """Return all frames but the recorder's, innermost first."""
     frames: list[FrameType] = []
     frame = sys._current_frames().get(ident)
     while frame is not None:
@@ -66,7 +66,7 @@ def _frames(ident: int, runner: CodeType) -> list[FrameType]:
 
 
 def is_user(frame: FrameType) -> bool:
-    """Whether the frame runs code of the job's own, not of the standard library or an installed package."""
+    """Return whether the frame runs the job's own code, not the standard library or an installed package."""
     file = frame.f_code.co_filename
     if file.startswith(("<frozen", _STDLIB)) or "site-packages" in file or "dist-packages" in file:
         return False
@@ -79,7 +79,7 @@ def _is_ours(frame: FrameType) -> bool:
 
 
 def where(frame: FrameType) -> str:
-    """`main() at train.py:41`; of a library `Trainer.train() at transformers/trainer.py:41, in a library frame`."""
+    """Return the frame's place: `main() at train.py:41`; of a library `f() at pkg/file.py:41, in a library frame`."""
     code = frame.f_code
     line = frame.f_lineno or code.co_firstlineno
     if not is_user(frame):
@@ -91,7 +91,7 @@ def where(frame: FrameType) -> str:
 
 
 def defines(frame: FrameType, name: str) -> bool:
-    """Whether `name` can be a local variable of the frame; a cheap question that touches no value."""
+    """Return whether `name` can be a local variable of the frame; cheap, touches no value."""
     code = frame.f_code
     if code.co_flags & _CO_OPTIMIZED:
         return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars
@@ -99,11 +99,11 @@ def defines(frame: FrameType, name: str) -> bool:
 
 
 def read(frame: FrameType, names: Collection[str] | None = None) -> dict[str, Any]:
-    """The values that the frame's locals have now; of `names`, or of all."""
+    """Return the current values of the frame's locals: of `names`, or of all."""
     found = frame.f_locals
     values = {name: found[name] for name in (list(found) if names is None else names) if name in found}
-    # A snapshot that only the frame and we know is emptied: it would keep tensors alive until the frame ends.
-    # One that the job got from locals() is known to the job as well, and left alone.
+    # A snapshot known only to the frame and the recorder is emptied: it would keep tensors alive until the frame ends.
+    # A snapshot that the job got from locals() is left alone.
     if _SNAPSHOTS and frame.f_code.co_flags & _CO_OPTIMIZED and sys.getrefcount(found) <= 3:
         code = frame.f_code
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):

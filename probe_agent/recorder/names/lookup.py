@@ -1,9 +1,9 @@
-"""Finds a name as a debugger does that is stopped in the training thread, and says where it found it.
+"""Lookup of a name, as by a debugger stopped in the training thread, with the place where it was found.
 
-`__main__`, the locals of the training thread's frames from the innermost user frame outwards, the globals of those
-frames, builtins, the one obvious candidate, imported modules; then the same in the frames of libraries (`self` of a
-framework's Trainer), and the attributes of the one trainer there (`global_step`). Runs on the thread of the eval code;
-a look-up reads frames for some 10 µs, a search for a candidate takes up to some ms, and both hold the GIL.
+It searches `__main__`, the locals of the training thread's frames from the innermost user frame outwards, the globals
+of those frames, builtins, the obvious candidate and imported modules; then the frames of libraries (`self` of a
+framework's Trainer) and the attributes of the only trainer there (`global_step`). Runs on the thread of the evaluated
+code. A lookup reads frames for about 10 µs, the search for a candidate takes up to a few ms; both hold the GIL.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_NEAR_NAMES = 5
 
 
 class Lookup:
-    """The names of the job for one eval. A value found in a frame stays found until `finish`."""
+    """The job's names for one evaluation. A value found in a frame is kept until `finish`."""
 
     def __init__(self, training_ident: Callable[[], int | None], runner: CodeType, told: set[str]) -> None:
         self._training_ident = training_ident
@@ -33,20 +33,20 @@ class Lookup:
         self._found: dict[str, Any] = {}
         self._builtins: set[str] = set()
         self._finished = False
-        #: Remarks for the user that nobody has taken yet.
+        #: Notes for the user that are not sent yet.
         self.notes: list[str] = []
-        #: Names that were found in the job, by identity of their value.
+        #: Names found in the job, with the identity of their value.
         self.outside: dict[str, int] = {}
 
     def find(self, name: str) -> Any:
-        """The value of `name` in the job. Raises KeyError, for builtins too: CPython asks for them next."""
+        """Return the value of `name` in the job. Raises KeyError, also for builtins, which CPython looks up next."""
         script = vars(sys.modules["__main__"])
         if name in script:
             value = script[name]
         elif name in self._found:
             return self._found[name]
         elif name in self._builtins or (self._finished and hasattr(builtins, name)):
-            raise KeyError(name)  # code that lives on in the job must not search its frames for `print`
+            raise KeyError(name)  # code that lives on must not search the job's frames for `print`
         else:
             value, note = self._search(name)
             if self._finished:
@@ -108,11 +108,11 @@ class Lookup:
         return candidates.search(name, roots)
 
     def _frames(self) -> list[FrameType]:
-        """The job's own of the thread that trains, then those of the main thread if that is another one."""
+        """Return the job's own frames of the training thread, then of the main thread if that is another one."""
         return self._of_threads(frames.user_frames)
 
     def _library_frames(self) -> list[FrameType]:
-        """The others of these threads."""
+        """Return the frames of libraries on these threads."""
         return self._of_threads(frames.library_frames)
 
     def _of_threads(self, of_thread: Callable[[int, CodeType], list[FrameType]]) -> list[FrameType]:
@@ -124,30 +124,30 @@ class Lookup:
         return stack
 
     def not_found(self, name: str) -> str:
-        """What to tell about a name that is nowhere: where we looked, what looks alike, what it could have been."""
+        """Return the message for an unknown name: where it was searched, similar names, ambiguous candidates."""
         stack, libraries = self._frames(), self._library_frames()
         looked = (
-            f"looked in __main__, {len(stack)} frames of the job and {len(libraries)} of libraries on the training"
-            " thread, and what is imported"
+            f"searched __main__, {len(stack)} frames of the job and {len(libraries)} of libraries on the training"
+            " thread, and imported modules"
         )
         if name in candidates.KINDS:
             places = [place for _, place in self._candidates(name, stack) or self._candidates(name, libraries)]
             if places:
-                return f"name {name!r} is not defined, and it could be any of these: {'; '.join(places)}"
+                return f"name {name!r} is not defined and ambiguous; candidates: {'; '.join(places)}"
         near = self._near(name)
-        hint = f"; near names: {', '.join(near)}" if near else ""
+        hint = f"; similar names: {', '.join(near)}" if near else ""
         if name == "loss":
-            hint += "; no frame holds a loss at this moment: ask again, or SELECT step, loss FROM python.steps"
+            hint += "; no frame holds a loss at this moment: try again, or SELECT step, loss FROM python.steps"
         return f"name {name!r} is not defined ({looked}){hint}"
 
     def _near(self, name: str) -> list[str]:
         import difflib
 
-        others = [known for known in self.known_names() if known != name]  # a variable that has no value yet
+        others = [known for known in self.known_names() if known != name]  # it may be a variable without a value yet
         return difflib.get_close_matches(name, others, MAX_NEAR_NAMES, 0.7)
 
     def known_names(self) -> list[str]:
-        """All names that `find` finds by name, the nearest first."""
+        """Return all names that `find` finds by name, nearest first."""
         names = dict.fromkeys(vars(sys.modules["__main__"]))
         stack = self._frames()
         for frame in stack:
@@ -160,7 +160,7 @@ class Lookup:
         return [name for name in names if isinstance(name, str)]
 
     def finish(self) -> None:
-        """The eval is over: let go of every value."""
+        """End the evaluation: drop every value."""
         self._finished = True
         self._found.clear()
         self.outside.clear()

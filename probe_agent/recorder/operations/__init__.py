@@ -1,6 +1,6 @@
-"""What the target can be asked besides its rings, one file an operation, named like its file.
+"""Requests that a target answers besides its rings, one file per operation, named after it.
 
-Each has `answer(recorder, request)`, or `stream(recorder, request, reply)` when more than one line
-comes back. `READS = True` says that it changes nothing, so that also a target with PROBE_READONLY answers it.
-It runs on a thread of ours for as long as the answer takes; nothing of it runs when nobody asks.
+Each has `answer(recorder, request)`, or `stream(recorder, request, reply)` if it sends more than one line. `READS =
+True` marks one that changes nothing, which a target with PROBE_READONLY answers too. An operation runs on a thread of
+the recorder while its answer is made, and costs nothing otherwise.
 """

@@ -1,9 +1,7 @@
-"""What the process runs with, for `process.env`: versions, torch's settings, chosen variables, our own settings, and
-where its code lies.
+"""Environment of the process, for `process.env`: versions, settings of torch and Probe, selected variables, files.
 
-Of the environment only variables that are known to matter to a training are told, by their names; never one whose name
-sounds of a secret. Files are named, not read: whoever asks reads them. 0.1 ms, and what `torch.modules` takes to find
-the models.
+It reports only environment variables that are known to affect training, and none whose name suggests a secret. Files
+are named, not read. Takes 0.1 ms on a thread of the recorder, plus the time of `torch.modules` to find the models.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ Row = list[object]  # kind, name, value, file
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
-    """One row a trait; of code the file instead of a value."""
+    """Return one row per trait; a row of code has a file instead of a value."""
     rows = [*_versions(), *_torch_settings(), *_variables(), *_ours(recorder), *_code(recorder)]
     return {"columns": COLUMNS, "rows": rows, "notes": []}
 
@@ -66,7 +64,7 @@ def _driver() -> str | None:
 
 
 def _torch_settings() -> Iterator[Row]:
-    """Read by calls that only read."""
+    """Yield torch's settings, read by calls that change nothing."""
     yield ["setting", "cpus the main thread may use", str(len(os.sched_getaffinity(os.getpid()))), None]
     torch: Any = loaded("torch")
     if torch is None:
@@ -102,7 +100,7 @@ def _ours(recorder: Recorder) -> Iterator[Row]:
 
 
 def _code(recorder: Recorder) -> Iterator[Row]:
-    """The script, and the files of the models' classes that are neither torch's nor Python's own."""
+    """Yield the script and the files of the models' classes, without those of torch and the standard library."""
     names = {"__main__"}
     others = {"torch", *getattr(sys, "stdlib_module_names", ())}  # it came with Python 3.10
     for model, _ in recorder.find(inventory.MODEL):
@@ -115,7 +113,7 @@ def _code(recorder: Recorder) -> Iterator[Row]:
 
 
 def _below(model: Any) -> Iterator[Any]:
-    """A model and the modules below it, each once, by what they hold: nothing of the job's is called."""
+    """Yield a model and the modules below it, each once, without calling the job's code."""
     seen: set[int] = set()
     waiting = [model]
     while waiting and len(seen) < inventory.MAX_OBJECTS:
@@ -127,7 +125,7 @@ def _below(model: Any) -> Iterator[Any]:
 
 
 def _text(read: Callable[[], object]) -> str | None:
-    """What it says, or why it cannot: a torch without it, or one that refuses, has no such setting."""
+    """Return the setting as text, or the type of the error if this torch does not have it."""
     try:
         value = read()
     except (AttributeError, RuntimeError) as error:

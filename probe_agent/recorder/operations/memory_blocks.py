@@ -1,7 +1,7 @@
-"""Which lines made the blocks of GPU memory that are in use, for `torch.memory_blocks`.
+"""Lines that allocated the GPU memory in use, for `torch.memory_blocks`.
 
-Lists all blocks of torch's CUDA allocator once: milliseconds to a tenth of a second, in which a thread that allocates
-waits. The lines are known of blocks made while `memory.history` was on. Not run on a GPU yet.
+Lists all blocks of torch's CUDA allocator once: some ms to 0.1 s, during which a thread that allocates waits. Lines are
+known for blocks allocated while `memory.history` was on. Not run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ READS = True
 COLUMNS = ("device", "func", "file", "lineno", "num_blocks", "size", "requested", "largest")
 _NOT_USED = {
     "message": "this target uses no CUDA device through torch, so its allocator has no blocks",
-    "hint": "the memory of a process on a CPU: SELECT ts, rss, pss FROM process.samples",
+    "hint": "for CPU memory: SELECT ts, rss, pss FROM process.samples",
 }
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
-    """One row a line and device, the largest first."""
+    """Return one row per line and device, largest first."""
     torch: Any = loaded("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {"error": _NOT_USED}
     rows = by_line(torch.cuda.memory_snapshot())
     notes = []
     if any(row[1] is None for row in rows):
-        notes.append("blocks made while memory.history was 0 have no line: probe … config memory.history=100000")
+        notes.append("blocks allocated while memory.history was 0 have no line: probe … config memory.history=100000")
     return {"columns": COLUMNS, "rows": rows, "notes": notes}
 
 
 def by_line(segments: list[dict[str, Any]]) -> list[list[object]]:
-    """Blocks in use of torch's snapshot, added up by the innermost line that is not torch's own."""
+    """Sum the used blocks of torch's snapshot by the innermost line outside torch."""
     sums: dict[tuple[object, ...], list[float]] = {}
     for segment in segments:
         for block in segment["blocks"]:

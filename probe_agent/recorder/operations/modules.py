@@ -1,7 +1,7 @@
-"""The models as they are: each module with its parameters and buffers, for `torch.modules`.
+"""The job's models, each module with its parameters and buffers, for `torch.modules`.
 
-Reads `_modules`, `_parameters` and `_buffers`, and of a tensor its shape, type and device; calls nothing of the job's
-and waits for no device. 20 to 40 µs of CPU time a module, in pieces of microseconds.
+Reads `_modules`, `_parameters` and `_buffers`, and the shape, dtype and device of tensors; calls no code of the job and
+waits for no device. Takes 20 to 40 µs of CPU time per module, microseconds of the GIL at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Held(NamedTuple):
 
 
 class _Sum:
-    """What a module and all below it hold; a tensor that several of them share counts once."""
+    """Sums over a module and all modules below it; a shared tensor counts once."""
 
     def __init__(self) -> None:
         self.parameters = self.trainable = self.buffers = 0
@@ -62,7 +62,7 @@ class _Sum:
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
-    """One row a module, parents before their children."""
+    """Return one row per module, parents before their children."""
     rows: list[list[object]] = []
     classes: Counter[str] = Counter()
     for model, place in recorder.find(inventory.MODEL):
@@ -73,7 +73,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     notes = [] if rows else [inventory.unseen("model")]
     if len(rows) > MAX_MODULES:
         del rows[MAX_MODULES:]
-        notes.append(f"cut after {MAX_MODULES:,} modules")
+        notes.append(f"truncated after {MAX_MODULES:,} modules")
     return {"columns": COLUMNS, "rows": rows, "notes": notes}
 
 
@@ -97,7 +97,7 @@ def _tensors(module: Any) -> Iterator[_Held]:
             try:
                 number, memory = tensor.numel(), inventory.mib(tensor)
             except (RuntimeError, ValueError):
-                continue  # a lazy module's: it has no shape yet
+                continue  # of a lazy module: no shape yet
             is_parameter = kind == "_parameters"
             yield _Held(
                 key=id(tensor),
@@ -112,7 +112,7 @@ def _tensors(module: Any) -> Iterator[_Held]:
 
 
 def _walk(model: Any, name: str) -> Iterator[tuple[Any, str, list[_Sum]]]:
-    """Each module once, by its first path, with the sums of those above it; to these the caller adds its own."""
+    """Yield each module once, with its first path and the sums of the modules above; the caller adds its own sums."""
     seen: set[int] = set()
     waiting: list[tuple[Any, str, list[_Sum]]] = [(model, name, [])]
     while waiting:

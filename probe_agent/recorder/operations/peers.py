@@ -1,4 +1,7 @@
-"""Where the other ranks can be asked, heard anew from the job's store; a second at most. See ../peers.py."""
+"""Addresses of the other ranks, read again from the job's store (job/peers.py).
+
+Runs on a thread of the recorder, for at most a second.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ READS = True
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
-    """What went wrong, if anything did; what was heard is in the target's folder."""
+    """Return a note if the exchange failed; the addresses are in the target's folder."""
     job = the_job()
     if not isinstance(job, Job):
         return {"notes": [job]}

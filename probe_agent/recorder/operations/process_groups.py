@@ -1,4 +1,7 @@
-"""The process groups and how far each has come, for `torch.process_groups`. Costs what `flight_recorder` costs."""
+"""The job's process groups and the progress of each, for `torch.process_groups`.
+
+Costs as much as operations/flight_recorder.py.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _STATUS = ("last_enqueued_collective", "last_started_collective", "last_complete
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
-    """One row a group, or one for each backend of it that has done something."""
+    """Return one row per group, or per backend of a group that has run an operation."""
     progress = _progress()
     rows = []
     for group in flight_recorder.groups():
@@ -32,7 +35,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _progress() -> dict[str, list[list[object]]]:
-    """For each group's name: backend, its three counts, and its last operation's name, state and time."""
+    """Return by group name: backend, its three counts, and name, state and time of its last operation."""
     found: dict[str, list[list[object]]] = {}
     for dump in flight_recorder.dumps(with_entries=True):
         last: dict[str, dict[str, Any]] = {}
@@ -46,7 +49,7 @@ def _progress() -> dict[str, list[list[object]]]:
             counts: list[object] = []
             for name in _STATUS:
                 count = int(status.get(name, -1))
-                if told["backend"] == "gloo":  # it counts sends and receives, too
+                if told["backend"] == "gloo":  # its count includes sends and receives
                     count = seq_of.get((number, count), count)
                 counts.append(None if count < 0 else count)
             row = [told["backend"], *counts, told["op"], told["state"], told["ts"]]

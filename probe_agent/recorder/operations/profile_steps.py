@@ -1,8 +1,8 @@
-"""Profiles so many steps with torch's profiler, for `probe … profile`: operators for `python.profile_ops`, and a trace.
+"""Profile of a number of steps for `probe … profile`: sums per operator for `python.profile_ops`, and a trace.
 
-The training thread pays what torch's profiler costs (torch_profiler.py). Afterwards a thread of ours takes some 10 µs
-of CPU time an event to add the operators up; saving the trace holds the GIL for 1.5 µs an event, since torch does that
-in one call. The trace lies beside the rings until it is open, then it has no name any more.
+The training thread pays the cost of torch's profiler (steps/profiler.py). Afterwards a thread of the recorder takes
+about 10 µs of CPU time per event to sum the operators up; saving the trace holds the GIL for 1.5 µs per event, since
+torch does that in one call. The trace file is unlinked as soon as it is open.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_STEPS = 100
 POLL_S = 0.05
 TRACE = "trace.json"
 CHUNK_BYTES = 768 << 10
-#: A trace takes 260 bytes an event, with shapes 400; so much has to be free where it is written.
+#: A trace takes 260 bytes per event, 400 with shapes; the space per event that must be free where it is written.
 ROOM_BYTES = 2048
 _one_at_a_time = allocate_lock()
 _num_profiles = 0
@@ -34,26 +34,26 @@ _num_profiles = 0
 
 class ProfileOps(Table):
     name = "python.profile_ops"
-    doc = "What `probe … profile` has seen: one row an operator (or kernel) and profile, summed up over its steps."
+    doc = "Results of `probe … profile`: one row per operator (or kernel) and profile, summed over its steps."
     capacity = 16_384
     filled_by = "probe … profile --steps 3"
     columns = (
-        Column("step", "int", "", "the first step that was profiled"),
-        Column("ts", "time", "UTC", "when the profile ended"),
+        Column("step", "int", "", "first profiled step"),
+        Column("ts", "time", "UTC", "end of the profile"),
         Column("profile", "int", "", "number of the profile, counted from 1"),
-        Column("steps", "int", "", "how many steps it took; the sums are over all of them"),
-        Column("name", "text", "", "the operator, or the kernel"),
-        Column("input_shapes", "text", "", "of the operator's arguments; NULL unless asked for"),
-        Column("device", "text", "", "where it runs: cpu for operators, also those that start kernels"),
-        Column("calls", "int", "", "how often it was called"),
-        Column("self_cpu_time", "float", "s", "without the operators it calls"),
-        Column("cpu_time", "float", "s", "with the operators it calls"),
-        Column("self_device_time", "float", "s", "of the kernels that it started itself, or of the kernel"),
-        Column("device_time", "float", "s", "of all kernels that were started below it"),
-        Column("self_cpu_memory", "float", "MiB", "allocated less freed by itself; NULL unless asked for"),
-        Column("cpu_memory", "float", "MiB", "the same with the operators it calls"),
-        Column("self_device_memory", "float", "MiB", "on the device; NULL unless asked for"),
-        Column("device_memory", "float", "MiB", "the same with the operators it calls"),
+        Column("steps", "int", "", "number of profiled steps, which the sums cover"),
+        Column("name", "text", "", "name of the operator or kernel"),
+        Column("input_shapes", "text", "", "shapes of the operator's arguments; NULL unless requested"),
+        Column("device", "text", "", "where it runs: cpu for operators, including those that launch kernels"),
+        Column("calls", "int", "", "number of calls"),
+        Column("self_cpu_time", "float", "s", "CPU time without the operators it calls"),
+        Column("cpu_time", "float", "s", "CPU time including the operators it calls"),
+        Column("self_device_time", "float", "s", "time of the kernels it launched itself, or of the kernel"),
+        Column("device_time", "float", "s", "time of all kernels launched by it and the operators it calls"),
+        Column("self_cpu_memory", "float", "MiB", "memory it allocated minus memory it freed; NULL unless requested"),
+        Column("cpu_memory", "float", "MiB", "the same including the operators it calls"),
+        Column("self_device_memory", "float", "MiB", "the same on the device, by itself; NULL unless requested"),
+        Column("device_memory", "float", "MiB", "the same on the device, including the operators it calls"),
     )
 
 
@@ -67,16 +67,16 @@ class _Sums:
 
 
 def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapping[str, object]:
-    """Profile, then send operators, trace and how it went."""
+    """Profile, then send the operators, the trace and a summary."""
     num_steps, timeout = request.get("steps"), request.get("timeout")
     if not isinstance(num_steps, int) or not 1 <= num_steps <= MAX_STEPS:
-        return _error(f"{num_steps!r} is no number of steps to profile", f"1 to {MAX_STEPS}")
+        return _error(f"invalid number of steps {num_steps!r}", f"use 1 to {MAX_STEPS}")
     if not isinstance(timeout, (int, float)) or not timeout > 0:
-        return _error(f"{timeout!r} is no timeout", "seconds, more than 0")
+        return _error(f"invalid timeout {timeout!r}", "use a number of seconds above 0")
     if loaded("torch.profiler") is None:
-        return _error("the target has not imported torch, so there is nothing to profile", "")
+        return _error("cannot profile: the target has not imported torch", "use a target that has: probe list")
     if not _one_at_a_time.acquire(False):
-        return _error("this target is being profiled already", "wait until that is done")
+        return _error("this target is already being profiled", "try again when that profile has ended")
     shapes, memory = bool(request.get("shapes")), bool(request.get("memory"))
     profile = StepsProfile(recorder.at_step, recorder.step, num_steps, shapes, memory, recorder.fail)
     try:
@@ -85,7 +85,7 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
         if refusal is not None:
             return refusal
         _send_operators(profile, recorder, reply, shapes, memory)
-        notes = [f"the training stood still for {profile.paused_s * 1e3:.0f} ms to start and stop the profiler"]
+        notes = [f"starting and stopping the profiler paused the job for {profile.paused_s * 1e3:.0f} ms"]
         if request.get("trace"):
             notes += _send_trace(profile, recorder.folder, reply)
         return {"state": "finished", "step": profile.first_step, "steps": profile.num_seen, "notes": notes}
@@ -97,7 +97,7 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
 def _wait(
     profile: StepsProfile, recorder: Recorder, reply: Reply, timeout_s: float, num_steps: int
 ) -> Mapping[str, object] | None:
-    """Wait for the steps. None when they were all seen, else why not; it is stopped in any case, or never starts."""
+    """Wait for the steps. Return None if all were seen, else the error; the profiler is off in either case."""
     queue, deadline = recorder.at_step, monotonic() + timeout_s
     while not profile.wait(POLL_S):
         if not (reply.cancelled() or monotonic() >= deadline or queue.closed):
@@ -105,22 +105,22 @@ def _wait(
         profile.cancelled = True
         if not profile.is_running and queue.withdraw(profile):
             return _error(
-                f"no step ended within {timeout_s:g} s, so nothing was profiled; the last step was {queue.last_step()}",
-                "see where it is: probe … backtrace; wait longer with --timeout SECONDS",
+                f"nothing was profiled: no step ended within {timeout_s:g} s; the last step was {queue.last_step()}",
+                "see where it is: probe … backtrace; or wait longer: --timeout SECONDS",
             )
         seen = profile.num_seen
         while not profile.wait(POLL_S):
             if queue.closed:
                 break
         if monotonic() < deadline:
-            return _error(f"the recorder was taken out after {seen} of {num_steps} steps", "")
-        return _error(f"{seen} of {num_steps} steps ended within {timeout_s:g} s", "wait longer with --timeout SECONDS")
+            return _error(f"the recorder was detached after {seen} of {num_steps} steps", "attach and profile again")
+        return _error(f"{seen} of {num_steps} steps ended within {timeout_s:g} s", "wait longer: --timeout SECONDS")
     if profile.problem:
         return _error(
             f"{profile.num_seen} of {num_steps} steps were profiled: {profile.problem}"
             if profile.profiler is not None
             else f"nothing was profiled: {profile.problem}",
-            "try again when that is over",
+            "try again later",
         )
     return None
 
@@ -145,7 +145,7 @@ def _send_operators(profile: StepsProfile, recorder: Recorder, reply: Reply, sha
 
 
 def _sum_up(events: list[Any], shapes: bool) -> dict[tuple[str, str | None, str], _Sums]:
-    """For each operator its calls, and its time and memory with and without the operators that it calls."""
+    """Return for each operator its calls, and its time and memory with and without the operators that it calls."""
     found: dict[tuple[str, str | None, str], _Sums] = {}
     on_device: dict[int, int] = {}
     spans = []
@@ -185,7 +185,7 @@ def _sum_up(events: list[Any], shapes: bool) -> dict[tuple[str, str | None, str]
 
 
 class _Span:
-    """One call of an operator."""
+    """A call of an operator."""
 
     __slots__ = ("duration", "end", "event", "memory", "name", "num_below", "parent", "sums", "thread")
 
@@ -201,7 +201,7 @@ class _Span:
         self.sums: Any = None
 
     def above(self) -> Iterator[_Span]:
-        """The calls that it was made in, the nearest first."""
+        """Yield the calls around this one, innermost first."""
         above = self.parent
         while above is not None:
             yield above
@@ -209,9 +209,9 @@ class _Span:
 
 
 def _tree(spans: list[tuple[int, int, int, Any, str]]) -> list[_Span]:
-    """The calls of each thread, in order, outer ones before those that they make.
+    """Return the calls of each thread in order, callers before their callees.
 
-    As in torch's own sums, an operator that does nothing but call one of its own name is one with it.
+    As in torch's own sums, an operator that only calls an operator of the same name is merged with it.
     """
     spans.sort(key=lambda span: span[:3])
     calls: list[_Span] = []
@@ -245,10 +245,10 @@ def _tree(spans: list[tuple[int, int, int, Any, str]]) -> list[_Span]:
 
 
 def _send_trace(profile: StepsProfile, folder: str, reply: Reply) -> list[str]:
-    """Send the trace in pieces; why not, where there is no room for it."""
+    """Send the trace in pieces; return a note if there is no room for it."""
     free = os.statvfs(folder)
     if free.f_bavail * free.f_frsize < ROOM_BYTES * len(profile.profiler.profiler.kineto_results.events()):
-        return [f"there is no trace: too little room in {folder}"]
+        return [f"no trace was written: not enough space in {folder}"]
     with _saved(profile, os.path.join(folder, TRACE)) as file:
         while True:
             piece = file.read(CHUNK_BYTES)
@@ -258,7 +258,7 @@ def _send_trace(profile: StepsProfile, folder: str, reply: Reply) -> list[str]:
 
 
 def _saved(profile: StepsProfile, path: str) -> BinaryIO:
-    """The trace, open, in a file that has no name any more."""
+    """Return the trace as an open, unlinked file."""
     try:
         profile.profiler.export_chrome_trace(path)
         return open(path, "rb")

@@ -1,7 +1,7 @@
-"""Stacks of the threads at this moment.
+"""Stacks of the target's threads, for `probe … backtrace`, `python.backtrace` and `python.stacks`.
 
-Runs on a thread of ours, which holds the GIL for a few microseconds a frame. Reads code objects and line numbers,
-never a local variable.
+Runs on a thread of the recorder, which holds the GIL for a few microseconds per frame. Reads code objects and line
+numbers, never a local variable.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["answer", "take"]
 
 READS = True
 
-#: What our threads are called in every answer; Python has no name for them.
+#: Name of the recorder's threads in every answer; Python has none for them.
 OUR_NAME = "probe"
 _OURS = __name__.rpartition(".operations.")[0] + "."
 
@@ -36,10 +36,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def take(all_threads: bool, training_ident: int | None, probe_idents: Collection[int]) -> list[dict[str, object]]:
-    """One entry a thread, the main thread first, then the one that trains.
-
-    Without `all_threads` only these two, or the one that is both.
-    """
+    """Return one entry per thread: the main thread, the training thread, then with `all_threads` the others."""
     main = main_ident()
     threading: Any = sys.modules.get("threading")
     known: dict[int, Any] = dict(getattr(threading, "_active", {}))
@@ -54,7 +51,7 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
         tid = os.getpid() if ident == main else getattr(thread, "native_id", native.get(ident))
         name = getattr(thread, "name", None) or ("MainThread" if ident == main else None)
         if ident not in known and _is_of_subinterpreter(frames[ident]):
-            name = f"{_name_there(frames[ident], ident) or 'unnamed'}, of a subinterpreter"
+            name = f"{_name_in_subinterpreter(frames[ident], ident) or 'unnamed'}, of a subinterpreter"
         threads.append(
             {
                 "thread": OUR_NAME if ident in probe_idents and ident != main else name,
@@ -63,7 +60,7 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
                 "is_main": ident == main,
                 "is_training": ident == training_ident,
                 "is_probe": ident in probe_idents,
-                # Not in a variable: that would keep this very call.
+                # Not in a variable, which would keep this call alive.
                 "frames": _frames_of(frames.pop(ident), with_ours=ident in probe_idents),
             }
         )
@@ -72,18 +69,18 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
 
 
 def _without_frames(main: int | None) -> dict[str, object]:
-    """The main thread while it runs no Python: it is at its end, or an embedding program has it."""
+    """Return the entry of a main thread that runs no Python: it has ended, or an embedding program runs."""
     roles = {"is_main": True, "is_training": False, "is_probe": False}
     return {"thread": "MainThread", "ident": main or 0, "tid": os.getpid(), **roles, "frames": []}
 
 
 def _is_of_subinterpreter(frame: FrameType) -> bool:
-    """Whether another interpreter of this process runs the frame: each has builtins of its own."""
+    """Return whether another interpreter of this process runs the frame: each has its own builtins."""
     return frame.f_builtins is not vars(builtins)
 
 
-def _name_there(frame: FrameType | None, ident: int) -> str:
-    """What the thread is called by the `threading` of its own interpreter."""
+def _name_in_subinterpreter(frame: FrameType | None, ident: int) -> str:
+    """Return the thread's name in the `threading` of its own interpreter."""
     while frame is not None:
         if dict.get(frame.f_globals, "__name__") == "threading":
             return str(getattr(dict.get(frame.f_globals, "_active", {}).get(ident), "name", ""))
@@ -92,15 +89,15 @@ def _name_there(frame: FrameType | None, ident: int) -> str:
 
 
 def _shuts_down() -> bool:
-    """Whether the main thread has left the script, and runs what is to be done at exit."""
+    """Return whether the main thread has left the script and runs exit handlers."""
     threading: Any = sys.modules.get("threading")
     return threading is not None and not threading.main_thread().is_alive()
 
 
 def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, object]]:
-    """`frame` and its callers, innermost first; `lineno` is the line being executed.
+    """Return `frame` and its callers, innermost first; `lineno` is the line being executed.
 
-    Without ours, those are left out that stand between two of the job's: what our hooks call on its behalf.
+    Without `with_ours` the frames of hooks between two frames of the job are left out.
     """
     frames: list[dict[str, object]] = []
     while frame is not None:

@@ -1,6 +1,6 @@
-"""Evaluates expressions every so many steps, for `probe … watch-var`: rows of `python.variables`, sent as they come.
+"""Expressions evaluated every few steps for `probe … watch-var`: rows of `python.variables`, streamed to the client.
 
-What it costs the training thread is said in `evaluate/watch.py`, and in `probe.overhead`. A thread of ours wakes 20
+The cost on the training thread is in `evaluate/watch.py` and in `probe.overhead`. A thread of the recorder wakes 20
 times a second meanwhile; it ends with the client.
 """
 
@@ -23,31 +23,31 @@ __all__ = ["Variables", "stream"]
 
 POLL_S = 0.05
 MAX_EXPRESSIONS = 50
-#: Rows that wait for a client that reads slowly; then the oldest are not sent any more.
+#: Rows that wait for a slow client; beyond this the oldest are dropped.
 MAX_WAITING = 10_000
-#: Different texts that the table keeps; its memory is bounded.
+#: Distinct texts that the table keeps: its memory is bounded.
 MAX_TEXTS = 500
-#: After so long without a step the client is told.
+#: The client gets a note after this long without a step.
 SILENCE_S = 5.0
 
 
 class Variables(Table):
     name = "python.variables"
-    doc = "What the expressions of `probe … watch-var` were, one row an expression and look."
+    doc = "Values of the expressions of `probe … watch-var`, one row per expression and evaluation."
     capacity = 65_536
     filled_by = "probe … watch-var EXPRESSION"
     columns = (
-        Column("step", "int", "", "the step that had just ended"),
-        Column("ts", "time", "UTC", "when it was evaluated"),
-        Column("expression", "text", "", "as it was typed"),
-        Column("value", "float", "", "its value, where that is a number; true is 1"),
-        Column("text", "text", "", f"its value otherwise, cut; NULL once the ring has {MAX_TEXTS} different ones"),
-        Column("error", "text", "", "the exception that it raised"),
+        Column("step", "int", "", "number of the step that had just ended"),
+        Column("ts", "time", "UTC", "time of the evaluation"),
+        Column("expression", "text", "", "the expression as typed"),
+        Column("value", "float", "", "its value if that is a number; true is 1"),
+        Column("text", "text", "", f"any other value, truncated; NULL once the ring has {MAX_TEXTS} distinct texts"),
+        Column("error", "text", "", "the exception it raised"),
     )
 
 
 class _Rows:
-    """From the training thread into the ring, and to the client."""
+    """Rows on their way from the training thread to the ring and the client."""
 
     def __init__(self, buffer: RowBuffer) -> None:
         self._buffer = buffer
@@ -55,7 +55,7 @@ class _Rows:
         self._texts: set[str] = set()
 
     def add(self, seen: Seen) -> None:
-        """On the training thread."""
+        """Add a row; called on the training thread."""
         now = time_ns() // 1000
         number = self._buffer.number
         value = NULL_FLOAT if seen.value is None else seen.value
@@ -82,19 +82,19 @@ _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapping[str, object]:
-    """Send rows and remarks until the client goes, or it is over."""
+    """Send rows and notes until the client leaves or the count is reached."""
     every, count = request.get("every"), request.get("count")
     if not isinstance(every, int) or every < 1 or not (count is None or (isinstance(count, int) and count > 0)):
-        return _error(f"every {every!r} steps, {count!r} times: that cannot be", "both are numbers from 1")
+        return _error(f"invalid every {every!r} or count {count!r}", "use whole numbers from 1")
     expressions = request.get("expressions")
     if not isinstance(expressions, list) or not 1 <= len(expressions) <= MAX_EXPRESSIONS:
-        return _error("watch_var needs `expressions`, a list of texts", f"1 to {MAX_EXPRESSIONS}")
+        return _error("missing `expressions`, a list of texts", f"send 1 to {MAX_EXPRESSIONS} expressions")
     codes: dict[str, CodeType] = {}
     for text in map(str, expressions):
         try:
             codes[text] = compile(text.strip(), FILE, "eval", dont_inherit=True)
         except (SyntaxError, ValueError) as error:
-            return _error(f"{text!r} is no expression: {error}", "statements can be run once: probe … eval --at-step")
+            return _error(f"invalid expression {text!r}: {error}", "run statements with: probe … eval --at-step")
     rows = _Rows(recorder.buffer(Variables))
     watch = Watch(recorder, codes, every, count, rows.add)
     recorder.at_step.submit(watch)
@@ -119,7 +119,7 @@ def _follow(watch: Watch, rows: _Rows, recorder: Recorder, reply: Reply) -> Mapp
             since, last = monotonic(), recorder.step.number
         elif monotonic() - since > SILENCE_S:
             since = float("inf")
-            reply.send({"note": f"no step ends; the last step was {queue.last_step()}"})
+            reply.send({"note": f"no step has ended; the last step was {queue.last_step()}"})
     return {"state": "finished"}
 
 

@@ -1,1 +1,1 @@
-"""Recorded rows in shared memory: how a table is declared, how its file is laid out, how it is written."""
+"""Recorded rows in shared memory: declaration of a table, layout of its file, writer."""

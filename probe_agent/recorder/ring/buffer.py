@@ -1,7 +1,7 @@
-"""Rows on their way to a ring: hooks append tuples, the ring gets them in batches.
+"""Buffer between the hooks, which append tuples, and a ring, which gets them in batches.
 
-The ring's file is made on our own thread, since reserving tens of MiB takes milliseconds; until then rows wait
-here. Appending is one list append on the training thread.
+The recorder's thread makes the ring's file, since reserving tens of MiB takes milliseconds; until then rows wait here.
+On the training thread a row costs one list append.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from .writer import RingWriter
 
 __all__ = ["RowBuffer"]
 
-#: Rows that may wait for a ring that is not there yet; the oldest go first.
+#: Rows that may wait for a ring that does not exist yet; beyond this the oldest are dropped.
 MAX_WAITING = 50_000
 
 
 class RowBuffer:
-    """The way into one table. `rows.append` takes encoded rows: text by `number()`, NULL as a ring has it."""
+    """Buffer of one table. `rows.append` takes encoded rows: text as its `number()`, NULL as in a ring."""
 
     def __init__(self, table: type[Table]) -> None:
         self.table = table
@@ -29,7 +29,7 @@ class RowBuffer:
         self._flushing = allocate_lock()
 
     def number(self, text: str | None) -> int:
-        """The number that stands for `text` in this table's rows."""
+        """Return the number that stands for `text` in this table's rows."""
         number = self._numbers.get(text)
         if number is None:
             number = self._numbers[text] = len(self._numbers)
@@ -37,9 +37,9 @@ class RowBuffer:
         return number
 
     def flush(self) -> None:
-        """Hand what has come so far to the ring, if it is there; one row or a whole step's.
+        """Write the rows so far to the ring, if it exists.
 
-        Nothing is done while another thread does it, or a signal handler has come in between.
+        Does nothing while another thread flushes, or when a signal handler has interrupted a flush.
         """
         if not self._flushing.acquire(False):
             return
@@ -62,7 +62,7 @@ class RowBuffer:
             writer.write(batch)
 
     def close(self) -> None:
-        """Give the ring's mapping back."""
+        """Close the ring's mapping."""
         writer, self.writer = self.writer, None
         if writer is not None:
             writer.close()

@@ -1,18 +1,18 @@
-"""Where a target keeps its files: one folder a target, readable by its user alone.
+"""Folder of a target's files, readable by its user alone.
 
     /dev/shm/probe-<uid>/<pid>-<start time>/
-        target.json     who it is (written last, so a folder with it is complete)
-        control.sock    the recorder listens here
+        target.json     identity (written last, so a folder with it is complete)
+        control.sock    control socket of the recorder
         <table>.ring    recorded rows
         awaited.json    why tables have no rows
-        stacks.txt      written by faulthandler when nobody can take the GIL
-        end.json        how it ended: its own word, or that of a rank that saw it die
+        stacks.txt      written by faulthandler while the GIL is held
+        end.json        how it ended, written by itself or by a rank that saw it die
 
-What a detach has kept lies in <pid>-<start time>.<when>.
+A detach that keeps the rings moves them to <pid>-<start time>.<when>.
 
-The start time (clock ticks since boot, field 22 of /proc/PID/stat) keeps a reused PID apart. The target holds a lock
-on its folder as long as it lives, so that others can tell, also from another PID namespace; the rings of the dead can
-be read until newer ones push them out.
+The start time (clock ticks since boot, field 22 of /proc/PID/stat) distinguishes a reused PID. The target holds a lock
+on its folder for as long as it lives, which also other PID namespaces can see. The rings of dead targets can be read
+until newer ones replace them. In the target its functions run on the recorder's thread, at the start and the end.
 """
 
 from __future__ import annotations
@@ -45,43 +45,43 @@ __all__ = [
     "user_folder",
 ]
 
-#: Tried in this order; shared memory first because a ring on a disk costs the target writes.
+#: Tried in this order: a ring on a disk would cost the target writes.
 BASES = ("/dev/shm", "/tmp")
 TARGET = "target.json"
 CONTROL = "control.sock"
 STACKS = "stacks.txt"
 END = "end.json"
 AWAITED = "awaited.json"
-#: Dead targets whose rings are kept for whoever wants to know what happened.
+#: Dead targets whose rings are kept for a post-mortem.
 KEEP_DEAD = 4
-#: And for how long after they were last seen alive, in seconds: a week.
+#: Time for which they are kept since they were last seen alive, in seconds: a week.
 KEEP_DEAD_S = 7 * 86_400.0
-#: A folder younger than this may belong to a recorder that is just starting.
+#: A younger folder may belong to a recorder that is starting.
 STARTING_S = 60.0
 
 
 def user_folder(base: str, uid: int) -> str:
-    """The folder that holds all targets of a user."""
+    """Return the folder of all targets of a user."""
     return os.path.join(base, f"probe-{uid}")
 
 
 def folder_name(pid: int, ticks: int) -> str:
-    """The name of a target's folder; `pid` is what the target itself sees."""
+    """Return the name of a target's folder; `pid` is the target's own view of its PID."""
     return f"{pid}-{ticks}"
 
 
 def ring_name(table: str) -> str:
-    """The file of a table: `python.steps` lies in `python.steps.ring`."""
+    """Return the file name of a table: `python.steps.ring` for `python.steps`."""
     return table + ".ring"
 
 
 def start_ticks(stat_text: str) -> int:
-    """The start time out of the text of /proc/PID/stat; the command in it may hold spaces and brackets."""
+    """Return the start time from the text of /proc/PID/stat, whose command may contain spaces and brackets."""
     return int(stat_text.rpartition(")")[2].split()[19])
 
 
 def make(pid: int, ticks: int) -> str:
-    """Make and return the calling process's own folder, mode 0700. Raises OSError when no base can be used."""
+    """Make and return the calling process's own folder, mode 0700. Raises OSError if no base can be used."""
     uid = os.getuid()
     refused = []
     for base in BASES:
@@ -100,7 +100,7 @@ def make(pid: int, ticks: int) -> str:
 
 
 def make_own() -> str:
-    """`make` for a process that starts the recorder itself; what it left before an `exec` is taken away."""
+    """Make the folder of a process that starts the recorder itself, without its files from before an `exec`."""
     with open("/proc/self/stat") as file:
         ticks = start_ticks(file.read())
     for base in BASES:
@@ -111,21 +111,21 @@ def make_own() -> str:
 
 
 def check_owner(path: str, uid: int) -> None:
-    """Raise PermissionError unless `path` is a real folder that only `uid` can write: /tmp is open to all."""
+    """Raise PermissionError unless `path` is a real folder that only `uid` can write: /tmp is open to all users."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid or status.st_mode & 0o022:
-        raise PermissionError(1, f"{path} belongs to somebody else, or others can write it")
+        raise PermissionError(1, f"{path} belongs to another user or is writable by others")
 
 
 def hold(path: str) -> int:
-    """Say that the owner of the folder is alive, until the returned descriptor is closed or the process ends."""
+    """Mark the owner of the folder as alive until the returned descriptor is closed or the process ends."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     return descriptor
 
 
 def is_held(path: str) -> bool:
-    """Whether the owner of the folder is alive."""
+    """Return whether the owner of the folder is alive."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -137,8 +137,8 @@ def is_held(path: str) -> bool:
 
 
 def prune(parent: str, keep: int = KEEP_DEAD) -> None:
-    """Remove the folders of dead targets but for the `keep` newest, and these when they have been dead for a week:
-    shared memory is the job's memory too. A recorder touches its folder for as long as it lives."""
+    """Remove the folders of dead targets except the `keep` newest, and these after a week: shared memory is the job's
+    memory too. A recorder touches its folder for as long as it lives."""
     now = time.time()
     dead = []
     for name in os.listdir(parent):
@@ -148,15 +148,15 @@ def prune(parent: str, keep: int = KEEP_DEAD) -> None:
             if os.path.isdir(path) and age_s > STARTING_S and not is_held(path):
                 dead.append((age_s, path))
         except FileNotFoundError:
-            continue  # its owner has just taken it away
+            continue  # its owner has just removed it
     for number, (age_s, path) in enumerate(sorted(dead)):
         if number >= keep or age_s > KEEP_DEAD_S:
             remove(path)
 
 
 def keep(path: str) -> str:
-    """Leave a target's folder as that of one that has ended, and return its new path: it can be read, and is in the way
-    of no later attach to the same process."""
+    """Turn a target's folder into that of an ended one, and return its new path: it can be read and does not block a
+    later attach to the same process."""
     for name in (CONTROL, STACKS):
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(path, name))
@@ -166,8 +166,8 @@ def keep(path: str) -> str:
 
 
 def remove(path: str) -> None:
-    """Remove a target's folder with its files, whether or not somebody else is doing so too; also when a thread of ours
-    that is about to end has just written a last file there."""
+    """Remove a target's folder with its files, even if another process does so too, or an ending thread of the recorder
+    has just written a last file there."""
     # Not shutil.rmtree: on CPython 3.9 shutil imports threading, which must not happen on the recorder's thread.
     for is_last in (False, False, True):
         try:
@@ -176,7 +176,7 @@ def remove(path: str) -> None:
             os.rmdir(path)
             return
         except FileNotFoundError:
-            continue  # somebody else was faster with a file, or with all of them
+            continue  # another process has removed a file, or the folder
         except OSError as error:
             if is_last or error.errno != errno.ENOTEMPTY:
                 raise

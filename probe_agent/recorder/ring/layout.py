@@ -7,8 +7,8 @@
     rows_at       capacity rows of row_size bytes             row n lies in slot n % capacity
 
 A writer raises `reserved` to n before it touches the slots of the rows below n, and `head` to n when they are
-complete. A reader takes head, copies, then takes reserved: of what it copied, rows from
-`reserved - capacity` up to head are whole. Nobody ever waits for anybody.
+complete. A reader takes head, copies, then takes reserved: of the copied rows, those from `reserved - capacity` up to
+head are whole. Neither side ever waits for the other.
 """
 
 from __future__ import annotations

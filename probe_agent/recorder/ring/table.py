@@ -1,7 +1,7 @@
-"""What a recorded table is: a name, a sentence, and columns with a type, a unit and a meaning.
+"""Declaration of a recorded table: a name, a sentence, and columns with a type, a unit and a meaning.
 
-A table is one subclass of `Table` in the file that records it. Everything else that knows its columns (the
-ring file, SQL views, `probe tables`, the docs) is made from that declaration.
+A table is one subclass of `Table` in the file that records it. The ring file, the SQL views, `probe tables` and the
+docs are all generated from that declaration.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Column(NamedTuple):
         return KINDS[self.kind][1]
 
 
-#: What every table begins with. They are the same for all rows of a target, so the ring keeps them once.
+#: First columns of every table. They are the same for all rows of a target, so the ring stores them once.
 COORDINATES: tuple[Column, ...] = (
     Column("host", "text", "", "name of the host the target runs on"),
-    Column("pid", "int", "", "process id of the target, as the host sees it"),
-    Column("rank", "int", "", "rank of the target in its job; 0 where it has none, NULL until it is known"),
-    Column("world_size", "int", "", "number of ranks in the job; 1 where it is not distributed, NULL until known"),
-    Column("job", "text", "", "name of the job, the same for all its ranks on all hosts; NULL until it is known"),
+    Column("pid", "int", "", "process id of the target on the host"),
+    Column("rank", "int", "", "rank of the target in its job; 0 if it has none, NULL until known"),
+    Column("world_size", "int", "", "number of ranks in the job; 1 if it is not distributed, NULL until known"),
+    Column("job", "text", "", "name of the job, the same on all its ranks and hosts; NULL until known"),
 )
 
 
@@ -65,18 +65,18 @@ class Table:
     doc: ClassVar[str]  #: one sentence
     columns: ClassVar[tuple[Column, ...]]
     capacity: ClassVar[int] = 65_536  #: rows kept
-    filled_by: ClassVar[str] = ""  #: the command that fills it, where that is not the recorder by itself
+    filled_by: ClassVar[str] = ""  #: the command that fills it, if the recorder does not do so by itself
 
     @classmethod
     def row_struct(cls) -> struct.Struct:
-        """How one row lies in the ring."""
+        """Return the layout of one row in the ring."""
         return row_struct(cls.columns)
 
 
 def row_struct(columns: Sequence[Column]) -> struct.Struct:
-    """How a row of `columns` lies in a ring: little-endian, each value at a multiple of its size, rows at one of 8.
+    """Return the layout of a row: little-endian, each value aligned to its size, each row to 8 bytes.
 
-    DuckDB reads aligned values where they lie; unaligned ones are copied, 13 ms a column for 1,000,000 rows.
+    DuckDB reads aligned values in place; it copies unaligned ones, 13 ms per column of 1,000,000 rows.
     """
     codes, size = "", 0
     for code in (KINDS[column.kind][0] for column in columns):

@@ -1,7 +1,7 @@
-"""Writes rows into a table's ring.
+"""Writer of a table's ring.
 
-Runs on the training thread once a step with that step's rows, and on our own thread when a step takes long.
-One `struct` call packs a whole batch. Measured cost: docs/overhead.md.
+Runs on the training thread once per step with the rows of that step, and on the recorder's thread when a step takes
+long. One `struct` call packs a whole batch. Measured cost: docs/overhead.md.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .table import NULL_FLOAT, NULL_INT, Table
 
 __all__ = ["RingWriter"]
 
-#: Where the counters are among each other.
+#: Indexes of the counters.
 _RESERVED, _HEAD, _STRINGS_USED = range(3)
 
 
 class RingWriter:
-    """The writing end of one ring; there is one in the whole system for each table of a target."""
+    """The only writer of one ring."""
 
     def __init__(
         self,
@@ -36,8 +36,8 @@ class RingWriter:
         capacity: int = 0,
         strings_bytes: int = 1 << 18,
     ) -> None:
-        """Make the file at `path`, mode 0600. Raises OSError when there is no room for it, or a file already."""
-        if os.path.lexists(path):  # nobody else makes files here: no need to ask the kernel for both at once
+        """Make the file at `path`, mode 0600. Raises OSError if there is no space for it, or it exists."""
+        if os.path.lexists(path):  # no other process makes files here, so the check need not be atomic
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self._row = table.row_struct()
         self._codes = self._row.format.lstrip("<")
@@ -60,7 +60,7 @@ class RingWriter:
         self._strings_at = SCHEMA_AT + -(-len(schema) // 4096) * 4096
         self._rows_at = self._strings_end = self._strings_at + strings_bytes
         size = self._rows_at + self._capacity * self._row.size
-        new = path + ".new"  # readers see a ring that is whole, or none
+        new = path + ".new"  # readers see a complete ring or none
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             # Reserve the blocks now: a full /dev/shm must be an error here, not a SIGBUS in training.
@@ -94,7 +94,7 @@ class RingWriter:
         return self._head
 
     def append(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Write rows of plain values, oldest first: text as `str`, NULL as None. For rows that come seldom."""
+        """Write rows of plain values, oldest first: text as `str`, NULL as None. For rare rows."""
         encoded = []
         for row in rows:
             values = list(row)
@@ -108,9 +108,9 @@ class RingWriter:
         self.write(encoded)
 
     def write(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Write rows that are encoded already: text as its number, NULL as `NULL_FLOAT` or `NULL_INT`; oldest first.
+        """Write encoded rows, oldest first: text as its number, NULL as `NULL_FLOAT` or `NULL_INT`.
 
-        Of more rows than the ring holds only the newest are kept.
+        If there are more rows than the ring holds, only the newest are kept.
         """
         with self._lock:
             head = self._head
@@ -135,7 +135,7 @@ class RingWriter:
             self._counters[_HEAD] = end
 
     def text_number(self, text: str | None) -> int:
-        """The number that stands for `text` in this ring; 0 (NULL) once the string area is full."""
+        """Return the number that stands for `text` in this ring; 0 (NULL) once the string area is full."""
         number = self._numbers.get(text)
         if number is not None or text is None:
             return number or 0
@@ -144,7 +144,7 @@ class RingWriter:
             start = self._strings_at + self._strings_used
             end = start + STRING_LENGTH.size + len(data)
             if end > self._strings_end:
-                self._strings_end = start  # full for good: a later, shorter text must not take this number
+                self._strings_end = start  # full for ever: a later, shorter text must not get this number
                 return 0
             self._map[start:end] = STRING_LENGTH.pack(len(data)) + data
             self._strings_used = end - self._strings_at
@@ -153,9 +153,9 @@ class RingWriter:
         return number
 
     def close(self) -> None:
-        """Give the mapping back; the file stays until the target's folder goes. A later write raises ValueError.
+        """Close the mapping; the file stays with the target's folder. A later write raises ValueError.
 
-        Takes no lock: a forked child closes too, and the lock may be held by a thread it does not have.
+        Takes no lock: a forked child closes too, and a thread that it does not have may hold the lock.
         """
         self._counters.release()
         self._map.close()

@@ -1,1 +1,1 @@
-"""What runs on our own thread: one file a source, each with a `Source` class that starts, ticks and stops it."""
+"""Sources that sample on the recorder's own thread, one file per source, each with a class `Source`."""

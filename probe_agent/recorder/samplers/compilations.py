@@ -1,8 +1,7 @@
-"""What torch.compile compiled, compiled anew, and where it broke a graph: `torch.compile`.
+"""Compilations, recompilations and graph breaks of torch.compile: `torch.compile`.
 
-Runs on our own thread every flush.interval and only reads what Dynamo notes for itself: the metrics of its last 64
-compilations and its list of graph breaks. No logging is switched on, and Dynamo sees nothing of us. While nothing is
-compiled it costs two comparisons.
+Runs on the recorder's thread every flush.interval and only reads Dynamo's own records: the metrics of its last 64
+compilations and its list of graph breaks. It switches no logging on. While nothing compiles it costs two comparisons.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from ..source import Source as BaseSource
 __all__ = ["Compilations", "Source"]
 
 MAX_REASON = 400
-#: How long the compilation of a break may still be under way; then the break has a row without it.
+#: A graph break waits this long for its compilation to end; then it gets a row without one.
 WAIT_S = 60.0
 
 
 class Compilations(Table):
     name = "torch.compile"
-    doc = "One row for each compilation and each graph break of Dynamo; of those before the attach the last 64 at most."
+    doc = "One row per compilation and graph break of Dynamo, including up to 64 from before the attach."
     capacity = 8_192
     columns = (
-        Column("step", "int", "", "the step that was being taken when it was noted; -1 before the first"),
-        Column("ts", "time", "UTC", "when the compilation ended"),
-        Column("event", "text", "", "compile, recompile, backward (compiled when needed), graph_break or failure"),
-        Column("compile_id", "text", "", "Dynamo's name for it: number of the function / how often it was compiled"),
-        Column("function", "text", "", "what was compiled, or where the graph broke"),
-        Column("file", "text", "", "its source"),
-        Column("lineno", "int", "", "first line of the function, or the line that broke the graph; 0 if not known"),
-        Column("reason", "text", "", "why it had to be compiled again, why the graph broke, or what failed"),
-        Column("duration", "float", "s", "how long the job stood still for it; NULL for a graph break"),
+        Column("step", "int", "", "number of the running step when it was recorded; -1 before the first"),
+        Column("ts", "time", "UTC", "end of the compilation"),
+        Column("event", "text", "", "compile, recompile, backward (compiled lazily), graph_break or failure"),
+        Column("compile_id", "text", "", "Dynamo's id: number of the function / number of its compilation"),
+        Column("function", "text", "", "function that was compiled, or that contains the graph break"),
+        Column("file", "text", "", "source file of the function"),
+        Column("lineno", "int", "", "first line of the function, or line of the graph break; 0 if unknown"),
+        Column("reason", "text", "", "reason of the recompilation, graph break or failure"),
+        Column("duration", "float", "s", "time that the job was blocked by it; NULL for a graph break"),
         Column("num_ops", "int", "", "operations in the graph"),
-        Column("num_guards", "int", "", "conditions under which the compiled code may be used again"),
+        Column("num_guards", "int", "", "guards: conditions for reusing the compiled code"),
     )
 
 
@@ -45,7 +44,7 @@ class Source(BaseSource):
     name = "compilations"
     needs = ("torch", "torch._dynamo.utils")
     tables = (Compilations,)
-    waits_for = Awaited("Dynamo has compiled nothing in this process", "rows come when the job compiles something")
+    waits_for = Awaited("Dynamo has compiled nothing in this process", "wait until the job compiles something")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
@@ -54,16 +53,16 @@ class Source(BaseSource):
         self._last: Any = None
         self._num_breaks = 0
         self._last_break: Any = None
-        #: With the time at which each was seen.
+        #: Graph breaks without a compilation, with the time at which each was seen.
         self._breaks: list[tuple[float, Any]] = []
-        #: Function, file and line by the first half of a compile id; not every compilation repeats them.
+        #: Function, file and line by the first half of a compile id; some compilations omit them.
         self._functions: dict[str, tuple[str | None, str | None, int]] = {}
 
     def start(self) -> None:
         self.tick()
 
     def tick(self) -> None:
-        """Whatever Dynamo has noted since last time becomes rows."""
+        """Write rows for everything that Dynamo has recorded since the last tick."""
         metrics = self._utils.get_compilation_metrics()
         reasons = list(getattr(self._utils, "graph_break_reasons", ()))
         noted = reasons[self._num_breaks - 1 : self._num_breaks] if self._num_breaks else []
@@ -82,7 +81,7 @@ class Source(BaseSource):
             self._write_break(*self._breaks.pop(0), None)
 
     def _write(self, compilation: Any) -> None:
-        """The row of one compilation, and those of the breaks it met."""
+        """Write the row of one compilation and those of its graph breaks."""
         compile_id = str(_of(compilation, "compile_id") or "")
         frame, _, number = compile_id.rpartition("/")
         name = _of(compilation, "co_name")
@@ -106,7 +105,7 @@ class Source(BaseSource):
         seconds = _of(compilation, "entire_frame_compile_time_s") if duration is None else duration * 1e-6
         ended = (_of(compilation, "start_time") or time()) + (seconds or 0.0)
         if name is not None:
-            # Dynamo stops at the first break of a function; what follows is compiled as another one.
+            # Dynamo stops at the first break of a function and compiles the rest as another function.
             at = next((at for at, (_, told) in enumerate(self._breaks) if _is_of(told, place)), None)
             if at is not None and _of(compilation, "restart_reasons") != set():
                 self._write_break(ended, self._breaks.pop(at)[1], compile_id)
@@ -157,18 +156,18 @@ class Source(BaseSource):
 
 
 def _of(compilation: Any, name: str) -> Any:
-    """A value of a compilation's metrics; torch's versions differ in what they have."""
+    """Return a value of a compilation's metrics, None if this torch version has no such metric."""
     return getattr(compilation, name, None)
 
 
 def _is_of(told: Any, place: tuple[str | None, str | None, int]) -> bool:
-    """Whether the outermost function of a break is the one that was compiled."""
+    """Return whether the outermost function of a break is the compiled one."""
     outer = told.user_stack[0] if told.user_stack else None
     return outer is not None and (outer.name, outer.filename) == place[:2]
 
 
 def _short(reason: str) -> str:
-    """What happened and why, on one line: Dynamo adds hints and an address."""
+    """Return event and reason on one line, without the hints and links that Dynamo adds."""
     kept = []
     for line in reason.splitlines():
         text = line.strip()

@@ -1,7 +1,7 @@
-"""What each of our sources costs, measured in this very run: `probe.overhead`.
+"""Cost of each of the recorder's sources, measured in the running job: `probe.overhead`.
 
-Runs on our own thread every ten seconds, the first time after two. The hooks time themselves; what torch spends on
-calling them does not show in their own clocks, so sampled steps are also compared with unsampled ones (governor.py).
+Runs on the recorder's thread every 10 s, the first time after 2 s. The hooks time themselves; torch's cost of calling
+them does not show on their clocks, so sampled steps are also compared with unsampled ones (steps/governor.py).
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from ..source import Source as BaseSource
 __all__ = ["Overhead", "Source"]
 
 INTERVAL_S = 10.0
-#: What samples too much shall not do so for long.
+#: The first verdict comes early, so that excessive sampling ends soon.
 FIRST_S = 2.0
-#: The source whose cost the comparison with unsampled steps holds.
+#: The source whose cost is part of the comparison with unsampled steps.
 SAMPLING = "torch_trace"
 
 
 class Overhead(Table):
     name = "probe.overhead"
-    doc = "What each source of rows cost the target, measured by itself; one row a source every ten seconds."
+    doc = "Cost of each source of rows to the target, measured by the source itself; one row per source every 10 s."
     capacity = 8_192
     columns = (
         Column("ts", "time", "UTC", "end of the period"),
-        Column("source", "text", "", "a source of rows, `our thread`, or `sampled steps` (the whole of sampling)"),
+        Column("source", "text", "", "source of rows, `our thread` (the recorder's) or `sampled steps` (all sampling)"),
         Column("every", "int", "steps", "one step in this many is sampled: trace.every, or more to keep trace.budget"),
-        Column("thread", "text", "", "training, or probe (beside it; it shares the GIL)"),
-        Column("calls", "int", "", "how often it ran in the period"),
-        Column("seconds", "float", "s", "time it took in the period; of sampled steps what they took longer"),
-        Column("per_call", "float", "s", "seconds by calls"),
-        Column("share", "float", "", "seconds by the length of the period: 0.01 is 1 %"),
+        Column("thread", "text", "", "training, or probe (the recorder's own, which shares the GIL)"),
+        Column("calls", "int", "", "number of calls in the period"),
+        Column("seconds", "float", "s", "time it took in the period; for sampled steps, their extra time"),
+        Column("per_call", "float", "s", "seconds divided by calls"),
+        Column("share", "float", "", "seconds divided by the length of the period: 0.01 is 1 %"),
         Column(
             "uncertainty",
             "float",
             "s",
-            "of per_call: half the quartile range by root n; NULL where counted exactly",
+            "uncertainty of per_call: half the interquartile range divided by the root of n; NULL if measured exactly",
         ),
     )
 
@@ -46,7 +46,7 @@ class Overhead(Table):
 class Source(BaseSource):
     name = "overhead"
     tables = (Overhead,)
-    waits_for = Awaited(f"its first row comes {FIRST_S:g} s after the recorder has started", "ask again")
+    waits_for = Awaited(f"its first row comes {FIRST_S:g} s after the recorder has started", "query it again")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
@@ -80,7 +80,7 @@ class Source(BaseSource):
         self._since, self._thread_s, self._ticks = now, thread_time(), 0
 
     def _compare(self, module_calls: int, others: float, period: float) -> None:
-        """Sampled against unsampled steps: the whole cost of sampling, what torch spends on our hooks included."""
+        """Compare sampled with unsampled steps: the whole cost of sampling, torch's cost of calling hooks included."""
         governor = self.recorder.governor
         num_sampled, self._num_sampled = governor.num_sampled - self._num_sampled, governor.num_sampled
         verdict = governor.review(module_calls / num_sampled if num_sampled else 0.0, others)

@@ -1,8 +1,8 @@
-"""What the process takes from its host, once a second: CPU by group of threads, memory, descriptors, I/O.
+"""Resources of the process, once a second: CPU time by group of threads, memory, descriptors, I/O.
 
-Runs on our own thread: 35 to 50 µs a second with 3 to 19 threads, 0.2 ms with 200 threads and 2,000 open files
-(benchmarks/samplers.py), most of it in system calls, which let go of the GIL. A thread's CPU time is one clock read,
-not a file; threads that nobody named are never looked at, they are what is left of the process's own clock.
+Runs on the recorder's thread: 35 to 50 µs per second with 3 to 19 threads, 0.2 ms with 200 threads and 2,000 open files
+(benchmarks/samplers.py), mostly in system calls, which release the GIL. The CPU time of a thread is one clock read, not
+a file. Unnamed threads are never read: they are the remainder of the process's own clock.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from ..source import Source as BaseSource
 __all__ = ["Samples", "Source"]
 
 INTERVAL_S = 1.0
-#: Threads with a name of torch's own are looked for so often; 20 µs, and 13 µs for each thread that is new.
+#: Interval of the search for threads named by torch; 20 µs, and 13 µs per new thread.
 NAMES_S = 10.0
-#: PSS makes the kernel walk every page: 8 ms for torch alone, 10 to 70 ms for each GiB, and
-#: during a walk a thread may have to wait that calls mmap. So it is seldom, takes at most a thousandth of the time,
-#: and is left out where a walk would be long.
+#: PSS makes the kernel walk every page: 8 ms for torch alone, 10 to 70 ms per GiB, and a thread that calls mmap may
+#: have to wait. So it is rare, takes at most a thousandth of the time, and is skipped for large processes.
 PSS_S = 60.0
 PSS_SHARE = 1e-3
 PSS_MAX_RSS = 4 * 1024.0
 
 _PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
-#: Beginning of the name that torch gives a thread -> group.
+#: Prefix of a thread name set by torch -> group.
 _NAMED = {
     "pt_autograd": "autograd",
     "pt_data": "data",
@@ -45,51 +44,51 @@ _GROUPS = ("training", "probe", "autograd", "data", "collectives", "python")
 
 class Samples(Table):
     name = "process.samples"
-    doc = "What the process took from its host, once a second: two hours of it."
+    doc = "Resources used by the process, one row per second, for the last two hours."
     capacity = 7_680  # a sixteenth of a full ring is never shown
     columns = (
-        Column("step", "int", "", "the step being taken; -1 before the first"),
+        Column("step", "int", "", "number of the running step; -1 before the first"),
         Column("ts", "time", "UTC", "end of the period"),
-        Column("period", "float", "s", "time since the sample before: what the CPU times and counts are of"),
-        Column("cpu", "float", "s", "CPU time of all threads in the period; by period: busy cores"),
-        Column("cpu_system", "float", "s", "of it in the kernel"),
-        Column("cpu_training", "float", "s", "of the thread that trains; until that is known, of the main thread"),
-        Column("cpu_probe", "float", "s", "of the recorder's thread"),
-        Column("cpu_autograd", "float", "s", "of torch's autograd threads: backward on a GPU"),
-        Column("cpu_data", "float", "s", "of torch's pin-memory threads; loader workers are in python.workers"),
-        Column("cpu_collectives", "float", "s", "of the threads of gloo, NCCL and the store"),
-        Column("cpu_python", "float", "s", "of all other threads that Python started"),
-        Column("cpu_native", "float", "s", "the rest: OpenMP, MKL, the CUDA driver, and threads that have ended"),
+        Column("period", "float", "s", "time since the previous sample, which CPU times and counts cover"),
+        Column("cpu", "float", "s", "CPU time of all threads; divided by period: busy cores"),
+        Column("cpu_system", "float", "s", "part of cpu spent in the kernel"),
+        Column("cpu_training", "float", "s", "CPU time of the training thread; of the main thread until that is known"),
+        Column("cpu_probe", "float", "s", "CPU time of the recorder's thread"),
+        Column("cpu_autograd", "float", "s", "CPU time of torch's autograd threads: backward on a GPU"),
+        Column("cpu_data", "float", "s", "CPU time of torch's pin-memory threads; loader workers: python.workers"),
+        Column("cpu_collectives", "float", "s", "CPU time of the threads of gloo, NCCL and the store"),
+        Column("cpu_python", "float", "s", "CPU time of all other threads that Python started"),
+        Column("cpu_native", "float", "s", "remaining CPU time: OpenMP, MKL, the CUDA driver, and threads that ended"),
         Column("num_threads", "int", "", "threads of the process"),
         Column("rss", "float", "MiB", "resident memory"),
-        Column("rss_shared", "float", "MiB", "of it files and shared memory, the recorder's rings among them"),
-        Column("pss", "float", "MiB", "memory with shared pages divided among those who share; once a minute, "
+        Column("rss_shared", "float", "MiB", "part of rss in files and shared memory, the recorder's rings included"),
+        Column("pss", "float", "MiB", "proportional set size: shared pages divided among their users; once a minute, "
                "NULL above 4 GiB"),
-        Column("page_faults", "int", "", "pages that were mapped without reading a disk"),
-        Column("major_faults", "int", "", "pages that had to be read from a disk"),
-        Column("switches", "int", "", "times a thread gave the CPU away, to wait for something"),
-        Column("forced_switches", "int", "", "times a thread lost the CPU to another one"),
+        Column("page_faults", "int", "", "minor page faults: mapped without reading a disk"),
+        Column("major_faults", "int", "", "major page faults: read from a disk"),
+        Column("switches", "int", "", "voluntary context switches: a thread waited for something"),
+        Column("forced_switches", "int", "", "involuntary context switches: a thread lost its CPU to another one"),
         Column("num_descriptors", "int", "", "open file descriptors"),
-        Column("shm_used", "float", "MiB", "used of /dev/shm as the process sees it, by anybody; NULL without one"),
-        Column("shm_free", "float", "MiB", "free in /dev/shm"),
-        Column("io_read", "float", "MiB", "read with system calls, from the page cache or not; NULL where not allowed"),
-        Column("io_written", "float", "MiB", "written with system calls"),
-        Column("disk_read", "float", "MiB", "fetched from storage"),
-        Column("disk_written", "float", "MiB", "sent to storage"),
+        Column("shm_used", "float", "MiB", "space used in the process's /dev/shm by all processes; NULL without one"),
+        Column("shm_free", "float", "MiB", "space free in /dev/shm"),
+        Column("io_read", "float", "MiB", "read by system calls, page cache included; NULL if not permitted"),
+        Column("io_written", "float", "MiB", "written by system calls"),
+        Column("disk_read", "float", "MiB", "read from storage"),
+        Column("disk_written", "float", "MiB", "written to storage"),
     )  # fmt: skip
 
 
 class Source(BaseSource):
     name = "process.samples"
     tables = (Samples,)
-    waits_for = Awaited(f"its first row comes {INTERVAL_S:g} s after the recorder has started", "ask again")
+    waits_for = Awaited(f"its first row comes {INTERVAL_S:g} s after the recorder has started", "query it again")
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
         self._buffer = recorder.buffer(Samples)
         self._named: dict[int, str] = {}
         self._unnamed: set[int] = set()
-        self._threads: dict[int, int] = {}  # CPU time of each watched thread at the last sample; 0 is our own
+        self._threads: dict[int, int] = {}  # CPU time of each watched thread at the last sample; 0 is the recorder's
         self._main = main_ident()
         self._names_due = self._pss_due = 0.0
         self._last = monotonic()
@@ -138,7 +137,7 @@ class Source(BaseSource):
         )
 
     def _count(self) -> dict[str, float]:
-        """What only ever grows, at this moment."""
+        """Return the current values of the counters that only grow."""
         usage = resource.getrusage(resource.RUSAGE_SELF)
         counters = {
             "cpu": process_time_ns() * 1e-9,
@@ -151,14 +150,14 @@ class Source(BaseSource):
         try:
             lines = _read("/proc/self/io").splitlines()
         except OSError:
-            return counters  # a process that may not be traced may not read its own, either
+            return counters  # an undumpable process may not read its own either
         for line in lines:
             name, _, value = line.partition(": ")
             counters[name] = int(value) / MIB
         return counters
 
     def _cpu_by_group(self) -> dict[str, float]:
-        """CPU seconds of each group since this was last asked; a thread counts from when it was first seen."""
+        """Return the CPU seconds of each group since the last call; a thread counts from when it was first seen."""
         groups = dict.fromkeys(_GROUPS, 0.0)
         seen: dict[int, int] = {}
         for tid, group in self._watched().items():
@@ -176,7 +175,7 @@ class Source(BaseSource):
         return groups
 
     def _watched(self) -> dict[int, str]:
-        """Thread -> group, of those whose time is told apart."""
+        """Return the group of each thread whose time is measured by itself."""
         threading: Any = sys.modules.get("threading")
         main = self._main
         training = self.recorder.step.thread or main
@@ -186,11 +185,11 @@ class Source(BaseSource):
             if tid is not None:
                 watched[tid] = "training" if ident == training else watched.get(tid, "python")
         watched.setdefault(os.getpid(), "training" if training == main else "python")
-        watched.pop(get_native_id(), None)  # ours
+        watched.pop(get_native_id(), None)  # the recorder's own
         return watched
 
     def _look_for_names(self) -> None:
-        """Find the threads that have a name of torch's own."""
+        """Find the threads named by torch."""
         self._names_due = monotonic() + NAMES_S
         living = {int(name) for name in os.listdir("/proc/self/task")}
         self._unnamed &= living
@@ -212,18 +211,18 @@ class Source(BaseSource):
         try:
             lines = _read("/proc/self/smaps_rollup").splitlines()
         except OSError:
-            lines = []  # a kernel before 4.14, or a process that may not be traced
+            lines = []  # a kernel before 4.14, or an undumpable process
         self._pss_due = now + max(PSS_S, (perf_counter() - began) / PSS_SHARE)
         return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), NULL_FLOAT)
 
 
 def _num_descriptors() -> int:
-    """Linux 6.2 and later tell the number without a list of them."""
+    """Return the number of open descriptors; Linux 6.2 and later tell it without a listing."""
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
 
 
 def _shm() -> tuple[float, float]:
-    """Used and free MiB of /dev/shm."""
+    """Return the used and free MiB of /dev/shm."""
     try:
         found = os.statvfs("/dev/shm")
     except OSError:

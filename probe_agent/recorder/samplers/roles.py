@@ -1,6 +1,6 @@
-"""What this rank is in its job: `python.roles`, and the members of its process groups: `python.groups`.
+"""Role of this rank in its job (`python.roles`) and its process groups (`python.groups`).
 
-Runs on our own thread: some µs every two seconds, and 0.1 ms more for a minute after groups have come or gone.
+Runs on the recorder's thread: some µs every 2 s, and 0.1 ms more for a minute after process groups have changed.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from ..torch.flight_recorder import ranks_text
 __all__ = ["Groups", "Roles", "Source"]
 
 LOOK_S = 2.0
-#: What says a role may come after the groups: optimizers, modules, stages.
+#: Optimizers, modules and stages, which reveal roles too, may come after the groups.
 SETTLE_S = 60.0
 
 
 class Roles(Table):
     name = "python.roles"
     doc = (
-        "One row for each rank that has a role in its job: its coordinate along each dimension that the job is"
-        " parallel in, NULL along those it is not, or that are not known."
+        "One row per rank with a role in its job: its coordinate along each parallel dimension, NULL if the job is not"
+        " parallel along that dimension or it is unknown."
     )
-    capacity = 1  # what is so now
+    capacity = 1  # the current role
     columns = (
-        Column("ts", "time", "UTC", "when it was found"),
-        Column("dp", "int or null", "", "data parallel: DDP, FSDP, ZeRO, the shards of all replicas in a row (HSDP)"),
+        Column("ts", "time", "UTC", "time of discovery"),
+        Column("dp", "int or null", "", "data parallel: DDP, FSDP, ZeRO; with HSDP, shards numbered across replicas"),
         Column("tp", "int or null", "", "tensor parallel"),
-        Column("pp", "int or null", "", "pipeline parallel: the rank in its pipeline"),
+        Column("pp", "int or null", "", "pipeline parallel: rank in the pipeline"),
         Column("cp", "int or null", "", "context or sequence parallel"),
         Column("ep", "int or null", "", "expert parallel"),
-        Column("stage", "int or null", "", "the stage of the pipeline, where the rank has one and no more"),
+        Column("stage", "int or null", "", "stage of the pipeline, if the rank runs exactly one"),
     )
 
 
 class Groups(Table):
     name = "python.groups"
-    doc = "One row for each process group that a rank is in, those that were destroyed included."
+    doc = "One row per process group of a rank, destroyed groups included."
     capacity = 4_096
     columns = (
-        Column("ts", "time", "UTC", "when it was found"),
-        Column("group", "text", "", "its name, as in python.collectives; of other ranks another group may have it"),
-        Column("group_desc", "text", "", "what it is for, as its maker says: mesh_tp, …"),
+        Column("ts", "time", "UTC", "time of discovery"),
+        Column("group", "text", "", "its name, as in python.collectives; not unique across ranks"),
+        Column("group_desc", "text", "", "description given by its creator: mesh_tp, …"),
         Column("backend", "text", "", "gloo, nccl, cpu:gloo,cuda:nccl, …"),
-        Column("group_rank", "int", "", "number of this rank in it"),
-        Column("size", "int", "", "how many ranks it has"),
-        Column("ranks", "text", "", "its members by their rank in the job, in their order: 0-7, 0-14:2 or 0, 3, 5"),
+        Column("group_rank", "int", "", "rank of this process in the group"),
+        Column("size", "int", "", "number of ranks in the group"),
+        Column("ranks", "text", "", "ranks in the job of its members, in group order: 0-7, 0-14:2 or 0, 3, 5"),
     )
 
 
@@ -61,8 +61,8 @@ class Source(BaseSource):
     needs = ("torch.distributed.distributed_c10d",)
     tables = (Roles, Groups)
     waits_for = Awaited(
-        "nothing says yet in which dimensions the job is parallel",
-        "a DeviceMesh with names, a group_desc such as tp, Megatron, DeepSpeed, DDP or FSDP would",
+        "the parallel dimensions of the job are not known yet",
+        "name them: a DeviceMesh with mesh_dim_names, or process groups with a group_desc such as tp",
     )
     _look_at = _settled_at = 0.0
 

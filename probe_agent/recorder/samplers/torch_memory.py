@@ -1,9 +1,9 @@
-"""What torch's CUDA allocator holds, by device, once a second; and, when asked for, which line made each block.
+"""Memory of torch's CUDA allocator by device, once a second; on request, the line that allocated each block.
 
-Runs on our own thread: one look at the allocator's counters a second and device. The largest free block is not among
-these; it takes a list of all blocks, which is made once a minute at most, and for a thousandth of the time at most.
-With `memory.history` the allocator keeps the Python stack of each block, about 2 µs an allocation on the training
-thread. CUDA is never initialised by us. None of this has been run on a GPU yet.
+Runs on the recorder's thread: one read of the allocator's counters per second and device. The largest free block needs
+a list of all blocks, which is made at most once a minute and for at most a thousandth of the time. With
+`memory.history` the allocator keeps the Python stack of each block, about 2 µs per allocation on the training thread.
+The recorder never initialises CUDA. None of this has been run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ BLOCKS_SHARE = 1e-3
 
 class Memory(Table):
     name = "torch.memory"
-    doc = "What torch's CUDA allocator held, once a second, one row a device in use. Not run on a GPU yet."
+    doc = "Memory of torch's CUDA allocator, one row per second and device in use. Not run on a GPU yet."
     capacity = 65_536  # two hours of eight devices
     columns = (
-        Column("step", "int", "", "the step being taken; -1 before the first"),
-        Column("ts", "time", "UTC", "when it was looked at"),
-        Column("device", "text", "", "as torch calls it in this process: cuda:0"),
-        Column("allocated", "float", "MiB", "in tensors"),
-        Column("peak_allocated", "float", "MiB", "most that was in tensors since the job last reset the peak"),
-        Column("reserved", "float", "MiB", "taken from the device, in use or not"),
-        Column("peak_reserved", "float", "MiB", "most that was taken"),
-        Column("inactive", "float", "MiB", "free parts of blocks that are in use elsewhere: fragmentation"),
-        Column("requested", "float", "MiB", "asked for by the tensors, before rounding up"),
-        Column("largest_free", "float", "MiB", "largest free block that is reserved; once a minute at most"),
-        Column("num_segments", "int", "", "pieces taken from the device"),
-        Column("retries", "int", "", "times the cache had to be flushed to find memory, so far"),
-        Column("ooms", "int", "", "times there was none, so far"),
+        Column("step", "int", "", "number of the running step; -1 before the first"),
+        Column("ts", "time", "UTC", "time of the sample"),
+        Column("device", "text", "", "device name in this process: cuda:0"),
+        Column("allocated", "float", "MiB", "memory in tensors"),
+        Column("peak_allocated", "float", "MiB", "peak of allocated since the job last reset it"),
+        Column("reserved", "float", "MiB", "memory reserved on the device, in use or not"),
+        Column("peak_reserved", "float", "MiB", "peak of reserved since the job last reset it"),
+        Column("inactive", "float", "MiB", "free parts of partly used blocks: fragmentation"),
+        Column("requested", "float", "MiB", "memory requested by tensors, before rounding up"),
+        Column("largest_free", "float", "MiB", "largest reserved block that is free; at most once a minute"),
+        Column("num_segments", "int", "", "segments reserved on the device"),
+        Column("retries", "int", "", "cache flushes to find memory, so far"),
+        Column("ooms", "int", "", "out-of-memory errors, so far"),
     )
 
 
@@ -49,7 +49,7 @@ class Source(BaseSource):
     needs = ("torch", "torch.cuda")
     tables = (Memory,)
     waits_for = Awaited(
-        "no CUDA device has been used through torch yet", "see process.samples for the memory of a process on a CPU"
+        "no CUDA device has been used through torch yet", "for CPU memory: SELECT ts, rss FROM process.samples"
     )
 
     def __init__(self, recorder: Recorder) -> None:

@@ -1,6 +1,6 @@
-"""What happens where one step ends and the next begins: a row of `python.steps`, and who samples is told.
+"""The boundary between two steps: it writes a row of `python.steps` and decides whether the next step is sampled.
 
-Called on the training thread by the hooks that see the end of a step; a few µs.
+The hooks that see a step end call it on the training thread; a few µs per step.
 """
 
 from __future__ import annotations
@@ -22,109 +22,111 @@ from .step import Step
 
 __all__ = ["StepEnds", "Steps"]
 
-#: Who ends steps; whoever is further to the right does so instead of those before.
+#: Events that end steps, in order of precedence: once a later one has ended a step, the earlier ones no longer do.
 NOBODY, CALLS, UPDATES, OPTIMIZER, HAND = range(5)
-#: The thread whose calls may be sampled steps is another one, when it has called nothing for so long, and for so many
-#: times as long as a call takes.
+#: Another thread becomes the one whose calls may be sampled, once that thread has been idle for this long and for this
+#: multiple of the duration of a call.
 MOVE_NS, MOVE_CALLS = 5_000_000_000, 4
-#: Threads whose calls are remembered; of those that have ended the memory goes first.
+#: Threads whose calls are remembered.
 MAX_THREADS = 1_000
-#: Rows that may wait for numbers of theirs that are still on the device.
+#: Rows that may wait for values that are still on the device.
 MAX_ROWS_WAITING = 100
-#: Rows packed at once; our own thread packs what waits longer than flush.interval.
+#: Rows packed at once; the recorder's thread packs rows that are older than flush.interval.
 ROWS_A_BATCH = 64
 
 
 class Steps(Table):
     name = "python.steps"
     doc = (
-        "One row for each optimizer step, sampled or not; where there is no optimizer, for each update of parameters"
-        " after a backward; where there is neither, for each call of the outermost module, on any thread. The phases"
-        " data_wait to other add up to duration."
+        "One row per optimizer step, sampled or not; without an optimizer, per parameter update after a backward;"
+        " without either, per call of the outermost module on any thread. The phases data_wait to other add up to"
+        " duration."
     )
     capacity = 65_536
     columns = (
-        Column("step", "int", "", "number of the step, counted from 0"),
-        Column("ts", "time", "UTC", "when the step ended"),
+        Column("step", "int", "", "step number, counted from 0"),
+        Column("ts", "time", "UTC", "end of the step"),
         Column(
-            "duration", "float", "s", "from the end of the step before to the end of this one; of calls, on its thread"
+            "duration",
+            "float",
+            "s",
+            "from the end of the previous step to the end of this one; where calls are steps, on the calling thread",
         ),
-        Column("data_wait", "float", "s", "waiting for the DataLoader's next batch, those of an evaluation left out"),
+        Column("data_wait", "float", "s", "waiting for the DataLoader's next batch, evaluation batches excluded"),
         Column(
             "forward",
             "float",
             "s",
-            "from the batch, or what else came last before it (the step's begin, zero_grad, a backward), to where"
-            " backward begins: the modules, whose own time is in python.torch_trace, the loss, and what the job does"
-            " there, without evaluation. Where nothing calls backward, inside the outermost modules, NULL if not seen",
+            "from the batch, or a later zero_grad, backward or start of the step, to the start of backward: the modules"
+            " (their own time is in python.torch_trace), the loss and the job's code between them, evaluation excluded;"
+            " without a backward, the time inside the outermost modules, NULL if not seen",
         ),
-        Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL where neither was called"),
+        Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL if neither was called"),
         Column(
             "optimizer",
             "float",
             "s",
-            "inside optimizer.step, of all optimizers, without the forward and backward of a closure",
+            "inside optimizer.step of all optimizers, without the forward and backward of a closure",
         ),
         Column(
             "evaluation",
             "float",
             "s",
-            "blocks without gradients (no_grad, inference_mode) that call modules: validation with its batches, a"
-            " teacher's or a reference model's forward; an evaluation with gradients on is in forward or other",
+            "blocks without gradients (no_grad, inference_mode) that call modules: validation with its batches, the"
+            " forward of a teacher or reference model; evaluation with gradients enabled is in forward or other",
         ),
         Column(
             "generation",
             "float",
             "s",
-            "those of them inside a function called generate… or rollout…: what the rollout of an RL loop generates",
+            "blocks without gradients inside a function named generate… or rollout…, such as the rollout of an RL loop",
         ),
         Column(
             "other",
             "float",
             "s",
-            "the rest: what the job does from a backward or an optimizer to the next batch; the forward too, where that"
-            " is NULL",
+            "the rest: the job's code between a backward or an optimizer step and the next batch; includes the forward"
+            " where forward is NULL",
         ),
-        Column("micro_batches", "int", "", "how often backward was called"),
+        Column("micro_batches", "int", "", "number of backward calls"),
         Column(
             "rollout",
             "int",
             "",
-            "how many steps with generation there have been, this one included; steps of one number are the updates of"
-            " one rollout",
+            "number of steps with generation so far, this one included; steps with the same number are updates of one"
+            " rollout",
         ),
         Column(
             "batch_size",
             "int",
             "",
-            "samples from the DataLoader, less those of an evaluation: length of each batch's first tensor; 0 if none",
+            "samples from the DataLoader, evaluation excluded: length of the first tensor of each batch; 0 if none",
         ),
-        Column("skipped", "bool", "", "GradScaler found infinities and left the optimizer out"),
+        Column("skipped", "bool", "", "GradScaler found infinities and skipped the optimizer"),
         Column("sampled", "bool", "", "module timings of this step are in python.torch_trace"),
         Column(
             "loss",
             "float",
             "",
-            "what backward was called on: of several losses the sum if each was divided (or multiplied) by a constant"
-            " in the end, else the mean; those before a zero_grad do not count; read every 2 ms at most, on a GPU in"
-            " sampled steps only",
+            "value that backward was called on; of several losses the sum if each was scaled by a constant, else the"
+            " mean; losses before a zero_grad do not count; read at most every 2 ms, on a GPU only in sampled steps",
         ),
         Column(
             "grad_norm",
             "float",
             "",
-            "2-norm of all gradients before optimizer.step; one sampled step in trace.deep_every",
+            "2-norm of all gradients before optimizer.step; recorded on one sampled step in trace.deep_every",
         ),
         Column("lr", "float", "", "learning rate of the first parameter group"),
-        Column("allocated", "float", "MiB", "device memory in tensors; on a CPU-only target the resident memory"),
+        Column("allocated", "float", "MiB", "device memory in tensors; on a CPU-only target, resident memory"),
         Column("reserved", "float", "MiB", "device memory held by torch's allocator; NULL on a CPU-only target"),
-        Column("peak_allocated", "float", "MiB", "the most that allocated has been since the job last reset the peak"),
+        Column("peak_allocated", "float", "MiB", "highest value of allocated since the job last reset the peak"),
         Column("rss", "float", "MiB", "resident memory of the process, read every flush.interval"),
         Column(
             "counted",
             "bool",
             "",
-            "step is the job's own number: step.from, a Trainer's or the optimizer's; else counted from the attach",
+            "step is the job's own number (step.from, a Trainer's or the optimizer's), not counted from the attach",
         ),
     )
 

@@ -18,7 +18,7 @@ from .backward_spans import BackwardSpans
 from .module_names import ModuleNames
 from .step import OTHER, TRAIN, Step
 
-__all__ = ["Windows"]
+__all__ = ["ModuleSpans"]
 
 #: Shapes that get a text; more come with inputs of every length, and their texts would fill the ring.
 MAX_SHAPES = 1_000
@@ -27,7 +27,7 @@ MAX_STEPS_WAITING = 8
 _DEVICE_DURATION = 8  # its place in a row
 
 
-class Windows:
+class ModuleSpans:
     """The windows of the sampled step that is being taken. `buffer` is the one of `python.torch_trace`."""
 
     def __init__(self, step: Step, device: Device, buffer: RowBuffer) -> None:

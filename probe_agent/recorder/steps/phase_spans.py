@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-__all__ = ["BACKWARD", "DATA", "EVALUATION", "FORWARD", "GENERATION", "GRADIENTS", "OPTIMIZER", "OTHER", "StepSpans"]
+__all__ = ["BACKWARD", "DATA", "EVALUATION", "FORWARD", "GENERATION", "GRADIENTS", "OPTIMIZER", "OTHER", "PhaseSpans"]
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
 EVALUATION, GENERATION, OTHER = "evaluation", "generation", "other"
@@ -24,7 +24,7 @@ MAX_SPANS, MAX_STEPS = 20_000, 4_096
 Span = tuple[int, int, str]  # began, ended, phase; times of the monotonic clock in nanoseconds
 
 
-class StepSpans:
+class PhaseSpans:
     """Nothing is kept until `keep`."""
 
     def __init__(self) -> None:

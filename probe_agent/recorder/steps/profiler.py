@@ -18,7 +18,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from ..guest import at_exit
-from ..torch.patches import StandIns
+from ..torch.patches import Patches
 from .queue import StepQueue
 from .step import Step
 
@@ -39,7 +39,7 @@ class StepsProfile:
         self._options = {"record_shapes": shapes, "profile_memory": memory}
         self._fail = fail
         self._ident = 0
-        self._stand_ins = StandIns()
+        self._patches = Patches()
         self._done = allocate_lock()
         self._done.acquire()
         #: torch's profiler; it stays here when it has stopped.
@@ -114,7 +114,7 @@ class StepsProfile:
     def _take_off(self) -> None:
         self.is_running = False
         at_exit.untell(self._at_end)
-        self._stand_ins.take_back()
+        self._patches.restore()
 
     def _over(self) -> None:
         if self._done.locked():
@@ -128,7 +128,7 @@ class StepsProfile:
 
             return ours
 
-        self._stand_ins.wrap(owner, name, make)
+        self._patches.wrap(owner, name, make)
 
     def _at_end(self) -> None:
         self._cut_short("the process has ended")

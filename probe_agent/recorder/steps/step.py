@@ -12,7 +12,7 @@ from typing import Any, Callable
 from ..ring.table import NULL_FLOAT
 from ..torch.device import Later
 from .losses import Losses
-from .phase_spans import FORWARD, StepSpans
+from .phase_spans import FORWARD, PhaseSpans
 
 __all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
 
@@ -61,7 +61,7 @@ class Step:
         self.ending: list[Callable[[], None]] = []
         self.beginning: list[Callable[[], None]] = []
         #: When the phases were, where somebody wants to know.
-        self.spans = StepSpans()
+        self.spans = PhaseSpans()
         #: Whether what may come before the forward does so in this job, as the last sampled step has shown.
         self._comes_first = {BATCH: True, ZERO_GRAD: False, CLOSURE: True}
         self.reset()

@@ -1,9 +1,8 @@
-"""How each process group numbers its collectives, and how many of them did not come by in Python.
+"""Sequence numbers of collectives in each process group, and the number of operations not called from Python.
 
-Runs on our own thread, under a microsecond a group and tick. A group tells how many operations it was given so far
-without any communication. Those that no call from Python accounts for were made by C++; Flight Recorder has them.
-
-gloo counts sends and receives as well, which are not the same on all ranks; Flight Recorder has both counts.
+A group reports the number of its operations without any communication. Operations without a call from Python were made
+by C++; Flight Recorder has them. gloo also counts sends and receives, which differ between ranks; Flight Recorder has
+both counts. Runs on the recorder's thread, under 1 µs per group and tick.
 """
 
 from __future__ import annotations
@@ -16,26 +15,26 @@ from . import loaded
 
 __all__ = ["Group", "Groups", "in_order"]
 
-#: Numbers kept of the past; the older ones go.
+#: Past numbers kept per group.
 MAX_KEPT = 8_192
 
 
 class Group:
-    """One process group. `number` is what it counts itself, `seq` is the same on all its ranks."""
+    """One process group. `number` is its own count, `seq` the number that is the same on all its ranks."""
 
     def __init__(
         self, name: str, enqueued: int, base: int, since_ns: int, counts_p2p: bool, ranks: Sequence[int] = ()
     ) -> None:
         self.name = name
-        #: The rank in the job of each of its ranks, in its own order.
+        #: Ranks in the job of its members, in group order.
         self.ranks = ranks
-        #: What was made before is none of ours.
+        #: Operations before this time are not recorded.
         self.since_ns = since_ns
-        #: The last number it gave away.
+        #: Last number used.
         self.enqueued = enqueued
-        #: Whether we know how many of its numbers went to sends and receives.
+        #: Whether the number of sends and receives among its numbers is known.
         self.is_anchored = not counts_p2p or base == 0
-        #: Seqs that have their row; those to look at again, and whether they got one for being late.
+        #: Seqs that have a row; seqs that are not over, and whether they have a row for being late.
         self.written: set[int] = set()
         self.late: dict[int, bool] = {}
         self._base = self._looked_at = base
@@ -46,7 +45,7 @@ class Group:
         self._seq_of: dict[int, int] = {}
 
     def called(self, number: int, is_p2p: bool) -> None:
-        """A call from Python got this number."""
+        """Note the number of a call from Python."""
         if number <= self._base or number in self._called:
             return
         self._called.add(number)
@@ -58,7 +57,7 @@ class Group:
                 del self._p2p[: len(older)]
 
     def num_unseen(self) -> int:
-        """Operations that no call from Python accounts for; those of calls on their way are among them."""
+        """Return the number of operations without a finished call from Python, running calls included."""
         accounted = [number for number in self._called if number <= self.enqueued]
         num_unseen = self.enqueued - self._base - len(accounted)
         if num_unseen <= 0:
@@ -68,11 +67,11 @@ class Group:
 
     @property
     def num_since_look(self) -> int:
-        """Operations since what there was has been seen; Flight Recorder keeps so many entries and no more."""
+        """Operations since the last look at Flight Recorder, which keeps a limited number of entries."""
         return self.enqueued - self._looked_at
 
     def looked(self) -> None:
-        """What there was has been seen."""
+        """Note that Flight Recorder has been read."""
         self._base = self._looked_at = self.enqueued
         self._called = {number for number in self._called if number > self._base}
         self.is_anchored = True
@@ -80,13 +79,13 @@ class Group:
             self._seq_of = dict(list(self._seq_of.items())[-MAX_KEPT // 2 :])
 
     def wrote(self, seq: int) -> None:
-        """This collective has its row."""
+        """Note that this collective has a row."""
         self.written.add(seq)
         if len(self.written) > MAX_KEPT:
             self.written = set(sorted(self.written)[-MAX_KEPT // 2 :])
 
     def learn(self, number: int, seq: int) -> None:
-        """Flight Recorder has both numbers; it tells the oldest first."""
+        """Note both numbers of an entry of Flight Recorder, oldest entry first."""
         if not self._counts_p2p:
             return
         self._seq_of[number] = seq
@@ -95,25 +94,25 @@ class Group:
             self._p2p = [other for other in self._p2p if other > number]
 
     def seq(self, number: int) -> int:
-        """The number of a collective among the group's collectives."""
+        """Return the number of a collective among the group's collectives."""
         found = self._seq_of.get(number)
         return number - self._offset - sum(other < number for other in self._p2p) if found is None else found
 
 
 def in_order(group_ranks: Mapping[int, int]) -> list[int]:
-    """Ranks in the job, by their rank in the group."""
+    """Return ranks in the job, ordered by their rank in the group."""
     return sorted(group_ranks, key=lambda rank: group_ranks[rank])
 
 
 class Groups(dict[str, Group]):
-    """The process groups of this process by name, those that were destroyed included."""
+    """The process groups of this process by name, destroyed groups included."""
 
     def __init__(self) -> None:
         super().__init__()
         self._refreshed_ns = 0
 
     def refresh(self) -> None:
-        """See which groups there are, and how far they have come."""
+        """Update the groups and their numbers of operations."""
         is_first, since_ns = not self._refreshed_ns, self._refreshed_ns or time_ns()
         self._refreshed_ns = time_ns()
         c10d: Any = loaded("torch.distributed.distributed_c10d")

@@ -1,7 +1,7 @@
-"""The target's torch as the hooks need it: is it compiling, how much memory is in use, when did the device get there.
+"""Device of the target: memory in use, device times, values of tensors, and whether torch is compiling.
 
-Runs on the training thread. Nothing here waits for the device: CUDA events and copies to pinned memory are
-enqueued and read later, when `query()` says that they are done. The CUDA half has not been run on a GPU yet.
+Runs on the training thread and never waits for the device: CUDA events and copies to pinned memory are enqueued, and
+read later, once `query()` says that they are done. The CUDA half has not been run on a GPU yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 class Later:
-    """A number on its way from the device. `value` is None until it has arrived."""
+    """A number that is still being copied from the device; `value` is None until it has arrived."""
 
     def __init__(self, host: Any, event: Any) -> None:
         self._host = host
@@ -31,7 +31,7 @@ class Later:
 
 
 class Device:
-    """One torch, one process. `memory` is (allocated, reserved) in MiB as of the last `refresh`."""
+    """The device of this process; `memory` is (allocated, reserved) in MiB as of the last `refresh`."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch: Any = torch
@@ -41,21 +41,21 @@ class Device:
         self._num_function_modes: Any = torch._C._len_torch_function_stack
         self.has_gpu = False
         self.memory: tuple[float, float] = (NULL_FLOAT, NULL_FLOAT)
-        #: The most memory in MiB that tensors have taken, without a GPU that was resident, as of the last `refresh`.
+        #: Peak in MiB of memory in tensors, without a GPU of resident memory, as of the last `refresh`.
         self.peak = NULL_FLOAT
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self.refresh()
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(self._statm)
 
     def rss(self) -> float:
-        """Resident memory of the process in MiB; one system call, 2 to 7 µs."""
+        """Return the resident memory of the process in MiB; one system call, 2 to 7 µs."""
         return int(os.pread(self._statm, 64, 0).split()[1]) * _PAGES
 
     def refresh(self) -> None:
-        """See whether the job uses a GPU by now, and how much of its memory."""
+        """Update whether the job uses a GPU, and its memory."""
         cuda = self._torch.cuda
         self.has_gpu = bool(cuda.is_initialized())
         if self.has_gpu:
@@ -65,31 +65,31 @@ class Device:
             self.peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
 
     def allocated(self) -> float:
-        """Memory in use now in MiB: the device's where there is one, else the resident memory."""
+        """Return the memory in use in MiB: of the device if there is one, otherwise resident memory."""
         if self.has_gpu:
-            # What torch.cuda.memory_allocated() does, without a text for each of a hundred other numbers.
+            # As torch.cuda.memory_allocated(), without formatting a hundred other numbers.
             stats = self._torch.cuda.memory_stats_as_nested_dict()
             return float(stats["allocated_bytes"]["all"]["current"]) / MIB
         return self.rss()
 
     def is_capturing(self) -> bool:
-        """A CUDA graph is being captured: nothing may be enqueued that does not belong to it."""
+        """Return whether a CUDA graph is being captured: nothing else may be enqueued then."""
         return self.has_gpu and bool(self._torch.cuda.is_current_stream_capturing())
 
     def is_tensor(self, value: object) -> bool:
-        """A tensor of torch's own or of a subclass."""
+        """Return whether `value` is a tensor, of torch's own class or a subclass."""
         return isinstance(value, self._torch.Tensor)
 
     def is_plain(self, value: object) -> bool:
-        """A tensor or parameter of torch's own, not of a subclass."""
+        """Return whether `value` is a tensor or parameter of torch's own class, not of a subclass."""
         return type(value) in self._plain
 
     def is_watched(self) -> bool:
-        """Whether the job has put a mode around its operators: it would take ours for its own."""
+        """Return whether the job has a dispatch or function mode active, which would see the recorder's operators."""
         return bool(self._num_dispatch_modes() or self._num_function_modes())
 
     def mark(self) -> Any:
-        """A point in the device's stream, to be compared with another one later. None on a CPU, and in a capture."""
+        """Return an event in the device's stream, to be compared with another one; None on a CPU and in a capture."""
         if not self.has_gpu or self.is_capturing():
             return None
         event = self._torch.cuda.Event(enable_timing=True)
@@ -97,7 +97,7 @@ class Device:
         return event
 
     def between(self, begin: Any, end: Any) -> float | None:
-        """Seconds from one mark to another; None as long as the device has not come so far."""
+        """Return the seconds between two marks; None until the device has reached both."""
         if not (end.query() and begin.query()):  # both: they may be on two streams
             return None
         try:
@@ -106,9 +106,9 @@ class Device:
             return NULL_FLOAT  # on two devices
 
     def number(self, value: object) -> float | Later:
-        """The number in `value`, a Python number or a tensor of one element, without waiting for a device.
+        """Return the number in `value`, a Python number or a tensor of one element, without waiting for a device.
 
-        NULL for a subclass of tensor: ranks may have to talk to read one.
+        NULL for a subclass of tensor: reading one may take communication between ranks.
         """
         if isinstance(value, (int, float)):
             return float(value)
@@ -126,8 +126,8 @@ class Device:
         return Later(host, event)
 
     def grad_norm(self, optimizer: Any) -> float | Later:
-        """The 2-norm of all gradients the optimizer is about to use; NULL where it cannot be had without talking
-        to other ranks (sharded gradients), or without a second copy (sparse ones)."""
+        """Return the 2-norm of all gradients that the optimizer is about to use; NULL if it would take communication
+        between ranks (sharded gradients) or a second copy (sparse ones)."""
         torch = self._torch
         grads: list[Any] = [
             parameter.grad

@@ -1,10 +1,10 @@
-"""Out of Dynamo's way.
+"""Callbacks around Dynamo's compilations, and code that Dynamo skips.
 
-A hook of ours that is there while something is compiled becomes part of it, and when it goes there is a recompile. So
-our hooks go before a compilation and come back after it: `Aside`. And behind a graph break Dynamo tries to compile
-every frame that the job's thread enters, ours too: `skip` tells it not to.
+A hook that exists during a compilation becomes part of the compiled code, and its removal causes a recompile. So hooks
+are removed before a compilation and put back after it: `AroundCompile`. Behind a graph break Dynamo tries to compile
+every frame that the job's thread enters, the recorder's too: `skip` prevents that.
 
-Runs on the thread that compiles, at the beginning and the end of a compilation; watching costs a look at a list.
+Runs on the thread that compiles, at the start and the end of a compilation; `watch` costs a search in a short list.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 from types import CodeType
 from typing import Any, Callable
 
-__all__ = ["Aside", "has_compiled", "skip"]
+__all__ = ["AroundCompile", "has_compiled", "skip"]
 
 
 def skip(code: CodeType) -> None:
-    """Have Dynamo run a code object as it is, and the functions made in it; what these call is looked at again.
+    """Make Dynamo run a code object and the functions defined in it uncompiled; functions they call are not affected.
 
-    The mark is on the code object alone, and goes with it. Needs torch, of which it is a part in C.
+    The mark belongs to the code object and ends with it. Needs torch, whose C code keeps it.
     """
     eval_frame: Any = sys.modules["torch"]._C._dynamo.eval_frame
     if hasattr(eval_frame, "skip_code"):  # until torch 2.6
@@ -33,19 +33,22 @@ def skip(code: CodeType) -> None:
 
 
 def has_compiled() -> bool:
-    """Whether Dynamo has compiled anything; since its last reset, where it counts anew."""
+    """Return whether Dynamo has compiled anything since its last reset."""
     return bool(getattr(sys.modules.get("torch._dynamo.convert_frame"), "FRAME_COUNTER", 0))
 
 
-class Aside:
-    """Has Dynamo call `leave` before it compiles and `come_back` after it; neither may raise."""
+class AroundCompile:
+    """Callbacks of Dynamo: `leave` before a compilation and `come_back` after it; neither may raise."""
 
     def __init__(self, leave: Callable[[], None], come_back: Callable[[], None]) -> None:
         self._before: Callable[[Any], None] = lambda _: leave()
         self._after: Callable[[Any], None] = lambda _: come_back()
 
     def watch(self) -> None:
-        """From now on, also after Dynamo's reset. It is imported late: call this again between steps."""
+        """Register the callbacks and keep them across `torch._dynamo.reset()`.
+
+        Dynamo may be imported later: call this again between steps.
+        """
         handler = _handler()
         if handler is not None and self._before not in handler.start_callbacks:
             self._add(handler)
@@ -56,7 +59,7 @@ class Aside:
                 clear.kept.append(self)
 
     def forget(self) -> None:
-        """No more."""
+        """Unregister the callbacks."""
         handler = _handler()
         if handler is None:
             return
@@ -75,11 +78,11 @@ class Aside:
 
 
 class _Clear:
-    """Stands for the `clear` of Dynamo's callbacks: a reset in the middle of a step forgets all of them but ours."""
+    """Replacement of the `clear` of Dynamo's callbacks: a reset in the middle of a step keeps the recorder's."""
 
     def __init__(self, original: Callable[[], None]) -> None:
         self._original = original
-        self.kept: list[Aside] = []
+        self.kept: list[AroundCompile] = []
 
     def __call__(self) -> None:
         self._original()

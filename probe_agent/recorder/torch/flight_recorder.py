@@ -1,10 +1,10 @@
-"""What torch's Flight Recorder knows of this process's collectives, with what it leaves out put back.
+"""Entries of torch's Flight Recorder for the collectives of this process, with missing fields repaired.
 
-Runs on threads of ours. The status alone takes 4 µs. A whole dump takes 14 µs an entry under the GIL (25 to 35 ms for
-the 2,000 that torch keeps), so it is taken when somebody asks, or seldom.
+gloo leaves the state of its entries at `scheduled` and the names in `pg_config` empty. `retired` shows that an entry is
+over, `pg_status` the progress of a group; names and ranks of groups are in torch.distributed's own `_world`.
 
-gloo leaves the state of its entries at `scheduled` and the names in `pg_config` empty. That an entry is over shows in
-`retired`, how far a group is in `pg_status`; the groups' names and ranks are those of torch.distributed's own `_world`.
+Runs on threads of the recorder. The status alone takes 4 µs; a whole dump takes 14 µs per entry under the GIL (25 to
+35 ms for the 2,000 that torch keeps), so it is taken on request, or rarely.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import loaded
 
 __all__ = ["Dump", "describe", "dumps", "groups", "ranks_text", "shape_text", "why_empty"]
 
-#: How Flight Recorder calls a type, as torch writes it, and its size in bytes.
+#: Flight Recorder's name of a dtype -> torch's name and its size in bytes.
 _DTYPES = {
     "Float": ("float32", 4),
     "Double": ("float64", 8),
@@ -42,7 +42,7 @@ Dump = dict[str, Any]  # what torch gave, unpickled: untyped by nature
 
 
 def dumps(*, with_entries: bool) -> Iterator[Dump]:
-    """What each of torch's recorders has: gloo's, and on a CUDA build NCCL's. None without torch.distributed."""
+    """Yield the dump of each of torch's recorders: gloo's, in a CUDA build NCCL's; none without torch.distributed."""
     c10d: Any = loaded("torch._C._distributed_c10d")
     for name in _READERS:
         read = getattr(c10d, name, None)
@@ -51,7 +51,7 @@ def dumps(*, with_entries: bool) -> Iterator[Dump]:
 
 
 def groups() -> list[dict[str, Any]]:
-    """The process groups that exist, as torch.distributed has them."""
+    """Return the existing process groups of torch.distributed."""
     c10d: Any = loaded("torch.distributed.distributed_c10d")
     world = getattr(c10d, "_world", None)
     if world is None:
@@ -72,7 +72,7 @@ def groups() -> list[dict[str, Any]]:
 
 
 def describe(entry: dict[str, Any]) -> dict[str, Any]:
-    """One entry of a dump, repaired; times in microseconds since 1970, lengths of time in seconds."""
+    """Return one entry of a dump, repaired; times in microseconds since 1970, durations in seconds."""
     backend, _, op = str(entry["profiling_name"]).rpartition(":")
     op = op.lstrip("_")
     group, group_desc = entry["process_group"]
@@ -104,13 +104,13 @@ def describe(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def shape_text(shape: Any, num_tensors: int) -> str:
-    """The shape of a tensor, or of the first of several."""
+    """Return the shape of a tensor, or of the first of several, as text."""
     text = str(list(shape))
     return text if num_tensors == 1 else f"{text} +{num_tensors - 1}"
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Ranks in a few characters: 0-7, 0-14:2 for every second one, or one by one."""
+    """Return a list of ranks as short text: 0-7, 0-14:2 for every second one, or 0, 3, 5."""
     step = ranks[1] - ranks[0] if len(ranks) > 2 else 0
     if step > 0 and ranks == list(range(ranks[0], ranks[-1] + 1, step)):
         return f"{ranks[0]}-{ranks[-1]}" + (f":{step}" if step > 1 else "")
@@ -118,17 +118,17 @@ def ranks_text(ranks: list[int]) -> str:
 
 
 def why_empty() -> str:
-    """Why there is nothing to tell."""
+    """Return why there are no entries."""
     if not groups():
         return "torch.distributed has no process group in this process"
     for name in ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"):
         if os.environ.get(name) == "0":
-            return f"the job has switched Flight Recorder off: {name}=0"
-    return "Flight Recorder has no entry yet, or this torch has none for the backend"
+            return f"the job has disabled Flight Recorder: {name}=0"
+    return "Flight Recorder has no entries yet, or this torch does not record the backend"
 
 
 def _state(entry: dict[str, Any]) -> str:
-    """scheduled, started, completed or failed. A retired one is over; on gloo nothing says whether it failed."""
+    """Return scheduled, started, completed or failed. A retired entry is over; gloo does not say whether it failed."""
     state = str(entry["state"])
     if state == "completed" or not entry.get("retired"):
         return state

@@ -1,10 +1,9 @@
-"""Finds the job's models, optimizers and loaders: what its frames and globals lead to, then what those of libraries
-lead to, then what the steps are recorded of.
+"""Search for the job's models, optimizers and loaders: in its frames and globals, in library frames, among the seen.
 
-Runs on a thread of ours when somebody asks: half a millisecond for 10 modules, 20 for 1,000 (benchmarks/samplers.py),
-with a short switch interval, so that the training thread waits microseconds at a time. Not by `gc.get_objects()`: that
-held the GIL for 23 ms in one piece with torch alone loaded and, by hand, 70 ms with 1,300,000 objects; it keeps alive
-whatever ends meanwhile, and does not see what `gc.freeze()` has put away.
+Runs on a thread of the recorder on request: 0.5 ms for 10 modules, 20 ms for 1,000 (benchmarks/samplers.py), with a
+short switch interval, so that the training thread waits microseconds at a time. It does not use `gc.get_objects()`:
+that held the GIL for 23 ms in one piece with only torch loaded, 70 ms with 1.3 million objects, keeps dying objects
+alive and misses those hidden by `gc.freeze()`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = ["LOADER", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "roots", "u
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
-#: The place of what nothing leads to.
+#: Place of an object that no frame leads to.
 USED = {
     OPTIMIZER: "seen when it stepped; no frame leads to it",
     MODEL: "seen when it was called; no frame leads to it",
@@ -33,7 +32,7 @@ USED = {
 
 
 def find(kind: candidates.Kind, training_ident: int | None, seen: Seen) -> list[tuple[Any, str]]:
-    """Each object of `kind` that was found, with its place: "local `loader` of main() at train.py:41"."""
+    """Return each object of `kind` with its place: "local `loader` of main() at train.py:41"."""
     found = list(candidates.walk(kind, roots(training_ident, frames.user_frames), MAX_OBJECTS, MAX_DEPTH))
     found += candidates.walk(kind, roots(training_ident, frames.library_frames), MAX_OBJECTS, MAX_DEPTH)
     inner = {id(wrapped) for value, _, _ in found for wrapped in wrapped_in(value)}
@@ -50,7 +49,7 @@ def _in_use(kind: candidates.Kind, seen: Seen) -> list[Any]:
 
 
 def wrapped_in(optimizer: Any) -> Iterator[Any]:
-    """The optimizer inside a wrapper, such as Accelerate's, and the one inside that."""
+    """Yield the optimizer inside a wrapper such as Accelerate's, then the one inside that."""
     inner = vars(optimizer).get("optimizer")
     while hasattr(inner, "__dict__"):
         yield inner
@@ -58,17 +57,17 @@ def wrapped_in(optimizer: Any) -> Iterator[Any]:
 
 
 def unseen(what: str) -> str:
-    """The remark for an answer without rows."""
+    """Return the note for an answer without rows."""
     return (
-        f"no {what} found in the frames of the main and the training thread, in their globals and __main__, and in what"
-        f" these hold, {MAX_DEPTH} levels deep; and none has been seen at work since the recorder started"
+        f"no {what} found in the frames of the main and the training thread, their globals and __main__, {MAX_DEPTH}"
+        " levels deep, and none has been used since the recorder started"
     )
 
 
 def roots(
     training_ident: int | None, of_thread: Callable[[int, CodeType], list[FrameType]]
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """What the frames of the training and the main thread hold; with the job's own also what their globals hold."""
+    """Return the locals of the training and the main thread's frames; for the job's own frames, their globals too."""
     stack: list[FrameType] = []
     for ident in dict.fromkeys((training_ident, main_ident())):
         if ident is not None:
@@ -89,11 +88,11 @@ def roots(
 
 
 def name_of(value: object) -> str:
-    """Its class or, for a function, its own name."""
+    """Return the name of a function, or the class of anything else."""
     return str(getattr(value, "__qualname__", None) or type(value).__qualname__)
 
 
 def mib(tensor: Any) -> float:
-    """What a tensor takes in this process: of a sharded one (DTensor) the part that is here."""
+    """Return the MiB that a tensor takes in this process: the local shard of a DTensor."""
     here = getattr(tensor, "_local_tensor", tensor)
     return float(here.numel() * here.element_size()) / MIB

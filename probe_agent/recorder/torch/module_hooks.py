@@ -1,9 +1,9 @@
-"""Our hook in one of torch's global tables of hooks on modules.
+"""The recorder's hook in one of torch's global tables of module hooks.
 
-torch iterates over such a table while it calls the hooks in it, and a table that changes meanwhile raises into the
-job. So it is not changed while there may be something to iterate over: what it gives instead is a snapshot with our
-hook behind torch's own. It stays torch's object of torch's class, which Dynamo's guards look at and handles of the
-job's hooks refer to. While Dynamo compiles, our hook must not be there.
+torch iterates over such a table while it calls the hooks in it, and a table that changes meanwhile raises into the job.
+So a table with hooks is not changed: its `items` returns a snapshot with the recorder's hook last. It stays torch's
+object of torch's class, which Dynamo's guards check and handles of the job's hooks refer to. While Dynamo compiles, the
+hook must not be there. Put and taken on the training thread between two steps: a few stores.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Callable
 
 __all__ = ["KEY", "OurHook"]
 
-#: Our hook's key; torch gives out its own from 0.
+#: Key of the recorder's hook; torch counts its own from 0.
 KEY = -1
 
 
 class OurHook:
-    """It can be put into `table`, and be taken out again, at any time."""
+    """A hook that can be put into `table` and taken out at any time."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
 
     def put(self, hook: Callable[..., None]) -> None:
-        """Have torch call it, which looks into tables that are not empty only."""
+        """Make torch call `hook`; torch reads only tables that are not empty."""
         table, ours = self._table, ((KEY, hook),)
-        # This hides the method of the same name, of this one object.
+        # An attribute of this object, which hides the method of its class.
         if table:
             table.items = lambda: (*OrderedDict.items(table), *ours)
         else:
@@ -35,6 +35,6 @@ class OurHook:
             table[KEY] = hook
 
     def take(self) -> None:
-        """Leave the table as it was."""
+        """Restore the table."""
         self._table.pop(KEY, None)
         self._table.__dict__.pop("items", None)

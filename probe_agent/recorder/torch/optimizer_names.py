@@ -1,7 +1,7 @@
-"""What an optimizer is called: its class, and where there are several of that class the variable that holds it.
+"""Names of optimizers: the class, and with several of one class the variable that holds each.
 
-Runs on the training thread; the frames are looked through when a second optimizer of a class steps for the first time,
-which takes up to some ms once, every other call is one lookup.
+Runs on the training thread: one dictionary lookup per call. When a second optimizer of a class steps for the first
+time, the frames are searched once, which takes up to a few ms.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _NAME, _ITEM = re.compile(r"`(\w+)`"), re.compile(r"item (\S+) of ")
 
 
 class OptimizerNames:
-    """Names by identity; an entry goes when its optimizer does."""
+    """Names by identity; an entry ends with its optimizer."""
 
     def __init__(self, training_ident: Callable[[], int | None]) -> None:
         self._training_ident = training_ident
         self._known: dict[int, tuple[str, Any]] = {}  # its name and a weak reference
 
     def of(self, optimizer: Any) -> str:
-        """The name of an optimizer that steps."""
+        """Return the name of an optimizer that steps."""
         known = self._known.get(id(optimizer))
         if known is None:
             self._learn(optimizer)
@@ -35,7 +35,7 @@ class OptimizerNames:
         return known[0]
 
     def forget(self) -> None:
-        """We leave."""
+        """Forget all names."""
         self._known.clear()
 
     def _learn(self, optimizer: Any) -> None:
@@ -55,9 +55,9 @@ class OptimizerNames:
             self._known[id(one)] = (name, self._known[id(one)][1])
 
     def _variables(self, stepping: Any) -> dict[int, str]:
-        """What holds each optimizer: `optimizer_d`, or `optimizers[1]`."""
+        """Return the variable that holds each optimizer, by identity: `optimizer_d` or `optimizers[1]`."""
         roots = inventory.roots(self._training_ident(), frames.user_frames)
-        # A variable of the frames that has the one that steps now may have had another one before, in a loop.
+        # A loop variable that holds the stepping optimizer now may have held another one before.
         lasting = [(label, {name: one for name, one in held.items() if one is not stepping}) for label, held in roots]
         return {**_found_in(roots), **_found_in(lasting)}
 

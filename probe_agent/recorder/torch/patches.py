@@ -1,6 +1,7 @@
-"""What stands in the place of something of torch's, until it is taken away again.
+"""Patches of attributes of torch's modules and classes, with their removal.
 
-Swapping a name is one store: whoever is inside what was there goes on with it undisturbed.
+Swapping an attribute is one store: a thread inside the original function goes on undisturbed. Applied and removed on
+the recorder's thread; a patched call costs what its replacement says.
 """
 
 from __future__ import annotations
@@ -8,10 +9,10 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
-__all__ = ["StandIns"]
+__all__ = ["Patches"]
 
 
-class StandIns:
+class Patches:
     """Replaced attributes of modules and classes."""
 
     def __init__(self) -> None:
@@ -21,17 +22,17 @@ class StandIns:
         return bool(self._all)
 
     def put(self, owner: Any, name: str, ours: Any) -> None:
-        """Have `ours` where `owner` itself has `name`."""
+        """Replace the attribute `name` of `owner` itself by `ours`."""
         self._all.append((owner, name, owner.__dict__[name], ours))
         setattr(owner, name, ours)
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-        """Put what `make` makes of the function that is there, and looks like it."""
+        """Replace a function by what `make` makes of it, with the same name and signature."""
         original = getattr(owner, name)
         self.put(owner, name, functools.update_wrapper(make(original), original))
 
-    def take_back(self) -> None:
-        """Put back what was there, except where somebody has replaced ours."""
+    def restore(self) -> None:
+        """Restore the originals, except where the job has replaced the patch."""
         while self._all:
             owner, name, original, ours = self._all.pop()
             if owner.__dict__.get(name) is ours:

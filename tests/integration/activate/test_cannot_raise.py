@@ -77,7 +77,7 @@ def test_no_value_of_a_variable_stops_the_job(python: Path, name: str, value: st
 def test_an_ignored_setting_is_reported_in_one_line(python: Path) -> None:
     done = run(python, "-c", "import time; time.sleep(2); print('trained')", PROBE="1", PROBE_STEPS_ROWS="500")
 
-    said = "probe: PROBE_STEPS_ROWS=500 is ignored: steps.rows cannot be 500; the least it takes is 1000\n"
+    said = "probe: PROBE_STEPS_ROWS=500 is ignored: invalid value '500' for steps.rows; use 1000 or more\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", said)
 
 

@@ -138,7 +138,7 @@ def test_assigning_a_name_of_the_job_says_that_the_job_keeps_its_own(target: Tar
     answer = target.eval("scale *= 2\nscale")
 
     assert answer.result == "20"
-    assert answer.notes == ["scale: assigned here only, the job's own scale is what it was"]
+    assert answer.notes == ["scale: assigned here only, the job's own scale is unchanged"]
     assert target.eval("scale").result == "10"
 
 
@@ -177,10 +177,10 @@ def test_completion_knows_the_names_of_the_job(target: Target, text: str, expect
     [
         (b"no json\n", "bad request: "),
         (b"[1]\n", "bad request: a list"),
-        (b'{"op": "nix"}\n', "there is no operation 'nix'"),
+        (b'{"op": "nix"}\n', "unknown operation 'nix'"),
         (b'{"op": "break"}\n', "the recorder failed at break: ZeroDivisionError"),
-        (b'{"op": "eval"}\n', "eval needs `code`"),
-        (b'{"op": "eval", "code": "1", "timeout": -1}\n', "-1 is no timeout"),
+        (b'{"op": "eval"}\n', "missing `code`"),
+        (b'{"op": "eval", "code": "1", "timeout": -1}\n', "invalid timeout -1"),
         (b"[" * 200_000 + b"\n", "bad request: "),
     ],
 )

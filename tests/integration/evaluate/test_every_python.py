@@ -53,8 +53,8 @@ def test_an_unknown_name_says_where_we_looked_and_what_is_near(target: Target) -
 
     assert answer.state == "failed"
     assert answer.traceback.startswith('Traceback (most recent call last):\n  File "<eval>", line 1, in <module>\n')
-    assert "name 'trianer' is not defined (looked in __main__" in answer.traceback
-    assert "near names: trainer" in answer.traceback
+    assert "name 'trianer' is not defined (searched __main__" in answer.traceback
+    assert "similar names: trainer" in answer.traceback
     assert "recorder" not in answer.traceback
 
 

@@ -60,7 +60,7 @@ def test_one_host_server_answers_for_its_own_ranks_and_names_the_way_to_the_othe
     assert done.returncode == 3
     assert done.stdout.splitlines()[-1].lstrip().startswith("0")
     assert "rank 1 of 2: no address known" in done.stderr
-    assert "the ranks of this job meet in a FileStore; only a TCPStore can be asked" in done.stderr
+    assert "the job's store is a FileStore; ranks can be found only through a TCPStore" in done.stderr
     assert "try: name the host server of each host: -t HOST:PORT -t HOST:PORT, or -t @FILE" in done.stderr
 
 

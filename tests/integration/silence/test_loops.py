@@ -137,7 +137,7 @@ def test_a_loop_in_which_nothing_is_found_says_what_to_do(loops: dict[str, Loop]
 
     assert answer.returncode == 1
     assert json.loads(answer.stdout) == []
-    assert "no step of an optimizer, no backward and no call of a module was seen" in answer.stderr
+    assert "no optimizer step, no backward and no module call was seen" in answer.stderr
     assert "call probe_agent.step()" in answer.stderr
 
 

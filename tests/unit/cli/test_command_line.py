@@ -102,4 +102,4 @@ def test_an_unknown_variable_is_reported_with_the_right_one(monkeypatch, capsys)
 
     run(["tables", "--no-such-option"])
 
-    assert "PROBE_ENDPONT is ignored: there is no such variable\ntry: set PROBE_ENDPOINT\n" in capsys.readouterr().err
+    assert "PROBE_ENDPONT is ignored: unknown variable\ntry: set PROBE_ENDPOINT\n" in capsys.readouterr().err

@@ -68,9 +68,9 @@ def test_a_target_that_was_to_be_read_only_is_so_however_that_was_spelt() -> Non
 @pytest.mark.parametrize(
     ("variable", "said"),
     [
-        ("PROBE_STEPS_ROWS=500", "PROBE_STEPS_ROWS=500 is ignored: steps.rows cannot be 500; the least it takes is 10"),
-        ("PROBE_STEP_ROWS=5000", "PROBE_STEP_ROWS is ignored: there is no such variable; set PROBE_STEPS_ROWS"),
-        ("PROBE_LISTN=:80", "PROBE_LISTN is ignored: there is no such variable; set PROBE_LISTEN"),
+        ("PROBE_STEPS_ROWS=500", "PROBE_STEPS_ROWS=500 is ignored: invalid value '500' for steps.rows; use 10"),
+        ("PROBE_STEP_ROWS=5000", "PROBE_STEP_ROWS is ignored: unknown variable; set PROBE_STEPS_ROWS"),
+        ("PROBE_LISTN=:80", "PROBE_LISTN is ignored: unknown variable; set PROBE_LISTEN"),
     ],
 )
 def test_an_ignored_variable_is_reported_with_the_right_one(variable: str, said: str) -> None:

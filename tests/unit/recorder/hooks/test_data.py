@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from probe_agent.recorder.operations import dataloaders  # noqa: E402
 
-NAMELESS = "without a name: of the newest batch"
+NAMELESS = "unnamed: source of the newest batch"
 
 
 class Squares(torch.utils.data.Dataset):

@@ -173,7 +173,7 @@ def test_an_event_that_never_arrives_is_given_up_and_nothing_grows(recording, li
         train(net(), num_steps)
         given_up = {row["step"] for row in forwards(it)}
         without_loss = it.steps
-        waiting = len(it.sources[2]._windows._waiting), len(it.recorder.ends._waiting)
+        waiting = len(it.sources[2]._spans._waiting), len(it.recorder.ends._waiting)
 
     assert given_up == set(range(1, num_steps - MAX_STEPS_WAITING))
     assert {row["device_duration"] for row in forwards(it)} == {None}

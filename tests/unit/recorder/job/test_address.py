@@ -18,7 +18,7 @@ from probe_agent.recorder.job.address import listening, reachable
         ("https://node7:8080", "10.0.0.7", "https://node7:8080", ""),
         ("[2001:db8::7]:8080", "2001:db8::7", "[2001:db8::7]:8080", ""),
         ("0.0.0.0:8080", "10.0.0.7", "10.0.0.7:8080", "every interface"),
-        ("https://0.0.0.0:8080", "10.0.0.7", "https://here:8080", "as certificates have it"),
+        ("https://0.0.0.0:8080", "10.0.0.7", "https://here:8080", "which certificates contain"),
         ("[::]:8080", "2001:db8::7", "[2001:db8::7]:8080", "every interface"),
         ("0.0.0.0:8080", "127.0.0.1", "here:8080", "name of the host"),
         ("127.0.0.1:8080", "10.0.0.7", "127.0.0.1:8080", "loopback"),

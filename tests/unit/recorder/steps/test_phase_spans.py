@@ -13,14 +13,14 @@ from probe_agent.recorder.steps.phase_spans import (
     MAX_SPANS,
     OPTIMIZER,
     OTHER,
-    StepSpans,
+    PhaseSpans,
 )
 
 
 @pytest.fixture
-def spans() -> StepSpans:
+def spans() -> PhaseSpans:
     """The first step ended at 100, the second at 200."""
-    spans = StepSpans()
+    spans = PhaseSpans()
     spans.keep()
     spans.ends.append((100, 6))
     spans.spans += [(110, 120, DATA), (120, 150, FORWARD), (150, 170, BACKWARD), (180, 200, OPTIMIZER)]
@@ -78,7 +78,7 @@ def test_the_step_of_a_moment_is_the_one_that_ended_next(spans):
 
 
 def test_nothing_is_kept_unless_requested():
-    spans = StepSpans()
+    spans = PhaseSpans()
     spans.spans.append((1, 2, DATA))
     spans.ends.append((3, 0))
 
