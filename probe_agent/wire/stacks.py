@@ -18,7 +18,7 @@ class Frame:
     func: str
     """name of the function"""
     file: str
-    """path of its source, as the target has it"""
+    """path of its source in the target"""
     lineno: int
     """the line being executed"""
     depth: int

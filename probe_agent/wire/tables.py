@@ -47,9 +47,9 @@ class TableInfo:
     name: str
     """as it is written in SQL, schema included"""
     doc: str
-    """what a row is"""
+    """what its rows are"""
     kind: str
-    """recorded (lies in a ring) or live (taken when the query runs)"""
+    """recorded (lies in a ring) or live (read when the query runs)"""
     columns: tuple[ColumnInfo, ...]
     """coordinates first"""
     rows: int | None

@@ -26,11 +26,11 @@ class Audit(HostTable):
     )
     columns = (
         Column("ts", "time", "UTC", "when it began"),
-        Column("peer", "text", "", "who asked: an address and port, or the user and process id on the unix socket"),
-        Column("role", "text", "", "what they may do: control; read is refused before it gets here"),
+        Column("peer", "text", "", "the client: address and port, or user and process id on the unix socket"),
+        Column("role", "text", "", "role of the client: control; read is refused earlier"),
         Column("action", "text", "", "inject, eval, config, profile, watch, detach or clean"),
-        Column("text", "text", "", "what they sent, in full: code, settings, expressions, options"),
-        Column("result", "text", "", "what came of it; NULL while it goes on, or when the server ended before it did"),
+        Column("text", "text", "", "the full request: code, settings, expressions, options"),
+        Column("result", "text", "", "the result; NULL while it runs, or if the server ended first"),
     )
 
     @classmethod

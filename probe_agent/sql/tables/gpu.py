@@ -32,29 +32,30 @@ class GpuSamples(HostTable):
         " otherwise. pid and rank are those of the target that uses it, NULL where none does. Not run on a GPU yet."
     )
     columns = (
-        Column("ts", "time", "UTC", "when it was looked at"),
-        Column(
-            "device", "text", "", "what the target calls it, by the CUDA_VISIBLE_DEVICES it was started with: cuda:0"
-        ),
+        Column("ts", "time", "UTC", "time of the sample"),
+        Column("device", "text", "", "its name in the target, by the CUDA_VISIBLE_DEVICES of its start: cuda:0"),
         Column("gpu", "int", "", "its number in nvidia-smi"),
         Column("uuid", "text", "", "its UUID; that of the instance under MIG"),
         Column("name", "text", "", "its product name"),
         Column("utilization", "float", "", "share of the time in which some kernel ran, 0 to 1"),
         Column("memory_busy", "float", "", "share of the time in which its memory was read or written, 0 to 1"),
-        Column("memory_used", "float", "MiB", "memory in use, by anybody"),
+        Column("memory_used", "float", "MiB", "memory in use, by all processes"),
         Column("memory_total", "float", "MiB", "memory it has"),
-        Column("power", "float", "W", "what it draws"),
-        Column("power_limit", "float", "W", "what it may draw"),
-        Column("temperature", "float", "°C", "of the chip"),
+        Column("power", "float", "W", "power draw"),
+        Column("power_limit", "float", "W", "power limit"),
+        Column("temperature", "float", "°C", "temperature of the chip"),
         Column("sm_clock", "float", "MHz", "clock of its processors"),
-        Column("sm_clock_max", "float", "MHz", "the highest it can have"),
+        Column("sm_clock_max", "float", "MHz", "its maximum"),
         Column("memory_clock", "float", "MHz", "clock of its memory"),
-        Column(
-            "throttle", "text", "", "what holds its clocks back: idle, power cap, thermal …; NULL when nothing does"
-        ),
+        Column("throttle", "text", "", "reason for reduced clocks: idle, power cap, thermal …; NULL if there is none"),
         Column("ecc_corrected", "int", "", "memory errors corrected since the driver was loaded"),
-        Column("ecc_uncorrected", "int", "", "memory errors not corrected since then"),
-        Column("num_xids", "int", "", "Xid errors the driver has reported since we look; NULL where it does not"),
+        Column("ecc_uncorrected", "int", "", "uncorrected memory errors since then"),
+        Column(
+            "num_xids",
+            "int",
+            "",
+            "Xid errors that the driver has reported since the first sample; NULL if it reports none",
+        ),
         Column("last_xid", "int", "", "number of the newest of them"),
     )
 

@@ -16,8 +16,8 @@ __all__ = ["ProcessEnv"]
 class ProcessEnv(RecorderTable):
     name = "process.env"
     doc = (
-        "Versions, torch's settings, variables that matter to a training, Probe's settings, and the code of script and"
-        " models, taken when the query runs."
+        "Versions, torch's settings, variables that matter to a job, Probe's settings, and the code of script and"
+        " models, read when the query runs."
     )
     operation = "environment"
     columns = (

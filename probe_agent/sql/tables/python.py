@@ -17,17 +17,17 @@ _FRAME_COLUMNS: tuple[Column, ...] = (
     STEP,
     Column("depth", "int", "", "0 is the innermost call"),
     Column("func", "text", "", "name of the function"),
-    Column("file", "text", "", "path of its source, as the target has it"),
+    Column("file", "text", "", "path of its source in the target"),
     Column("lineno", "int", "", "the line being executed, not that of the def"),
     Column("frame_type", "text", "", "python or native"),
     Column("thread", "text", "", "name of the thread"),
-    Column("tid", "int", "", "the kernel's number for the thread; NULL where Python does not know it"),
+    Column("tid", "int", "", "the kernel's thread id; NULL if Python does not know it"),
 )
 
 
 class Backtrace(LiveTable):
     name = "python.backtrace"
-    doc = "Frames of the main thread, taken when the query runs."
+    doc = "Frames of the main thread, read when the query runs."
     columns = _FRAME_COLUMNS
 
     @classmethod
@@ -39,7 +39,7 @@ class Backtrace(LiveTable):
 
 class Stacks(LiveTable):
     name = "python.stacks"
-    doc = "Frames of every thread, taken when the query runs."
+    doc = "Frames of every thread, read when the query runs."
     columns = _FRAME_COLUMNS
 
     @classmethod
@@ -50,20 +50,20 @@ class Stacks(LiveTable):
 
 class Workers(LiveTable):
     name = "python.workers"
-    doc = "DataLoader worker processes, out of /proc when the query runs; their stacks are in python.worker_stacks."
+    doc = "DataLoader worker processes, read from /proc when the query runs; their stacks are in python.worker_stacks."
     columns = (
         STEP,
         Column("worker_pid", "int", "", "process id of the worker, as the host sees it"),
-        Column("kind", "text", "", "loader: torch says so; fork: a copy of the target (torch before 2.6)"),
+        Column("kind", "text", "", "loader: known from torch; fork: a copy of the target (torch before 2.6)"),
         Column("state", "text", "", "running, sleeping, waiting for a disk, stopped"),
-        Column("waits_in", "text", "", "the kernel function it sleeps in; NULL where the kernel does not tell"),
+        Column("waits_in", "text", "", "the kernel function it sleeps in; NULL if the kernel does not say"),
         Column("age", "float", "s", "time since it was started"),
         Column("cpu_user", "float", "s", "CPU time in its own code since then"),
         Column("cpu_system", "float", "s", "CPU time in the kernel since then"),
-        Column("major_faults", "int", "", "pages that had to be read from a disk"),
+        Column("major_faults", "int", "", "pages read from a disk"),
         Column("num_threads", "int", "", "its threads"),
         Column("rss", "float", "MiB", "resident memory"),
-        Column("rss_shared", "float", "MiB", "of it files and shared memory, batches on their way among them"),
+        Column("rss_shared", "float", "MiB", "the part in files and shared memory, including batches in transit"),
     )  # fmt: skip
 
     @classmethod

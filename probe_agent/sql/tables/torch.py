@@ -14,7 +14,7 @@ __all__ = ["DataLoaders", "FlightRecorder", "MemoryBlocks", "Modules", "Optimize
 
 class Modules(RecorderTable):
     name = "torch.modules"
-    doc = "The models that the training's frames and globals lead to, one row a module, taken when the query runs."
+    doc = "The models reachable from the job's frames and globals, one row per module, read when the query runs."
     operation = "modules"
     columns = (
         STEP,
@@ -22,15 +22,15 @@ class Modules(RecorderTable):
         Column("class", "text", "", "its class"),
         Column("depth", "int", "", "0 is the outermost module"),
         Column("place", "text", "", "where the outermost module was found"),
-        Column("parameters", "int", "", "numbers in its parameters and those below it; what is shared counts once"),
-        Column("own_parameters", "int", "", "numbers in its own parameters"),
+        Column("parameters", "int", "", "number of parameters, including those below it; shared ones count once"),
+        Column("own_parameters", "int", "", "number of its own parameters"),
         Column("trainable", "int", "", "of parameters, those that require a gradient"),
-        Column("buffers", "int", "", "numbers in its buffers and those below it"),
-        Column("dtype", "text", "", "types of its parameters and buffers and those below it"),
-        Column("device", "text", "", "where these lie"),
-        Column("memory", "float", "MiB", "parameters and buffers; of a sharded one the part in this process"),
+        Column("buffers", "int", "", "number of buffer elements, including those below it"),
+        Column("dtype", "text", "", "types of its parameters and buffers, including those below it"),
+        Column("device", "text", "", "their devices"),
+        Column("memory", "float", "MiB", "parameters and buffers; if sharded, the part in this process"),
         Column("own_memory", "float", "MiB", "the same without those below it"),
-        Column("gradients", "float", "MiB", "gradients that exist now, its own and those below it"),
+        Column("gradients", "float", "MiB", "existing gradients, including those below it"),
         Column("training", "bool", "", "in training mode; false after eval()"),
         Column("compiled", "bool", "", "torch.compile was applied to this very module"),
     )
@@ -38,48 +38,48 @@ class Modules(RecorderTable):
 
 class Optimizers(RecorderTable):
     name = "torch.optimizers"
-    doc = "The parameter groups of the optimizers that the training's frames and globals lead to, when the query runs."
+    doc = "The parameter groups of the optimizers reachable from the job's frames and globals, when the query runs."
     operation = "optimizers"
     columns = (
         STEP,
         Column("optimizer", "text", "", "class of the optimizer"),
         Column("place", "text", "", "where it was found"),
         Column("param_group", "int", "", "number of the group, counted from 0"),
-        Column("name", "text", "", "name of the group, if it was given one"),
+        Column("name", "text", "", "name of the group, if it has one"),
         Column("lr", "float", "", "learning rate; NULL while it is a tensor on a device"),
         Column("weight_decay", "float", "", "weight decay"),
         Column("options", "text", "JSON", "all options of the group"),
         Column("num_tensors", "int", "", "parameters in the group"),
-        Column("parameters", "int", "", "numbers in them"),
+        Column("parameters", "int", "", "number of their elements"),
         Column("dtype", "text", "", "their types"),
-        Column("device", "text", "", "where they lie"),
-        Column("state_memory", "float", "MiB", "what the optimizer keeps for them in this process"),
-        Column("updates", "int", "", "how often the first of them was updated, where the optimizer counts"),
+        Column("device", "text", "", "their devices"),
+        Column("state_memory", "float", "MiB", "the optimizer's state for them in this process"),
+        Column("updates", "int", "", "number of updates of the first of them, if the optimizer counts"),
     )
 
 
 class DataLoaders(RecorderTable):
     name = "torch.dataloaders"
-    doc = "The DataLoaders that the training's frames and globals lead to, taken when the query runs."
+    doc = "The DataLoaders reachable from the job's frames and globals, read when the query runs."
     operation = "dataloaders"
     columns = (
         STEP,
         Column("loader", "text", "", "its class"),
         Column("place", "text", "", "where it was found; without a name (for x in DataLoader(…)) by its newest batch"),
         Column("dataset", "text", "", "class of the dataset"),
-        Column("batch_size", "int", "", "samples a batch; NULL where the sampler decides"),
+        Column("batch_size", "int", "", "samples per batch; NULL if the sampler decides"),
         Column("num_workers", "int", "", "worker processes it starts; 0: batches are made on the training thread"),
-        Column("workers", "int", "", "processes it keeps now; only one with persistent workers knows"),
-        Column("prefetch_factor", "int", "", "batches each worker makes ahead"),
+        Column("workers", "int", "", "processes it has now; known only with persistent workers"),
+        Column("prefetch_factor", "int", "", "batches that each worker prefetches"),
         Column("pin_memory", "bool", "", "batches are copied to pinned memory"),
         Column("persistent_workers", "bool", "", "the workers live on after an epoch"),
         Column("drop_last", "bool", "", "an incomplete last batch is left out"),
         Column("in_order", "bool", "", "batches come in order; NULL before torch 2.6"),
-        Column("timeout", "float", "s", "how long it waits for a batch; 0 is for ever"),
+        Column("timeout", "float", "s", "how long it waits for a batch; 0: no limit"),
         Column("sampler", "text", "", "class of the sampler"),
-        Column("collate_fn", "text", "", "what makes a batch of samples"),
-        Column("worker_init_fn", "text", "", "what each worker calls first"),
-        Column("start_method", "text", "", "fork, spawn or forkserver, where it was given"),
+        Column("collate_fn", "text", "", "function that makes a batch of samples"),
+        Column("worker_init_fn", "text", "", "function that each worker calls first"),
+        Column("start_method", "text", "", "fork, spawn or forkserver, if it was set"),
     )
 
 
@@ -93,16 +93,16 @@ class ProcessGroups(RecorderTable):
     columns = (
         STEP,
         Column("group", "text", "", "its name, the same on all its ranks"),
-        Column("group_desc", "text", "", "what the job calls it"),
+        Column("group_desc", "text", "", "the job's description of it"),
         Column("backend", "text", "", "gloo or nccl"),
         Column("group_rank", "int", "", "the target's rank in the group"),
         Column("size", "int", "", "number of ranks in the group"),
-        Column("ranks", "text", "", "these ranks, as numbered in the job"),
+        Column("ranks", "text", "", "these ranks, by their number in the job"),
         Column("last_enqueued", "int", "", "number of the last collective that was called; NULL before the first"),
-        Column("last_started", "int", "", "of the last that had started; NULL on gloo, which does not tell"),
+        Column("last_started", "int", "", "of the last that had started; NULL on gloo, which does not report it"),
         Column("last_completed", "int", "", "of the last that was complete"),
-        Column("last_op", "text", "", "what was called last"),
-        Column("last_state", "text", "", "how far that is: scheduled, started, completed or failed"),
+        Column("last_op", "text", "", "the last call"),
+        Column("last_state", "text", "", "its state: scheduled, started, completed or failed"),
         Column("last_ts", "time", "UTC", "when it was called"),
     )
 
@@ -111,32 +111,34 @@ class FlightRecorder(RecorderTable):
     name = "torch.flight_recorder"
     doc = (
         "The collectives that torch's Flight Recorder has kept (2,000 unless the job sets TORCH_FR_BUFFER_SIZE), when"
-        " the query runs; it answers while the training hangs in one of them. Sends and receives on gloo are not kept."
+        " the query runs; it answers while the job hangs in one of them. Sends and receives on gloo are not kept."
     )
     operation = "flight_recorder"
     columns = (
         STEP,
         Column("ts", "time", "UTC", "when it was called"),
         Column("group", "text", "", "name of its process group"),
-        Column("group_desc", "text", "", "what the job calls the group"),
-        Column("seq", "int", "", "its number in the group, the same on all ranks; of a send or receive its own count"),
-        Column("op", "text", "", "what the backend calls it"),
+        Column("group_desc", "text", "", "the job's description of the group"),
+        Column(
+            "seq", "int", "", "its number in the group, the same on all ranks; for a send or receive a separate count"
+        ),
+        Column("op", "text", "", "its name in the backend"),
         Column(
             "state",
             "text",
             "",
-            "scheduled, started, completed or failed; on gloo completed may be failed, and started is not told",
+            "scheduled, started, completed or failed; on gloo completed may mean failed, and started is not reported",
         ),
-        Column("age", "float", "s", "since it was called"),
+        Column("age", "float", "s", "time since the call"),
         Column("duration", "float", "s", "on the device; NULL unless the job sets TORCH_NCCL_ENABLE_TIMING"),
-        Column("bytes", "int", "bytes", "what this rank put in"),
+        Column("bytes", "int", "bytes", "size of this rank's input"),
         Column("dtype", "text", "", "type of its first tensor"),
-        Column("shape", "text", "", "shape of the first; +2 says that there are two more"),
+        Column("shape", "text", "", "shape of the first; +2 means two more"),
         Column("is_p2p", "bool", "", "a send or a receive"),
         Column("backend", "text", "", "gloo or nccl"),
-        Column("started", "time", "UTC", "when torch found that it had started; NULL on gloo"),
-        Column("completed", "time", "UTC", "when torch found that it was complete; NULL on gloo"),
-        Column("timeout", "float", "s", "after how long the group gives up"),
+        Column("started", "time", "UTC", "when torch noticed its start; NULL on gloo"),
+        Column("completed", "time", "UTC", "when torch noticed its completion; NULL on gloo"),
+        Column("timeout", "float", "s", "timeout of the group"),
         Column("thread", "text", "", "name of the thread that called it"),
     )
 
@@ -150,12 +152,12 @@ class MemoryBlocks(RecorderTable):
     operation = "memory_blocks"
     columns = (
         STEP,
-        Column("device", "text", "", "as torch calls it in this process: cuda:0"),
-        Column("func", "text", "", "function of the line; NULL of blocks made before memory.history was on"),
+        Column("device", "text", "", "its name in torch in this process: cuda:0"),
+        Column("func", "text", "", "function of the line; NULL for blocks allocated before memory.history was on"),
         Column("file", "text", "", "its file, as the target has it"),
         Column("lineno", "int", "", "the line: the innermost that is not in torch"),
-        Column("num_blocks", "int", "", "blocks it made that are in use"),
+        Column("num_blocks", "int", "", "its blocks in use"),
         Column("size", "float", "MiB", "their size"),
-        Column("requested", "float", "MiB", "what was asked for, before rounding up"),
+        Column("requested", "float", "MiB", "requested size, before rounding up"),
         Column("largest", "float", "MiB", "the largest of them"),
     )
