@@ -16,7 +16,7 @@ from probe_agent.wire import QueryRequest
 from .engine.kernel_limits import hold_memory
 from .engine.request import Answer, out_of_memory
 from .merged import MergeExecutor
-from .merging import NotThere
+from .merging import RefusedStatement
 from .untrusted_arrow import failure
 from .workers.frames import received, send_body, send_head
 
@@ -35,10 +35,10 @@ def work(connection: socket.socket, _threads: int) -> None:
             call = received(connection)
             assert isinstance(call, tuple)
             name, arguments = call
-            streams = arguments[0] if name == "taste" else []
+            streams = arguments[0] if name == "try_decoding" else []
             streams = [stream for _, _, stream in arguments[0]] if name == "fill" else streams
             hold_memory(request.memory_mb, _COPIES * sum(map(len, streams)))
-            if name == "taste":
+            if name == "try_decoding":
                 for stream in streams:  # told one by one: the next may be the last thing that we do
                     send_head(connection, {"value": failure(stream)})
             elif name == "open":
@@ -57,7 +57,7 @@ def _answer(
     said: Mapping[str, object]
     try:
         value = act(*arguments)
-    except NotThere as refusal:
+    except RefusedStatement as refusal:
         said = {"refused": str(refusal)}
     except ProbeError as error:
         said = {"error": type(error).__name__, "message": error.message, "hint": error.hint}

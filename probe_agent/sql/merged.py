@@ -25,7 +25,7 @@ from .engine.databases import open_database
 from .engine.errors import failed
 from .engine.request import Answer
 from .engine.statement import arrow_stream, json_answer, only_statement, read_rows, with_cut
-from .merging import NotThere
+from .merging import RefusedStatement
 from .untrusted_arrow import decoded
 
 __all__ = ["MergeExecutor"]
@@ -65,17 +65,17 @@ class MergeExecutor:
             _idle[self._request.memory_mb] = self._connection
 
     def only_statement(self, sql: str) -> str:
-        """The one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
+        """Return the one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
         try:
             return only_statement(self._connection, sql)
         except duckdb.Error as error:
             raise self._failed(error, {}) from None
 
     def create(self, table: str, columns: Mapping[str, str]) -> None:
-        """An empty table `schema.name`, its columns with their types. Raises NotThere for what is no type."""
+        """Create the empty table `schema.name`. Raises RefusedStatement for an unknown column type."""
         for kind in columns.values():
             if not self.is_type(kind):
-                raise NotThere(f"{kind} cannot be stored")
+                raise RefusedStatement(f"{kind} cannot be stored")
         schema = table.rpartition(".")[0]
         self._schemas.add(schema)
         described = ", ".join(f"{quoted(column)} {_storable(kind)}" for column, kind in columns.items())
@@ -85,16 +85,16 @@ class MergeExecutor:
             self._tables[table] = list(columns)
 
     def drop(self, table: str) -> None:
-        """Take a table away."""
+        """Drop a table."""
         self._connection.execute(f"DROP TABLE {_table(table)}")
 
     def is_type(self, kind: str) -> bool:
-        """Whether `kind`, perhaps from a host, is a type of columns: it goes into SQL as it is."""
+        """Return whether `kind`, perhaps from a host, is a column type: it goes into SQL as it is."""
         if kind not in self._types:
             found = _TYPE.fullmatch(kind) is not None
             try:
                 self._types[kind] = found and bool(self.described(f"SELECT CAST(NULL AS {_storable(kind)})"))
-            except NotThere:
+            except RefusedStatement:
                 self._types[kind] = False
         return self._types[kind]
 
@@ -144,44 +144,44 @@ class MergeExecutor:
             self._connection.unregister(_ANSWER)
 
     def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
-        """The query that `sql` is as a syntax tree; None for a statement that has none."""
+        """Return the syntax tree of the query `sql`; None for a statement that has none."""
         (text,) = self._fetch_one("SELECT json_serialize_sql(?::VARCHAR)", sql)
         tree = json.loads(str(text))
         return None if tree["error"] else tree["statements"][0]["node"]
 
     def expression(self, sql: str) -> Any:  # the same
-        """The expression that `sql` is as a syntax tree. Raises NotThere."""
+        """Return the syntax tree of the expression `sql`. Raises RefusedStatement."""
         query = self.parsed(f"SELECT {sql}")
         if query is None:
-            raise NotThere(f"{sql} is not an expression")
+            raise RefusedStatement(f"{sql} is not an expression")
         return query["select_list"][0]
 
     def text_of(self, query: Any) -> str:  # the same
-        """The SQL that the syntax tree of a query stands for. Raises NotThere."""
+        """Return the SQL of a syntax tree. Raises RefusedStatement."""
         tree = {"error": False, "statements": [{"node": query, "named_param_map": []}]}
         try:
             (text,) = self._fetch_one("SELECT json_deserialize_sql(?::JSON)", json.dumps(tree))
         except duckdb.Error as error:
-            raise NotThere(str(error)) from None
+            raise RefusedStatement(str(error)) from None
         return str(text)
 
     def described(self, sql: str) -> list[tuple[str, str]]:
-        """Names and types of what `sql` would give. Raises NotThere."""
+        """Return names and types of the columns of `sql`. Raises RefusedStatement."""
         try:
             return [(str(row[0]), str(row[1])) for row in self._connection.execute(f"DESCRIBE {sql}").fetchall()]
         except duckdb.Error as error:
-            raise NotThere(str(error)) from None
+            raise RefusedStatement(str(error)) from None
 
     def plan(self, sql: str) -> Any:  # decoded JSON
-        """How DuckDB would run `sql`. Raises NotThere."""
+        """Return the plan of `sql`. Raises RefusedStatement."""
         try:
             (_, plan) = self._fetch_one(f"EXPLAIN (FORMAT JSON) {sql}")
         except duckdb.Error as error:
-            raise NotThere(str(error)) from None
+            raise RefusedStatement(str(error)) from None
         return json.loads(str(plan))
 
     def functions(self) -> list[tuple[str, str, str | None]]:
-        """Name, kind and stability of all that DuckDB has; the same for every database, and 50 ms to list."""
+        """Return name, kind and stability of all functions; the same for every database, and 50 ms to list."""
         if not _functions:
             rows = self._connection.execute(
                 "SELECT function_name, function_type, stability FROM duckdb_functions()"
@@ -190,7 +190,7 @@ class MergeExecutor:
         return _functions
 
     def value(self, sql: str) -> list[str | None]:
-        """The only column of `sql`, as text."""
+        """Return the only column of `sql`, as text."""
         return [row[0] for row in self._connection.execute(sql).fetchall()]
 
     def check(self, sql: str, tables: Mapping[str, Sequence[str]]) -> None:
@@ -201,13 +201,13 @@ class MergeExecutor:
             raise self._failed(_moved(error, len(_EXPLAIN)), tables) from None
 
     def json(self, sql: str, notes: Sequence[str]) -> Answer:
-        """The answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
+        """Return the answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
         began = perf_counter()
         rows = self._limited(lambda: read_rows(self._connection, sql, self._request))
         return json_answer(rows, list(notes), self._request, perf_counter() - began)
 
     def arrow(self, sql: str, notes: Sequence[str]) -> Answer:
-        """The same as an Arrow IPC stream."""
+        """Return the answer as an Arrow IPC stream. Raises QueryFailed."""
         body, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request))
         return Answer((body,), truncated, tuple(with_cut(list(notes), truncated, self._request)))
 
@@ -247,12 +247,12 @@ class _Streams:
 
 
 def _schema_message(stream: bytes) -> bytes:
-    """How an Arrow IPC stream begins, up to its rows; what begins alike has the same columns."""
+    """Return the beginning of an Arrow IPC stream, up to its rows; streams that begin alike have the same columns."""
     return stream[: 8 + int.from_bytes(stream[4:8], "little")]
 
 
 def _moved(error: duckdb.Error, num_bytes: int) -> duckdb.Error:
-    """`error`, its place counted from so many bytes later."""
+    """Return `error` with its position `num_bytes` earlier."""
     name, brace, said = str(error).partition("{")
     try:
         told = json.loads(brace + said)

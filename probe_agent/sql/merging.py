@@ -20,10 +20,10 @@ from .workers.frames import HEAD, MAX_HEAD_BYTES, exactly, packed
 from .workers.process import ZygoteProcess
 from .workers.zygote import KILL
 
-__all__ = ["MergedDatabase", "NotThere", "start_merging"]
+__all__ = ["MergedDatabase", "RefusedStatement", "start_merging"]
 
 
-class NotThere(Exception):
+class RefusedStatement(Exception):
     """A statement that DuckDB refuses; says why."""
 
 
@@ -33,7 +33,7 @@ _idle: list[_Worker] = []
 
 
 def start_merging() -> None:
-    """Have a worker made; the first statement waits for it otherwise, 0.3 s."""
+    """Start a worker ahead of the first statement, which would wait 0.3 s for it."""
     if not _idle:
         _idle.append(_Worker())
 
@@ -58,23 +58,23 @@ class MergedDatabase:
             self._worker.end()
 
     def cancel(self) -> None:
-        """End what is being done."""
+        """End the call in progress, and the worker."""
         self._worker.end()
 
     def only_statement(self, sql: str) -> str:
-        """The one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
+        """Return the one SELECT (or EXPLAIN, DESCRIBE, SHOW) in `sql`. Raises QueryFailed."""
         return str(self._call("only_statement", sql))
 
     def create(self, table: str, columns: Mapping[str, str]) -> None:
-        """An empty table `schema.name`, its columns with their types. Raises NotThere for what is no type."""
+        """Create the empty table `schema.name`. Raises RefusedStatement for an unknown column type."""
         self._call("create", table, dict(columns))
 
     def drop(self, table: str) -> None:
-        """Take a table away."""
+        """Drop a table."""
         self._call("drop", table)
 
     def is_type(self, kind: str) -> bool:
-        """Whether `kind`, perhaps from a host, is a type of columns: it goes into SQL as it is."""
+        """Return whether `kind`, perhaps from a host, is a column type: it goes into SQL as it is."""
         if kind not in self._types:
             self._types[kind] = bool(self._call("is_type", kind))
         return self._types[kind]
@@ -99,7 +99,7 @@ class MergedDatabase:
             worker = _Worker()
             try:
                 ends = monotonic() + self._request.timeout_s
-                worker.send(("taste", (list(streams[at:]),)), ends)
+                worker.send(("try_decoding", (list(streams[at:]),)), ends)
                 while at < len(streams):
                     why = worker.head(ends).get("value")
                     if why is None:
@@ -115,31 +115,31 @@ class MergedDatabase:
         return found
 
     def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
-        """The query that `sql` is as a syntax tree; None for a statement that has none."""
+        """Return the syntax tree of the query `sql`; None for a statement that has none."""
         return self._call("parsed", sql)
 
     def expression(self, sql: str) -> Any:  # the same
-        """The expression that `sql` is as a syntax tree. Raises NotThere."""
+        """Return the syntax tree of the expression `sql`. Raises RefusedStatement."""
         return self._call("expression", sql)
 
     def text_of(self, query: Any) -> str:  # the same
-        """The SQL that the syntax tree of a query stands for. Raises NotThere."""
+        """Return the SQL of a syntax tree. Raises RefusedStatement."""
         return str(self._call("text_of", query))
 
     def described(self, sql: str) -> list[tuple[str, str]]:
-        """Names and types of what `sql` would give. Raises NotThere."""
+        """Return names and types of the columns of `sql`. Raises RefusedStatement."""
         return [(name, kind) for name, kind in self._call("described", sql)]
 
     def plan(self, sql: str) -> Any:  # decoded JSON
-        """How DuckDB would run `sql`. Raises NotThere."""
+        """Return the plan of `sql`. Raises RefusedStatement."""
         return self._call("plan", sql)
 
     def functions(self) -> list[tuple[str, str, str | None]]:
-        """Name, kind and stability of all that DuckDB has; the same for every database, and 50 ms to list."""
+        """Return name, kind and stability of all functions; the same for every database, and 50 ms to list."""
         return [(name, kind, stability) for name, kind, stability in self._call("functions")]
 
     def value(self, sql: str) -> list[str | None]:
-        """The only column of `sql`, as text."""
+        """Return the only column of `sql`, as text."""
         return list(self._call("value", sql))
 
     def check(self, sql: str, tables: Mapping[str, Sequence[str]]) -> None:
@@ -147,13 +147,13 @@ class MergedDatabase:
         self._call("check", sql, {name: list(columns) for name, columns in tables.items()})
 
     def json(self, sql: str, notes: Sequence[str]) -> Answer:
-        """The answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
+        """Return the answer as the JSON of a `wire.QueryResult`. Raises QueryFailed."""
         answer = self._call("json", sql, list(notes))
         assert isinstance(answer, Answer)
         return answer
 
     def arrow(self, sql: str, notes: Sequence[str]) -> Answer:
-        """The same as an Arrow IPC stream."""
+        """Return the answer as an Arrow IPC stream. Raises QueryFailed."""
         answer = self._call("arrow", sql, list(notes))
         assert isinstance(answer, Answer)
         return answer
@@ -176,7 +176,7 @@ class MergedDatabase:
         if "value" in said:
             return said["value"]
         if "refused" in said:
-            raise NotThere(said["refused"])
+            raise RefusedStatement(said["refused"])
         worker.is_fit = worker.is_fit and "error" in said and name != "json" and name != "arrow"
         if "error" in said:
             failed: type[ProbeError] = getattr(errors, said["error"], ProbeError)

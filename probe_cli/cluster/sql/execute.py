@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from probe_agent.errors import NoAnswer, QueryFailed
-from probe_agent.sql.merging import MergedDatabase, NotThere
+from probe_agent.sql.merging import MergedDatabase, RefusedStatement
 from probe_agent.wire import QueryRequest
 from probe_cli.cluster.fanout import Conversation
 
@@ -111,7 +111,7 @@ class _Run:
         splitter = Splitter(self.database, tables)
         try:
             first = _titled(tree, [name for name, _ in self.database.described(sql)])
-        except NotThere:  # SHOW and its like
+        except RefusedStatement:  # SHOW and its like
             first = tree
         columns = {name.lower() for table in tables.values() for name in table}
         root = await self._with_values(splitter, with_one_time(first, columns, self.database))

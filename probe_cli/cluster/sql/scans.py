@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from probe_agent.sql.merging import MergedDatabase, NotThere
+from probe_agent.sql.merging import MergedDatabase, RefusedStatement
 from probe_agent.wire import quoted
 
 from .select import of_one_row
@@ -47,7 +47,7 @@ def _needed(
     """Return the columns that are needed of each table, and a filter for its rows (None: all)."""
     try:
         scans = list(_scans(database.plan(sql)))
-    except NotThere:
+    except RefusedStatement:
         scans = [{"Table": ""}]  # there is no plan
     names = [scan["Table"].replace('"', "").lower().removeprefix("memory.") for scan in scans]
     scanned = {name for name in names if not name.startswith("_probe.")}
@@ -91,7 +91,7 @@ def _conditions(
         try:
             read = replaced(database.expression(f"({text})"), exact)
             conditions.append(of_one_row(read, columns, splitter.functions))
-        except (Unsplittable, NotThere):
+        except (Unsplittable, RefusedStatement):
             continue
     return conditions
 

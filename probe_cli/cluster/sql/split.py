@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from probe_agent.sql.merging import MergedDatabase, NotThere
+from probe_agent.sql.merging import MergedDatabase, RefusedStatement
 
 from .functions import Functions
 from .groups import is_grouped, split_groups
@@ -56,6 +56,6 @@ class Splitter:
             merged = {**merged, "from_table": database.parsed(f"SELECT * FROM {into}")["from_table"]}
             if database.described(database.text_of(merged)) != described:
                 raise Unsplittable("its parts have other types")
-        except NotThere as refusal:
+        except RefusedStatement as refusal:
             raise Unsplittable(str(refusal)) from None
         return Part(select.table, host, select.uses(host), into, columns), merged
