@@ -1,31 +1,38 @@
 """What the CLI and the host server say to each other: frozen dataclasses, standard library only.
 
 The server hands them to FastAPI as models, so the sentence below a field is its description in the API's docs.
-The CLI reads answers into the same classes with `decode`. Importing this costs a few milliseconds.
+The CLI reads answers into the same classes with `decode`. A name's module is loaded when the name is asked for: making
+all the dataclasses takes 20 ms, and a command needs a few of them.
 """
 
-from .decoding import decode
-from .evaluation import (
-    CompletionRequest,
-    Completions,
-    EvalLine,
-    EvalRequest,
-    HoldRequest,
-    StepMark,
-    TicketMove,
-    TicketState,
-    WatchLine,
-    WatchRequest,
-)
-from .host import Cleaned, CleanRequest, HostClock, Problem, ProblemAnswer, Removed
-from .job import Launched, LaunchedList, Peer, PeerList, SiblingList
-from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
-from .query import QueryColumn, QueryRequest, QueryResult
-from .settings import SettingChanges, SettingInfo, SettingList
-from .stacks import Backtrace, Frame, ThreadStack
-from .suggestions import suggest, suggest_column, suggest_table
-from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
-from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .decoding import decode
+    from .evaluation import (
+        CompletionRequest,
+        Completions,
+        EvalLine,
+        EvalRequest,
+        HoldRequest,
+        StepMark,
+        TicketMove,
+        TicketState,
+        WatchLine,
+        WatchRequest,
+    )
+    from .host import Cleaned, CleanRequest, HostClock, Problem, ProblemAnswer, Removed
+    from .job import Launched, LaunchedList, Peer, PeerList, SiblingList
+    from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
+    from .query import QueryColumn, QueryRequest, QueryResult
+    from .settings import SettingChanges, SettingInfo, SettingList
+    from .stacks import Backtrace, Frame, ThreadStack
+    from .suggestions import suggest, suggest_column, suggest_table
+    from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
+    from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
 
 __all__ = [
     "Backtrace",
@@ -77,3 +84,35 @@ __all__ = [
     "suggest_column",
     "suggest_table",
 ]
+
+_HOMES = {
+    "decoding": ("decode",),
+    "evaluation": (
+        "CompletionRequest",
+        "Completions",
+        "EvalLine",
+        "EvalRequest",
+        "HoldRequest",
+        "StepMark",
+        "TicketMove",
+        "TicketState",
+        "WatchLine",
+        "WatchRequest",
+    ),
+    "host": ("Cleaned", "CleanRequest", "HostClock", "Problem", "ProblemAnswer", "Removed",),
+    "job": ("Launched", "LaunchedList", "Peer", "PeerList", "SiblingList",),
+    "profile": ("CpuProfileRequest", "ProfileLine", "ProfileRequest",),
+    "query": ("QueryColumn", "QueryRequest", "QueryResult",),
+    "settings": ("SettingChanges", "SettingInfo", "SettingList",),
+    "stacks": ("Backtrace", "Frame", "ThreadStack",),
+    "suggestions": ("suggest", "suggest_column", "suggest_table",),
+    "tables": ("ColumnInfo", "TableInfo", "TableList", "quoted", "shape",),
+    "target": ("Candidate", "Detached", "DetachRequest", "Health", "TargetInfo", "TargetList",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
