@@ -1,4 +1,4 @@
-"""The one root of every error we own: a message that says what happened, a hint that says what to try.
+"""Root of all our errors: a message that says what failed and why, a hint that says what to try.
 
 Each layer translates foreign exceptions once, at its edge, so that a user never sees a traceback of ours.
 """
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class ProbeError(Exception):
-    """Something a user can act on: what was tried and seen (`message`), what to try next (`hint`)."""
+    """An error that a user can act on: what failed and why (`message`), what to try (`hint`)."""
 
     #: The HTTP status the server answers with, and what the CLI exits with.
     http_status = 500
@@ -32,7 +32,7 @@ class ProbeError(Exception):
 
 
 class BadRequest(ProbeError):
-    """The question itself is wrong: bad usage, an unknown setting, an ambiguous target."""
+    """The request itself is wrong: bad usage, an unknown setting, an ambiguous target."""
 
     http_status = 400
     exit_code = 2
@@ -46,18 +46,18 @@ class QueryFailed(ProbeError):
 
 
 class LimitReached(QueryFailed):
-    """The query came to the end of the time, the memory or the length that it may have."""
+    """The query has reached its limit of time, memory or length."""
 
 
 class Forbidden(ProbeError):
-    """Whoever asks may not: another user, a token for reading only, a target that is only to be read."""
+    """The request is not allowed: another user, a token for reading only, a read-only target."""
 
     http_status = 403
     exit_code = 1
 
 
 class Unauthorized(Forbidden):
-    """Nobody knows who asks: no token came, or a wrong one."""
+    """The request has no token, or a wrong one."""
 
     http_status = 401
 
@@ -70,11 +70,11 @@ class NoAnswer(ProbeError):
 
 
 class AttachRefused(ProbeError):
-    """We looked before touching, and did not touch."""
+    """A check before the attach failed; the target was not touched."""
 
     http_status = 409
     exit_code = 4
 
 
 class AttachDelayed(AttachRefused):
-    """The agent is in the target, or on its way, and waits for the GIL. What needs no agent can be asked."""
+    """The agent is in the target or will be, and waits for the GIL. What needs no agent still works."""

@@ -160,7 +160,7 @@ class Process:
         """The variables it was started with."""
         return dict(entry.partition("=")[::2] for entry in self.read("environ").split("\0"))
 
-    @property
+    @cached_property
     def exe(self) -> str:
         """The path of its program, as it sees it."""
         return os.readlink(f"{self.proc}/exe").removesuffix(" (deleted)")

@@ -1,4 +1,4 @@
-"""Files of another process, reached without following what it may have laid in our way.
+"""Files of another user, opened without following links that the user may have put there.
 
 A target's user may put a link where we expect a folder: root would then write wherever it leads, and out of a
 container. So each part of a path is opened by itself, no link is followed, and what root writes or reads for a user
@@ -39,7 +39,7 @@ class _OpenHow(ctypes.Structure):
 
 @contextmanager
 def folder_opened(path: str) -> Iterator[int]:
-    """A descriptor of the folder, for `dir_fd` and listing. Raises NotADirectoryError where a link is in the way."""
+    """Open the folder, for `dir_fd` and listing. Raises NotADirectoryError if a link is in the path."""
     match = _PATH.fullmatch(path)
     assert match is not None
     at = os.open(match[1] or "/", _WAY)
@@ -59,7 +59,7 @@ def folder_opened(path: str) -> Iterator[int]:
 
 @contextmanager
 def opened(path: str) -> Iterator[int]:
-    """A descriptor of the file, for reading. It may be anything but a link: look before you believe it."""
+    """Open the file for reading. It may be anything but a link, so check what it is."""
     folder_path, _, name = path.rpartition("/")
     with folder_opened(folder_path) as folder:
         descriptor = os.open(name, _FILE, dir_fd=folder)
@@ -71,9 +71,9 @@ def opened(path: str) -> Iterator[int]:
 
 @contextmanager
 def opened_inside(root: str, path: str) -> Iterator[int]:
-    """The same for a path with links in it, which lead where the process that has this `root` sees them lead.
+    """Open a file whose path may hold links, which are followed as the process with this `root` would follow them.
 
-    A kernel before 5.6 does not do that for us: there, no link is followed.
+    On kernels before 5.6, no link is followed.
     """
     at = os.open(root, _WAY)
     try:
@@ -97,13 +97,13 @@ def opened_inside(root: str, path: str) -> Iterator[int]:
 
 @contextmanager
 def socket_address(path: str) -> Iterator[str]:
-    """What to connect to for the socket at `path`: the socket itself, whatever lies at the path by then."""
+    """Return an address of the socket at `path`: of the socket itself, even if the path is replaced."""
     folder_path, _, name = path.rpartition("/")
     with folder_opened(folder_path) as folder:
         descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            raise ConnectionRefusedError(errno.ECONNREFUSED, "it is no socket", path)
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "not a socket", path)
         yield f"/proc/self/fd/{descriptor}"
     finally:
         os.close(descriptor)
@@ -111,9 +111,9 @@ def socket_address(path: str) -> Iterator[str]:
 
 @contextmanager
 def as_user(uid: int, gid: int, groups: Sequence[int] = ()) -> Iterator[None]:
-    """What this thread does with files, it does with the rights of that user: also what root makes is theirs.
+    """Use the rights of a user for this thread's files inside the block: what root creates belongs to the user.
 
-    Raises PermissionError when we may not become that user.
+    Raises PermissionError if we may not take these rights.
     """
     own_uid, own_gid = os.geteuid(), os.getegid()
     if (uid, gid) == (own_uid, own_gid):
@@ -126,7 +126,7 @@ def as_user(uid: int, gid: int, groups: Sequence[int] = ()) -> Iterator[None]:
         _libc.setfsuid(ctypes.c_uint(uid))
         # Neither call says whether it worked; asked for nobody, each says who we are.
         if (_libc.setfsuid(ctypes.c_uint(-1)), _libc.setfsgid(ctypes.c_uint(-1))) != (uid, gid):
-            raise PermissionError(errno.EPERM, f"we may not make files for uid {uid}: that needs CAP_SETUID")
+            raise PermissionError(errno.EPERM, f"creating files for uid {uid} needs CAP_SETUID")
         yield
     finally:
         _libc.setfsuid(ctypes.c_uint(own_uid))
@@ -135,9 +135,9 @@ def as_user(uid: int, gid: int, groups: Sequence[int] = ()) -> Iterator[None]:
 
 
 def _set_groups(groups: Sequence[int]) -> None:
-    """The supplementary groups of this thread."""
+    """Set the supplementary groups of this thread."""
     if sorted(groups) == sorted(os.getgroups()):
         return
     array = (ctypes.c_uint * len(groups))(*groups)
     if _SETGROUPS is None or _libc.syscall(ctypes.c_long(_SETGROUPS), ctypes.c_long(len(groups)), array) < 0:
-        raise PermissionError(errno.EPERM, "we may not take the groups of that user: that needs CAP_SETGID")
+        raise PermissionError(errno.EPERM, "taking the groups of that user needs CAP_SETGID")

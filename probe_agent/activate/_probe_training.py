@@ -1,4 +1,4 @@
-"""What `probe_training.pth` imports when PROBE is set; both lie at the root of site-packages.
+"""Module that `probe_training.pth` imports if PROBE is set; both lie at the root of site-packages.
 
 `site` compiles that file's line in every Python that starts, so the line is short and what must not raise is here.
 """

@@ -1,4 +1,4 @@
-"""Whether this process is one that the job's environment asks the recorder for.
+"""Selection of processes that get a recorder, by the job's environment.
 
 Runs on the main thread while the interpreter starts, and only when PROBE is set: a few reads of /proc.
 
@@ -20,14 +20,14 @@ TARGET = "target"
 #: The fork server of multiprocessing, where the children of a target are targets: it forks them.
 FORK_SERVER = "fork server"
 
-#: Launchers inherit PROBE from the user and are not training; what they start is. By the name of the script, the
+#: Launchers inherit PROBE from the user and do not train; what they start does. By the name of the script, the
 #: module after -m, or how the code after -c begins.
 _LAUNCHERS = {
     "script": ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "composer", "horovodrun", "fabric"),
     "module": ("torch.distributed.", "accelerate.", "deepspeed.", "composer.cli", "horovod.runner"),
     "code": (),
 }
-#: Tools, inductor's compile workers among them; neither they nor what they start is training.
+#: Tools, inductor's compile workers among them; neither they nor what they start train.
 _TOOLS = {
     "script": (
         *("probe", "probe_agent/server/__main__.py", "pip", "pip3", "ninja", "cmake"),
@@ -39,11 +39,11 @@ _TOOLS = {
 
 
 class BadValue(ValueError):
-    """A variable with a value that it cannot have; the text says which, and what it takes."""
+    """An invalid value of a variable; the text names it, and says what it takes."""
 
 
 def role(environ: Mapping[str, str]) -> str | None:
-    """TARGET, FORK_SERVER, or None for a process not asked for. Raises BadValue when the variables say nothing."""
+    """Return TARGET, FORK_SERVER, or None for a process that is not selected. Raises BadValue."""
     if environ.get("PROBE", "0") in ("", "0"):
         return None
     command = _command("self")
@@ -67,17 +67,17 @@ def role(environ: Mapping[str, str]) -> str | None:
 
 
 def is_launcher(command: Sequence[str]) -> bool:
-    """Whether a Python with these arguments is a launcher: no training itself, what it starts is."""
+    """Return whether a Python with these arguments is a launcher: it does not train, what it starts does."""
     return _is_one_of(_LAUNCHERS, *program_of(command))
 
 
 def is_tool(command: Sequence[str]) -> bool:
-    """Whether a Python with these arguments is a tool that is never a training."""
+    """Return whether a Python with these arguments is a tool, which never trains."""
     return _is_one_of(_TOOLS, *program_of(command))
 
 
 def with_children(environ: Mapping[str, str]) -> bool:
-    """Whether the children of a target are targets too. Raises BadValue."""
+    """Return whether the children of a target are targets too. Raises BadValue."""
     if environ["PROBE"] not in ("1", "all"):
         raise BadValue(f"PROBE={environ['PROBE']!r}: it takes 1 (this process), all (its children too) or 0")
     return environ["PROBE"] == "all"
@@ -101,7 +101,7 @@ def _has_name(kind: str, program: str, pattern: str) -> bool:
 
 
 def _ranks(environ: Mapping[str, str]) -> list[tuple[int, int]]:
-    """First and last of every range of ranks."""
+    """Return first and last of every range of ranks."""
     text = environ.get("PROBE_RANKS", "")
     if not text:
         return [(0, sys.maxsize)]
@@ -121,7 +121,7 @@ def _rank(environ: Mapping[str, str]) -> int:
 
 
 def _command(pid: int | str) -> list[str]:
-    """The arguments of a process; none where it is gone or hidden from us."""
+    """Return the arguments of a process; none if it is gone or hidden from us."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read().decode("utf-8", "replace").split("\0")[:-1]
@@ -130,7 +130,7 @@ def _command(pid: int | str) -> list[str]:
 
 
 def program_of(command: Sequence[str]) -> tuple[str, str]:
-    """What an interpreter was told to run: ("script", its path), ("module", its name) or ("code", its text)."""
+    """Return what an interpreter runs: ("script", its path), ("module", its name) or ("code", its text)."""
     rest = iter(command[1:])
     for argument in rest:
         if not argument.startswith("-") or argument == "-":
@@ -154,13 +154,13 @@ def _is_one_of(names: Mapping[str, tuple[str, ...]], kind: str, program: str) ->
 
 
 def _targets() -> set[str]:
-    """The folders of this user's targets, by name: PID and start time."""
+    """Return the names of the folders of this user's targets: PID and start time."""
     parents = (f"/dev/shm/probe-{os.getuid()}", f"/tmp/probe-{os.getuid()}")
     return {name for parent in parents if os.path.isdir(parent) for name in os.listdir(parent)}
 
 
 def _ancestors() -> Iterator[tuple[int, str]]:
-    """PID and start time of the parent, its parent, and so on as far as we are shown them."""
+    """PID and start time of the parent, its parent, and so on as far as they are visible."""
     pid = os.getppid()
     while pid > 1:
         try:

@@ -1,4 +1,4 @@
-"""Starts the recorder in this process: from the `.pth` file, from `probe run`, or by `probe_agent.start()`.
+"""Start of the recorder in this process: from the `.pth` file, from `probe run`, or by `probe_agent.start()`.
 
 Runs on the main thread while the interpreter starts; it makes the target's folder and starts a thread. The recorder
 is loaded from its folder under a name of its own (recorder/importing.py), so that the target needs none of our
@@ -23,7 +23,7 @@ SETTLE_S = 0.1
 
 
 def start_if_asked() -> None:
-    """Start the recorder if `PROBE` asks for it and this process is one that is meant. Never raises."""
+    """Start the recorder if `PROBE` asks for it and this process is selected. Never raises."""
     try:
         chosen = _ours("selection")
         role = chosen.role(os.environ)
@@ -36,7 +36,7 @@ def start_if_asked() -> None:
 
 
 def start() -> None:
-    """Start the recorder in this process and return at once. Does nothing where one runs already."""
+    """Start the recorder in this process and return at once. Does nothing if one runs already."""
     _start(children=False, listen=os.environ.get("PROBE_LISTEN", ""))
 
 
@@ -65,7 +65,7 @@ def _start(children: bool, listen: str) -> None:
 
 
 def _start_in_child() -> None:
-    """After a fork, in the child: start anew, unless it soon ends or becomes another program. Never raises."""
+    """Start in a forked child, unless it soon ends or becomes another program. Never raises."""
     try:
         _forget()
         _begin(_load(), "", children=True)
@@ -74,14 +74,14 @@ def _start_in_child() -> None:
 
 
 def _load() -> "Importer":
-    """What loads the recorder. The package shows that it is there."""
+    """Return the importer of the recorder, whose package marks that it is there."""
     importer = _importer(_PACKAGE, "recorder")
     importer.load(_PACKAGE)
     return importer
 
 
 def _ours(name: str) -> "Any":
-    """A module beside this one, which leaves nothing of what it imports for the target to find."""
+    """Load a module beside this one; nothing that it imports stays visible to the target."""
     importer = _importer(_ACTIVATION, "activate")
     try:
         return importer.load(f"{_ACTIVATION}.{name}")
@@ -90,9 +90,9 @@ def _ours(name: str) -> "Any":
 
 
 def _importer(package: str, below: str) -> "Importer":
-    """What loads our modules, whatever lies on the target's path."""
+    """Return an importer of our modules that ignores the target's path."""
     # What importlib.machinery offers, without loading importlib in every Python.
-    from _frozen_importlib_external import SourceFileLoader
+    from _frozen_importlib_external import SourceFileLoader  # here, so that the target does not find it in our module
 
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folder = os.path.join(root, below)
@@ -112,7 +112,7 @@ def _forget() -> None:
 
 
 def _begin(importer: "Importer", folder: str, children: bool) -> None:
-    """Start our thread; without a folder, it waits a moment and makes one itself."""
+    """Start our thread, which waits a moment and makes a folder itself if it gets none."""
     importer.load(_PACKAGE + ".guest.at_exit").watch()  # on the main thread: the process cannot end unnoticed before
     fork_safety = importer.load(_PACKAGE + ".guest.fork_safety") if children else None
     if fork_safety is not None:
@@ -139,7 +139,7 @@ def _run(importer: "Importer", folder: str, fork_safety: "Any") -> None:
 
 
 def _settles(importer: "Importer", at_exit: "Any") -> bool:
-    """Whether the process is still there after a moment."""
+    """Return whether the process still runs after a moment."""
     ended = importer.load("_thread").allocate_lock()
     ended.acquire()
     at_exit.tell(ended.release)
@@ -147,7 +147,7 @@ def _settles(importer: "Importer", at_exit: "Any") -> bool:
 
 
 def _say(error: Exception) -> None:
-    """One line on stderr, which is all there is this early."""
+    """Write one line to stderr: nothing else is available this early."""
     what = f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     _write_line(f"the recorder is not started: {what}")
 

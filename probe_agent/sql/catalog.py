@@ -1,4 +1,4 @@
-"""All tables of the targets: what they hold, since when, and what their columns mean.
+"""List of all tables: their rows, the time that these cover, and the meaning of their columns.
 
 Runs in the host server; reads the first and the newest row of each ring and asks the targets nothing.
 """
@@ -22,8 +22,7 @@ __all__ = ["list_tables"]
 def list_tables(
     rings: OpenRings, targets: Sequence[Target], remarks: Sequence[str] = (), only: Collection[str] = ()
 ) -> TableList:
-    """Every table that can be asked (of `only` these, when there are any), with what is in it now; what cannot be read
-    becomes a note."""
+    """Return every table, or those in `only`, with what it holds now. A ring that cannot be read becomes a note."""
     rings.forget_removed()
     notes = list(remarks)
     declared = {**recorded_tables(), **live_tables()}
@@ -68,7 +67,7 @@ def _rings_of(
 
 
 def _extent(rings: Sequence[Ring]) -> tuple[int, int, float | None, str | None, str | None]:
-    """Rows in `rings`, rows overwritten, the time that each of them covers, time of the oldest and of the newest."""
+    """Return rows in `rings`, rows overwritten, the shortest time that one covers, oldest and newest time."""
     num_rows = num_lost = 0
     times: list[int] = []
     spans: list[float] = []

@@ -1,6 +1,6 @@
-"""SQL questions of a server: each statement runs in a query worker, and the live rows it names are taken here.
+"""Query engine of a host server: each statement runs in a query worker, and its live rows are taken here.
 
-Runs in the host server, or in the CLI for one question, on the event loop. DuckDB is in the workers only.
+Runs in the host server, on the event loop. DuckDB is loaded in the workers only.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from .workers.pool import Asker, Reply, Workers
 
 __all__ = ["QueryEngine"]
 
-#: Of its time a statement leaves this share to the targets it asks, so that the others' rows are told without the one
-#: that does not answer.
+#: Share of a statement's time that targets may take to answer, so that the rows of those that do are not lost.
 _LIVE_SHARE = 0.6
 
 
@@ -32,11 +31,11 @@ class QueryEngine:
         self.rings = OpenRings()
 
     def start(self) -> None:
-        """Get ready for a statement."""
+        """Start the workers, so that the first statement does not wait for them."""
         self._workers.start()
 
     def close(self) -> None:
-        """End all queries, and let go of everything that was kept."""
+        """End all queries, and release what is kept between them."""
         self._workers.close()
         self.rings.forget_removed()
 
@@ -49,7 +48,7 @@ class QueryEngine:
         remarks: Sequence[str] = (),
         asker: Asker = "owner",
     ) -> Reply:
-        """A `wire.QueryResult` as JSON, or an Arrow IPC stream. Raises QueryFailed, BadRequest, or NoAnswer."""
+        """Return a `wire.QueryResult` as JSON, or an Arrow IPC stream. Raises QueryFailed, BadRequest or NoAnswer."""
         check_request(request)
 
         async def take(names: Sequence[str]) -> object:

@@ -1,6 +1,6 @@
-"""The small parts of a table as one: what it costs to show DuckDB a part, some 2 ms, is paid once for all of them.
+"""Coalescing of a table's small parts, so that the 2 ms that DuckDB takes to register a part are paid once.
 
-Runs in the host server, on the query's thread. Large parts stay where they lie, since copying them would cost more.
+Runs in a query worker. Large parts stay where they lie, since copying them would cost more.
 What is copied anyway is made simple: a coordinate that all parts share stays a constant (those that lack one are put
 together among themselves), and in a column of floats without a NaN, NULL is NaN, as DuckDB reads it.
 """
@@ -22,7 +22,7 @@ MAX_ROWS = 100_000
 
 
 def coalesce(parts: Sequence[Part]) -> list[Part]:
-    """The same rows in fewer parts, oldest part first; their coordinates are columns there like any other."""
+    """Return the same rows in fewer parts, the oldest first; their coordinates become columns."""
     if sum(map(_num_rows, parts)) > MAX_ROWS or sum(len(part.segments) for part in parts) < 2:
         return list(parts)
     alike: dict[object, list[Part]] = {}
@@ -37,7 +37,7 @@ def _num_rows(part: Part) -> int:
 
 
 def _joined(parts: Sequence[Part]) -> Part:
-    """Parts with the same columns as one part of one segment."""
+    """Return parts with the same columns as one part of one segment."""
     shared = {c.name: parts[0].coordinates.get(c.name) for c in COORDINATES if _is_shared(c.name, parts)}
     own = [column for column in COORDINATES if column.name not in shared]
     columns = (*own, *parts[0].columns)
@@ -62,7 +62,7 @@ def _is_shared(name: str, parts: Sequence[Part]) -> bool:
 
 
 def _made_plain(values: np.ndarray[Any, Any]) -> bool:
-    """Whether NULL is NaN in `values` now: there was no NaN among them."""
+    """Make NULL NaN in `values`, unless a NaN is among them; return whether that was done."""
     if np.isnan(values).any():
         return False
     values[values == NULL_FLOAT] = np.nan
@@ -70,7 +70,7 @@ def _made_plain(values: np.ndarray[Any, Any]) -> bool:
 
 
 def _shifted(values: np.ndarray[Any, Any], column: Column, shift: int) -> np.ndarray[Any, Any]:
-    """Text by its numbers among the strings of all parts; 0 stays NULL."""
+    """Return text as numbers of the strings of all parts; 0 stays NULL."""
     if column.kind != "text" or not shift:
         return values
     shifted: np.ndarray[Any, Any] = np.where(values > 0, values + np.uint32(shift), np.uint32(0))

@@ -1,4 +1,4 @@
-"""DuckDB databases in which nothing but reading what we register is possible.
+"""DuckDB databases that can only read what is registered in them.
 
 Runs in query workers. Making one takes 12 to 20 ms, so one that a query has left clean serves the next query; it
 is dropped instead when the query failed or was interrupted. One that is waiting costs about a megabyte.
@@ -20,7 +20,7 @@ _MAX_IDLE = 4
 
 
 class Database:
-    """One of them, with the views of the last query: the arrays that they show are gone, so nothing is in them."""
+    """A database with the views of the last query, which are empty: their arrays are gone."""
 
     def __init__(self, memory_mb: int, threads: int | None = None) -> None:
         self.memory_mb = memory_mb
@@ -28,8 +28,9 @@ class Database:
         self._views: dict[str, str] = {}
 
     def show(self, views: Mapping[str, str]) -> None:
-        """Have these views, by name `schema.table` the SELECT of each, and no others. What is there already stays:
-        making a view takes 1 to 2 ms, and the same tables are asked again and again."""
+        """Create these views, the SELECT of each by `schema.table`, and drop all others.
+
+        Views that exist already are kept: creating one takes 1 to 2 ms, and the same tables are queried repeatedly."""
         for name in self._views.keys() - views.keys():
             self.connection.execute(f"DROP VIEW {_qualified(name)}")
             del self._views[name]
@@ -43,7 +44,7 @@ class Database:
 
 
 class Databases:
-    """Databases by their memory limit, which is fixed like everything else about them."""
+    """Idle databases by their memory limit, which cannot be changed."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads
@@ -51,12 +52,12 @@ class Databases:
         self._lock = threading.Lock()
 
     def open(self, memory_mb: int) -> None:
-        """Have one ready."""
+        """Create a database for a later query."""
         self._idle.append(Database(memory_mb, self._threads))
 
     @contextmanager
     def lend(self, memory_mb: int) -> Iterator[Database]:
-        """A database for one query, on one thread. It has to be given back without anything registered."""
+        """Lend a database to one query, on one thread. Nothing may be registered in it when it is returned."""
         database = self._take(memory_mb) or Database(memory_mb, self._threads)
         try:
             yield database
@@ -70,7 +71,7 @@ class Databases:
             dropped.connection.close()
 
     def close(self) -> None:
-        """Drop those that wait."""
+        """Close the idle databases."""
         with self._lock:
             idle, self._idle = self._idle, []
         for database in idle:
@@ -87,7 +88,7 @@ class Databases:
 def open_database(
     memory_mb: int, *, settings: Sequence[str] = (), threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A new one, locked after `settings`: no files, no network, no extensions, no variables of ours, no settings."""
+    """Open a database and lock it after `settings`: no files, network, extensions, Python variables or settings."""
     connection = duckdb.connect(
         config={
             "enable_external_access": "false",

@@ -1,4 +1,4 @@
-"""DuckDB's errors as one line that points at the place and names what was probably meant.
+"""DuckDB's errors as one line that points at the place, with the name that was probably meant as the hint.
 
 Runs in a query worker, or in the CLI where the answers of many hosts are put together, once a query has failed.
 """
@@ -24,7 +24,7 @@ _TABLE_AT = re.compile(r'"[^"]+"(?:\."[^"]+")?|[\w$]+(?:\.[\w$]+)*')
 
 
 def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], memory_mb: int) -> QueryFailed:
-    """What to tell the user about `error`; `tables` are the known ones with their columns."""
+    """Return `error` in words for users; `tables` are the known tables with their columns."""
     said = _said(error)
     message = said["exception_message"]
     if isinstance(error, duckdb.OutOfMemoryException) or "bad_alloc" in message:
@@ -39,14 +39,14 @@ def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], m
 
 
 def duckdb_error(text: str) -> duckdb.Error:
-    """The error whose `text` came by another way than as an exception: amid a stream of rows."""
+    """Return the error with this `text`, which came amid a stream of rows."""
     error = duckdb.Error(text)
     is_memory = _said(error).get("exception_type") == "Out of Memory"
     return duckdb.OutOfMemoryException(text) if is_memory else error
 
 
 def _said(error: duckdb.Error) -> dict[str, str]:
-    """DuckDB puts JSON behind the name of the error; some errors are text only."""
+    """Return the fields of an error: DuckDB puts JSON behind its name; some errors are text only."""
     text = str(error)
     start = text.find("{")
     if start >= 0:
@@ -68,7 +68,7 @@ def _place(sql: str, position: str) -> str:
 
 
 def _missing(said: Mapping[str, str], sql: str, tables: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
-    """Message and hint for a table or column that does not exist."""
+    """Return message and hint for a table, column or function that does not exist."""
     message = said["exception_message"]
     name = said.get("name", "")
     if said.get("error_subtype") == "COLUMN_NOT_FOUND":
@@ -90,7 +90,7 @@ def _missing(said: Mapping[str, str], sql: str, tables: Mapping[str, Sequence[st
 
 
 def _hint_for_column(name: str, sql: str, tables: Mapping[str, Sequence[str]]) -> str:
-    """The column of the tables in `sql` that was probably meant, or the table that has one of that name."""
+    """Return the column of the tables in `sql` that was probably meant, or the tables with a column of that name."""
     lowered = sql.lower()
     mentioned = {t: columns for t, columns in tables.items() if t.rpartition(".")[2].lower() in lowered}
     known = list(dict.fromkeys(column for columns in mentioned.values() for column in columns))
@@ -114,5 +114,5 @@ def _first_line(message: str) -> str:
 
 
 def _hint(message: str) -> str:
-    """What DuckDB says below its first line, in one line."""
+    """Return what DuckDB says below its first line, in one line."""
     return " ".join(" ".join(message.strip().splitlines()[1:]).split())[:300]

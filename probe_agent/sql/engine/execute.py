@@ -1,7 +1,6 @@
-"""One SQL statement, executed: checked, given its tables, limited in memory and rows.
+"""Execution of one SQL statement: it is checked, gets its tables, and is limited in memory and rows.
 
-Runs in a query worker, which has nothing else to do. Nothing is asked of the target unless the statement names a live
-table.
+Runs in a query worker. The target is asked only if the statement names a live table.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ T = TypeVar("T")
 
 
 class Executor:
-    """Runs statements one after the other; keeps mapped rings and empty databases from one to the next."""
+    """Runs statements one after the other, and keeps mapped rings and empty databases between them."""
 
     def __init__(self, threads: int) -> None:
         self._databases = Databases(threads)
@@ -40,11 +39,11 @@ class Executor:
 
     @property
     def mapped_rings(self) -> int:
-        """Bytes of the address space that are rings."""
+        """Bytes of the address space that rings take."""
         return self._rings.mapped_bytes
 
     def forget_removed(self) -> None:
-        """Let go of rings whose file is gone."""
+        """Unmap rings whose file is gone."""
         self._rings.forget_removed()
 
     def run(
@@ -57,7 +56,7 @@ class Executor:
         arrow: bool,
         began: float,
     ) -> Answer:
-        """The answer, as the JSON of a `wire.QueryResult` or as an Arrow IPC stream. Raises QueryFailed or NoAnswer."""
+        """Return the JSON of a `wire.QueryResult`, or an Arrow IPC stream. Raises QueryFailed or NoAnswer."""
         if arrow:
 
             def read_stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[memoryview, bool]:
@@ -113,7 +112,7 @@ def _attempt(
     *,
     copied: bool,
 ) -> T | duckdb.Error | MemoryError:
-    """What `read` gives, or the error it met: rows that were overwritten under it may have caused that."""
+    """Return what `read` returns, or its error, which rows overwritten meanwhile may have caused."""
     connection = database.connection
     sources: list[TableSource] = []
     views: dict[str, str] = {}

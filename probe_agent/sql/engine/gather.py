@@ -1,7 +1,7 @@
-"""Collects what a query asks for: the rings of the targets, and the live tables it names.
+"""Sources of a query: the rings of the targets, and the live tables that it names.
 
-Runs in a query worker. A target that cannot be read is left out with a note; when none can
-be, that is an error, since "no rows" and "no answer" must not look alike.
+Runs in a query worker. A target that cannot be read is left out with a note; if none can be read, that is an error,
+because "no rows" and "no answer" must not look alike.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ __all__ = ["Gathered"]
 
 #: Statements that ask which tables there are, without naming one.
 _LISTS_TABLES = re.compile(r"\b(show|information_schema|duckdb_\w+|pg_\w+|sqlite_\w+)\b", re.IGNORECASE)
-#: In one way only: see _past_comments in engine.py.
+#: It matches in one way only: see `_past_comments` in statement.py.
 _GAP = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
 STEPS = "python.steps"
 _LIVE_DTYPES = {"time": "datetime64[us]"}
 
 
 class Gathered:
-    """The sources of one query, and the notes that came with them."""
+    """The sources of one query, and notes on them."""
 
     def __init__(self, rings: OpenRings, targets: Sequence[Target], sql: str, take: TakeLive) -> None:
         self.notes: list[str] = []
@@ -62,12 +62,12 @@ class Gathered:
 
     @property
     def shapes(self) -> dict[str, str]:
-        """Of each table that the query names, what its columns are, as `list_tables` tells them, in one word each."""
+        """The shape of each table that the query names (`wire.shape`)."""
         told = {name: columns or self._found.get(name, ()) for name, columns in self._wanted.items()}
         return {name: shape((c.name, c.sql_type) for c in (*COORDINATES, *columns)) for name, columns in told.items()}
 
     def sources(self, *, copied: bool) -> Iterator[TableSource]:
-        """The tables; rings are looked at when this is called, live tables have been taken already."""
+        """Iterate over the tables; rings are read now, live tables have been taken already."""
         self._snapshots.clear()
         empty: list[tuple[Target, str]] = []
         for name, columns in self._wanted.items():
@@ -76,11 +76,11 @@ class Gathered:
         self._explain(empty)
 
     def overtaken(self) -> bool:
-        """Whether a writer has begun to overwrite what the last `sources` showed."""
+        """Return whether a writer has begun to overwrite what the last `sources` returned."""
         return any(snapshot.overtaken() for snapshot in self._snapshots)
 
     def _explain(self, empty: Sequence[tuple[Target, str]]) -> None:
-        """Say why tables have no rows, or no new ones."""
+        """Add notes on tables without rows, or without new ones."""
         notes, explained = why_empty(empty, num_targets=len(self._targets))
         of_none = {name for name in explained if sum(table == name for _, table in empty) == len(self._targets)}
         self.missing = tuple(sorted(of_none))
@@ -103,7 +103,7 @@ class Gathered:
                 snapshot = Snapshot.copied(ring) if copied else Snapshot.in_place(ring)
             except FileNotFoundError:
                 if not os.path.isdir(target.folder):
-                    failures.append(f"{target} has been detached meanwhile")
+                    failures.append(f"{target} has been detached since")
                 else:
                     empty.append((target, name))
                 continue
@@ -139,15 +139,15 @@ class Gathered:
     def _note(self, failures: Sequence[str], *, answered: int) -> None:
         if failures and not answered:
             pid = self._targets[0].pid
-            raise NoAnswer("; ".join(failures), f"attach again, with a recorder of this version: probe {pid} inject")
+            raise NoAnswer("; ".join(failures), f"attach with a recorder of this version: probe {pid} inject")
         self.notes += [failure for failure in failures if failure not in self.notes]
 
 
 def _names(sql: str, table: str) -> bool:
-    """Whether a statement names `table`, as schema.table in any spelling that SQL has for that."""
+    """Return whether a statement names `table` as schema.table, in any spelling of SQL."""
     schema, _, name = table.rpartition(".")
     if name.lower() not in sql.lower():
-        return False  # of 25 tables all but one or two: a pattern for each costs 1 ms
+        return False  # true for all but one or two of 25 tables: a pattern for each would cost 1 ms
     schema, name = re.escape(schema), re.escape(name)
     between = r'"?' + _GAP + r"\." + _GAP + r'"?'
     return re.search(rf"(?<!\w){schema}{between}{name}(?!\w)", sql, re.IGNORECASE | re.DOTALL) is not None

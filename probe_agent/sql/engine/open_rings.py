@@ -1,8 +1,8 @@
 """Rings that stay mapped from one query to the next.
 
 Runs in query workers, and in the host server for the list of tables. Mapping a ring anew costs a page fault for every
-few pages of it, 5 to 10 ms for 80 MB; a ring whose file is gone is let go of when somebody next looks, so that a
-detached target's memory comes free.
+few pages of it, 5 to 10 ms for 80 MB; a ring whose file is gone is unmapped at the next request, which frees the
+memory of a detached target.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class OpenRings:
         self._lock = threading.Lock()
 
     def get(self, path: str) -> Ring:
-        """The ring at `path`. Raises RingError, or OSError when there is none."""
+        """Return the ring at `path`. Raises RingError, or OSError if there is none."""
         with self._lock:
             status = os.lstat(path)
             ring = self._rings.get(path)
@@ -34,11 +34,11 @@ class OpenRings:
 
     @property
     def mapped_bytes(self) -> int:
-        """How much of the address space they take."""
+        """Bytes of the address space that they take."""
         return sum(len(ring.map) for ring in self._rings.values())
 
     def forget_removed(self) -> None:
-        """Let go of rings whose file is gone; their memory is free once no query uses them."""
+        """Unmap rings whose file is gone, once no query uses them."""
         with self._lock:
             for path in [path for path in self._rings if not os.path.exists(path)]:
                 del self._rings[path]

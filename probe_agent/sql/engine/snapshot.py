@@ -1,6 +1,6 @@
-"""The rows of one ring at one instant, as NumPy columns that lie in the ring itself.
+"""Snapshot of one ring: its rows at one moment, as NumPy columns that lie in the ring itself.
 
-Runs in the host server, on the query's thread. Copying 1,000,000 rows of 80 bytes first would cost 40 ms, scanning
+Runs in a query worker. Copying 1,000,000 rows of 80 bytes first would cost 40 ms, scanning
 them where they lie costs 9 ms. So the writer may overwrite a row while it is read: the oldest sixteenth of a full
 ring is left out as a margin, and `overtaken` says afterwards whether that was enough. If not, `copied` is.
 """
@@ -20,12 +20,12 @@ __all__ = ["Snapshot"]
 
 _DTYPES = {"float": "<f8", "int": "<i8", "int or null": "<i8", "bool": "?", "text": "<u4", "time": "<i8"}
 _MARGIN = 16
-#: How often a ring that was overwritten as a whole is copied again, before we give up.
+#: How often a ring that was overwritten as a whole is copied again.
 _COPIES = 10
 
 
 class Snapshot:
-    """Rows `first` to `head` of a ring. It keeps the ring mapped for as long as it lives."""
+    """Rows `first` to `head` of a ring, which it keeps mapped as long as it lives."""
 
     def __init__(self, ring: Ring, segments: list[np.ndarray[Any, Any]], first: int, head: int) -> None:
         self.ring = ring
@@ -37,7 +37,7 @@ class Snapshot:
 
     @classmethod
     def in_place(cls, ring: Ring) -> Snapshot:
-        """The rows where they lie; look at `overtaken` when done with them."""
+        """Return the rows where they lie; check `overtaken` after reading them."""
         head = ring.head
         first = max(0, head - ring.capacity + ring.capacity // _MARGIN)
         rows = _rows(ring)
@@ -52,7 +52,7 @@ class Snapshot:
 
     @classmethod
     def copied(cls, ring: Ring) -> Snapshot:
-        """A copy of all rows that were whole when it was made. Raises RingError when there were none."""
+        """Return a copy of all complete rows. Raises RingError if they are overwritten faster than they are copied."""
         for _ in range(_COPIES):
             head = ring.head
             copy = _rows(ring)[: min(head, ring.capacity)].copy()
@@ -65,11 +65,11 @@ class Snapshot:
         return cls(ring, [copy[numbers % ring.capacity]], first, head)
 
     def overtaken(self) -> bool:
-        """Whether the writer has begun to overwrite rows of this snapshot that lie in the ring."""
+        """Return whether the writer has begun to overwrite rows of this snapshot."""
         return self.first < self.head and self.ring.reserved - self.ring.capacity > self.first
 
     def segments(self) -> list[Columns]:
-        """The columns, oldest rows first; text as numbers of `strings`."""
+        """Return the columns, oldest rows first; text as numbers of `strings`."""
         return [
             {column.name: _shown(part[column.name], column) for column in self.ring.columns} for part in self._segments
         ]

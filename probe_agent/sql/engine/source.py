@@ -1,6 +1,6 @@
-"""Tables as DuckDB gets to see them: a view over NumPy columns that are registered for one query.
+"""Tables as DuckDB sees them: views over NumPy columns that are registered for one query.
 
-Runs in the host server, on the query's thread: one to two milliseconds for a ring of 1,000,000 rows.
+Runs in a query worker: 1 to 2 ms for a ring of 1,000,000 rows.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class TableSource:
     _registered: list[str] = field(default_factory=list)
 
     def register(self, connection: duckdb.DuckDBPyConnection) -> str:
-        """Show DuckDB the arrays; gives the SELECT of all rows."""
+        """Register the arrays with DuckDB, and return the SELECT of all rows."""
         selects = [
             select for at, part in enumerate(coalesce(self.parts)) for select in self._selects(connection, at, part)
         ]
         return " UNION ALL BY NAME ".join(selects) or self._empty()
 
     def unregister(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Let go of the arrays."""
+        """Release the arrays."""
         while self._registered:
             connection.unregister(self._registered.pop())
 

@@ -1,6 +1,6 @@
-"""One SQL statement and its answer: checked, limited in rows, and given as JSON or as Arrow.
+"""One SQL statement and its answer: the statement is checked, its rows are limited and encoded as JSON or Arrow.
 
-Runs in a query worker, and in the CLI where the answers of many hosts are put together.
+Runs in a query worker.
 """
 
 from __future__ import annotations
@@ -52,14 +52,12 @@ _COMMENT_ENDS = re.compile(r"/\*|\*/")
 
 
 def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
-    """The one SELECT in `sql`. Raises QueryFailed when that is not what it holds, or may not be asked."""
+    """Return the one SELECT in `sql`. Raises QueryFailed for anything else."""
     statements = connection.extract_statements(sql)
     if not statements:
-        raise QueryFailed(
-            "there is no SQL statement in the question", "for example: SELECT * FROM python.steps LIMIT 5"
-        )
+        raise QueryFailed("the query is empty", "write a statement, for example: SELECT * FROM python.steps LIMIT 5")
     if len(statements) > 1:
-        raise QueryFailed(f"one statement at a time, these are {len(statements)}", "ask them one after the other")
+        raise QueryFailed(f"one statement at a time, these are {len(statements)}", "send them one by one")
     text: str = statements[0].query
     text = text.rstrip().rstrip(";")
     kind = statements[0].type
@@ -77,8 +75,8 @@ def only_statement(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
 
 
 def _past_comments(sql: str) -> str:
-    """`sql` from its first word on. Comments are in each other, as DuckDB has them, so that there is one way only to
-    read them: a pattern that may try several takes for ever where there are some dozens."""
+    """Return `sql` from its first word on. Comments nest, as in DuckDB, so that there is only one way to read them: a
+    pattern with several ways takes for ever on some dozens of comments."""
     at = 0
     while True:
         space = _SPACE.match(sql, at)
@@ -97,7 +95,7 @@ def _past_comments(sql: str) -> str:
 
 @dataclass(frozen=True)
 class Rows:
-    """Columns with their types, rows as a JSON list, and whether there were more."""
+    """Columns with their types, rows as a JSON list, and whether there are more."""
 
     columns: Sequence[tuple[str, str]]
     json: Sequence[bytes]
@@ -105,7 +103,7 @@ class Rows:
 
 
 def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryRequest) -> Rows:
-    """The rows of `sql`, as many as may be. Raises LimitReached when they are longer than the query's memory."""
+    """Return the rows of `sql` up to the limit. Raises LimitReached if they are longer than the query's memory."""
     result = connection.execute(sql)
     columns = _described(result)
     if any("WITH TIME ZONE" in kind for _, kind in columns):
@@ -130,7 +128,7 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryReq
 def json_answer(
     rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float, missing: Sequence[str] = ()
 ) -> Answer:
-    """A `wire.QueryResult` as JSON."""
+    """Return a `wire.QueryResult` as JSON."""
     notes = with_cut(notes, rows.truncated, request)
     head = {
         "columns": [{"name": name, "type": kind} for name, kind in rows.columns],
@@ -149,7 +147,7 @@ def _described(result: duckdb.DuckDBPyConnection) -> list[tuple[str, str]]:
 
 
 def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
-    """`sql` with times of a zone as text in UTC: DuckDB would want the package pytz to hand them over."""
+    """Return `sql` with times of a zone as text in UTC: to convert them, DuckDB would need the package pytz."""
     names = [f"c{at}" for at in range(len(columns))]
     shown = [
         f"timezone('UTC', {name})"
@@ -163,7 +161,7 @@ def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
 
 
 def arrow_stream(relation: Any, request: QueryRequest) -> tuple[memoryview, bool]:  # Any: None for one without rows
-    """The rows of `relation`, as many as may be, and whether there are more. Raises LimitReached when they are longer
+    """Return the rows of `relation` up to the limit, and whether there are more. Raises LimitReached if they are longer
     than the query's memory."""
     out = io.BytesIO()
     most = request.max_rows
@@ -193,12 +191,12 @@ def _check_length(num_bytes: int, request: QueryRequest) -> None:
     if num_bytes > request.memory_mb * 1_000_000:
         raise LimitReached(
             f"the answer is longer than the {request.memory_mb} MB of memory that the query may use",
-            "ask for fewer rows or columns, or allow it more: --memory MEGABYTES",
+            "select fewer rows or columns, or allow more: --memory MEGABYTES",
         )
 
 
 def with_cut(notes: list[str], truncated: bool, request: QueryRequest) -> list[str]:
-    """`notes`, and that rows were cut, if they were."""
+    """Add a note if rows were cut."""
     if not truncated:
         return notes
     return [*notes, f"cut after {request.max_rows:,} rows: there are more (--max-rows)"]

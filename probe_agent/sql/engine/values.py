@@ -1,6 +1,6 @@
-"""Rows as DuckDB's Python module gives them, as JSON: NaN and infinities as strings, times as ISO 8601 in UTC.
+"""Rows of DuckDB's Python module as JSON: NaN and infinities as strings, times as ISO 8601 in UTC.
 
-Runs in the host server, on the query's thread. Rows of numbers and text go through as they are.
+Runs in a query worker. Rows of numbers and text need no conversion.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FLOAT = ("DOUBLE", "FLOAT")
 
 
 def json_rows(rows: Sequence[Row], types: Sequence[str]) -> str:
-    """`rows` as a JSON list of lists."""
+    """Return `rows` as a JSON list of lists."""
     rows = _converted(rows, [at for at, name in enumerate(types) if name.removeprefix("U") not in _PLAIN + _FLOAT])
     try:
         return json.dumps(rows, allow_nan=False, ensure_ascii=False)
@@ -32,7 +32,7 @@ def json_rows(rows: Sequence[Row], types: Sequence[str]) -> str:
 
 
 def _converted(rows: Sequence[Row], at_columns: Sequence[int]) -> Sequence[Row]:
-    """`rows` with some columns made plain; by column, which is three times as fast as by row."""
+    """Return `rows` with some columns converted; by column, which is three times as fast as by row."""
     if not rows or not at_columns:
         return rows
     columns: list[Sequence[object]] = list(zip(*rows, strict=True))

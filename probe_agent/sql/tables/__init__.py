@@ -1,1 +1,1 @@
-"""Live tables, one a file: adding one is adding a file."""
+"""Tables: live ones by schema (`python`, `torch`, `process`, `gpu`, `audit`), all declarations, notes on empty ones."""

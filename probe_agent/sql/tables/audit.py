@@ -1,4 +1,4 @@
-"""`probe.audit`: who has done what to the targets of this host."""
+"""`probe.audit`: actions on the targets of this host, with who asked for them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Audit(HostTable):
     name = "probe.audit"
     in_worker = True
     doc = (
-        "Every attach, eval, change of a setting, profile, watch, detach and clean that came through this user's host"
-        " server or command line on this host, the newest some ten thousand: those of the targets that are asked, and"
-        " of targets that are no more. They are read from the audit file; a remark says when there were older ones."
+        "Every attach, eval, change of a setting, profile, watch, detach and clean by this user's host server or"
+        " command line on this host, about the newest ten thousand: those on the queried targets, and on targets that"
+        " are gone. They are read from the audit file; a note says if there are older ones."
     )
     columns = (
         Column("ts", "time", "UTC", "when it began"),

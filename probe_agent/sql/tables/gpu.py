@@ -1,4 +1,4 @@
-"""`gpu.samples`: what the GPUs of the host do, and for which target."""
+"""`gpu.samples`: load, memory, power and errors of the host's GPUs, by target."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _HISTORY = History()
 
 
 def sample_host() -> AbstractContextManager[None]:
-    """Look at the GPUs once a second while this lasts."""
+    """Sample the GPUs once a second inside the block."""
     return _HISTORY.sampling()
 
 
 class GpuSamples(HostTable):
     name = "gpu.samples"
     doc = (
-        "What each GPU of the host did, through NVML: once a second for the last hour where `probe serve` runs, once"
-        " otherwise. pid and rank are those of the target that uses it, NULL where none does. Not run on a GPU yet."
+        "State of each GPU of the host, through NVML: once a second for the last hour if a host server runs, once"
+        " otherwise. pid and rank are those of the target that uses it, NULL if none does. Not run on a GPU yet."
     )
     columns = (
         Column("ts", "time", "UTC", "time of the sample"),
@@ -71,7 +71,7 @@ class GpuSamples(HostTable):
 
 
 def owners(uuid: str, users: frozenset[int], visible: dict[int, list[str]]) -> list[int]:
-    """The targets (of those in `visible`) that use a GPU: those with a context on it, else those that see no other."""
+    """Return the targets in `visible` that use a GPU: those with a context on it, or else those that see no other."""
     return [pid for pid in visible if pid in users] or [pid for pid, seen in visible.items() if seen == [uuid]]
 
 

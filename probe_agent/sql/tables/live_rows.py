@@ -1,7 +1,7 @@
 """Rows of live tables, taken by the server while a query worker waits for them.
 
-Runs in the host server, on a thread for each target: one that is stopped, or that holds its GIL, keeps nobody else from
-answering. A worker is given what the targets said and never a way to ask them.
+Runs in the host server, on a thread for each target, so that one that is stopped or holds its GIL delays no other. A
+worker gets the rows and never a way to ask the targets.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .live_table import HostTable, LiveTable, Part, Row
 
 __all__ = ["LiveRows", "TakeLive", "take_live"]
 
-#: Targets that are asked at a time, for one query.
+#: Targets that are asked at the same time for one query.
 _MAX_THREADS = 32
-#: How much longer than a target may take we wait for whoever asks it, who knows better why it did not answer.
+#: How much longer we wait than a target may take: whoever asks it knows better why it did not answer.
 _GRACE_S = 0.3
 
 T = TypeVar("T")
@@ -31,22 +31,22 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class LiveRows:
-    """What a live table holds now."""
+    """Rows of a live table now."""
 
-    #: Of each target that answered: its place among the targets, and its rows.
+    #: For each target that answered: its index among the targets, and its rows.
     rows: Sequence[tuple[int, Sequence[Row]]] = ()
-    #: Of a table about the host: its parts.
+    #: Parts of a table about the host.
     parts: Sequence[Part] = ()
     notes: Sequence[str] = ()
     failures: Sequence[NoAnswer] = field(default_factory=tuple)
 
 
-#: Gives the rows of live tables by their names. Raises ProbeError.
+#: Returns the rows of live tables by name. Raises ProbeError.
 TakeLive = Callable[[Sequence[str]], Mapping[str, LiveRows]]
 
 
 async def take_live(names: Sequence[str], targets: Sequence[Target], within_s: float) -> Mapping[str, LiveRows]:
-    """The rows of the tables `names`, of all targets that tell them in time. Raises what a target objected to."""
+    """Return the rows of the tables `names` from all targets that answer in time. Raises what a target objects to."""
     tables = [live_tables()[name] for name in names if name in live_tables()]
     calls: list[Callable[[], object]] = []
     for table in tables:
@@ -88,7 +88,7 @@ def _taken(result: Any, table: str, of: str, within_s: float) -> tuple[Sequence[
     if result is None:
         raise NoAnswer(
             f"{of} did not answer for {table} within {within_s:g} s",
-            "see where it is, which needs no GIL: probe PID backtrace --all",
+            "read its stacks, which needs no GIL: probe PID backtrace --all",
         )
     if isinstance(result, BaseException):
         raise result
@@ -97,9 +97,9 @@ def _taken(result: Any, table: str, of: str, within_s: float) -> tuple[Sequence[
 
 
 async def _side_by_side(calls: Sequence[Callable[[], T]], within_s: float) -> list[T | BaseException | None]:
-    """What each of `calls` gives or raises, in their order; None of one that has not ended within that time.
+    """Return the results or errors of `calls` in their order; None for one that has not ended in time.
 
-    Their threads are daemons: the process can end while one of them still waits for its target."""
+    Their threads are daemons: the process can end while one of them waits for its target."""
     loop = asyncio.get_running_loop()
     results: list[T | BaseException | None] = [None] * len(calls)
     left = iter(range(len(calls)))
@@ -116,13 +116,13 @@ async def _side_by_side(calls: Sequence[Callable[[], T]], within_s: float) -> li
                 break
             try:
                 results[at] = calls[at]()
-            except BaseException as error:  # noqa: BLE001  # told to whoever asks
+            except BaseException as error:  # noqa: BLE001  # raised by whoever reads the result
                 results[at] = error
         with lock:
             running -= 1
             is_last = not running
         if is_last:
-            with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+            with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(ended.set)
 
     for _ in range(running):

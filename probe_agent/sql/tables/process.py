@@ -1,4 +1,4 @@
-"""`process.env`: what each target runs with."""
+"""`process.env`: versions, settings and code that each target runs with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProcessEnv(RecorderTable):
             "value",
             "text",
             "",
-            "of code, the beginning of its file's SHA-256 as the file is now; NULL where there is none, or the file"
+            "of code, the beginning of its file's SHA-256 as the file is now; NULL if there is none, or the file"
             " cannot be read",
         ),
         Column("file", "text", "", "of code, the file as the target sees it"),

@@ -109,7 +109,7 @@ class WorkerStacks(LiveTable):
 
 
 def _frame_rows(target: Target, threads: tuple[ThreadStack, ...]) -> Iterator[Row]:
-    """One row a frame, innermost first."""
+    """Rows of frames, the innermost first."""
     newest = newest_step(target)
     step = newest[0] if newest else None
     for thread in threads:

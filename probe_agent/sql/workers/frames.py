@@ -41,25 +41,25 @@ def packed(message: object) -> bytes:
 
 
 def received(connection: socket.socket) -> object:
-    """Wait for the server's next message. Raises EOFError when the server has gone."""
+    """Wait for the server's next message. Raises EOFError if the server is gone."""
     (length,) = _LENGTH.unpack(exactly(connection, _LENGTH.size))
     return pickle.loads(exactly(connection, length))
 
 
 def send_head(connection: socket.socket, said: Mapping[str, object]) -> None:
-    """Tell the server something."""
+    """Send a message to the server."""
     data = json.dumps(said).encode()
     connection.sendall(HEAD.pack(len(data)) + data)
 
 
 def send_body(connection: socket.socket, pieces: Sequence[bytes | memoryview]) -> None:
-    """Send the bytes that a head has announced."""
+    """Send the bytes that a message has announced."""
     for piece in pieces:
         connection.sendall(piece)
 
 
 def exactly(connection: socket.socket, length: int) -> bytes:
-    """So many bytes. Raises EOFError when whoever sends them has gone."""
+    """Read `length` bytes. Raises EOFError if the sender is gone."""
     data = bytearray(length)
     view = memoryview(data)
     at = 0

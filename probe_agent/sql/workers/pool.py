@@ -1,6 +1,6 @@
-"""The server's side of its query workers: lends one to each statement, keeps its time, replaces those it has ended.
+"""Pool of query workers, in the server: lends a worker to each statement, limits its time, replaces it if needed.
 
-Runs on the server's event loop. A statement for which a worker is ready costs 0.5 ms more than in the server.
+Runs on the server's event loop. A statement takes 0.5 ms longer in a ready worker than in the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .zygote import GIVE_WAY, KILL
 
 __all__ = ["Asker", "Reply", "Workers"]
 
-#: Who asks: whoever may only read, whoever may do everything over TCP, whoever is this user on this host.
+#: Who asks: a token for reading, a token for control, or this user on this host.
 Asker = Literal["reader", "control", "owner"]
 _PROCESSORS = len(os.sched_getaffinity(0))
 #: Statements at a time. Each kind has its own, so that nobody takes those of the owner. Those of readers leave at least
@@ -54,7 +54,7 @@ TakeLiveRows = Callable[[Sequence[str]], Awaitable[object]]
 
 @dataclass
 class Reply:
-    """An answer on its way from a worker. It has to be closed."""
+    """An answer on its way from a worker. It must be closed."""
 
     length: int
     truncated: bool
@@ -65,7 +65,7 @@ class Reply:
     _release: contextlib.AsyncExitStack
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The bytes of the answer. Raises NoAnswer when its worker has ended, or the client has taken too long."""
+        """Iterate over the bytes of the answer. Raises NoAnswer if its worker ends, or the client takes too long."""
         left = self.length - len(self._first)
         if self._first:
             yield self._first
@@ -81,19 +81,19 @@ class Reply:
         await self._worker.finished()
 
     async def body(self) -> bytes:
-        """All of the answer, which is closed then."""
+        """Return the whole answer and close it."""
         try:
             return b"".join([piece async for piece in self.pieces()])
         finally:
             await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of the worker; one that has not sent all is ended."""
+        """Return the worker to the pool; one that has not sent everything is ended."""
         await self._release.aclose()
 
 
 class Workers:
-    """Workers for one server. Nothing is started before `start`, or before the first statement."""
+    """Workers of one server, started by `start` or the first statement."""
 
     def __init__(self) -> None:
         #: The one there is, if any.
@@ -105,23 +105,23 @@ class Workers:
         self._turns = {asker: asyncio.Semaphore(num) for asker, num in _AT_ONCE.items()}
 
     def start(self) -> None:
-        """Have a worker made for the owner."""
+        """Start a worker for the owner."""
         if not self._idle[False]:
             self._idle[False].append(self._new(for_readers=False))
 
     def close(self) -> None:
-        """End all of them, whatever they do."""
+        """End all workers, whatever they do."""
         _end_all(self._zygotes, self._idle)
 
     async def run(self, job: Job, asker: Asker, take: TakeLiveRows) -> Reply:
-        """What comes of a statement. Cancelling this ends it. Raises QueryFailed, BadRequest, NoAnswer."""
+        """Run a statement, which cancelling this ends. Raises QueryFailed, BadRequest, NoAnswer."""
         turn = self._turns[asker]
         try:
             await asyncio.wait_for(turn.acquire(), job.request.timeout_s)
         except asyncio.TimeoutError:
             raise NoAnswer(
                 f"{_AT_ONCE[asker]} other queries are running, and none ended within {job.request.timeout_s:g} s",
-                "ask again in a moment",
+                "try again in a moment",
             ) from None
         release = contextlib.AsyncExitStack()
         release.callback(turn.release)
@@ -140,7 +140,7 @@ class Workers:
         return idle.pop() if idle else self._new(for_readers=for_readers)
 
     def _hold_back(self, worker: _Worker, release: contextlib.AsyncExitStack) -> None:
-        """Have `worker` give way once its statement is not a short one, or when readers have no credit left."""
+        """Make `worker` give way once its statement is not a short one, or readers have no credit left."""
         began = monotonic()
         if worker.gives_way:
             return
@@ -185,21 +185,21 @@ def _end_all(zygotes: list[ZygoteProcess], idle: Mapping[bool, list[_Worker]]) -
 
 
 class _Credit:
-    """Processor time that comes by itself, little by little, up to a bound."""
+    """CPU time that accrues slowly, up to a bound."""
 
     def __init__(self) -> None:
         self.left_s = _MAX_CREDIT_S
         self._at = monotonic()
 
     def has(self, seconds: float) -> bool:
-        """Whether there is so much of it."""
+        """Return whether there is this much of it."""
         now = monotonic()
         self.left_s = min(_MAX_CREDIT_S, self.left_s + (now - self._at) * _CREDIT_A_SECOND)
         self._at = now
         return self.left_s > seconds
 
     def spend(self, seconds: float) -> bool:
-        """Take so much of it, if there is any; False where there is none."""
+        """Take this much of it, if there is any. Return False if there is none."""
         if not self.has(0):
             return False
         self.left_s -= seconds
@@ -240,7 +240,9 @@ class _Worker:
             raise await self._failure(said, job)
         length = int(said["length"])
         if length > job.request.memory_mb * 1_000_000 + _MAX_BODY_SLACK:
-            raise ProbeError("a query worker announced an answer that is longer than it may be", "please report it")
+            raise ProbeError(
+                "a query worker announced an answer that is longer than allowed", "report this as a bug of Probe"
+            )
         first = b""
         worker: _Worker | None = self
         if length <= CHUNK_BYTES:
@@ -256,14 +258,14 @@ class _Worker:
         return reply
 
     async def some(self, most: int) -> bytes:
-        """Some bytes of the answer."""
+        """Read some bytes of the answer."""
         data = await asyncio.get_running_loop().sock_recv(self.connection, most)
         if not data:
             raise NoAnswer("the worker of this query ended while its answer was sent", "ask again")
         return data
 
     async def finished(self) -> None:
-        """Hear that it has sent all, and whether it may be given another statement."""
+        """Read that it has sent everything, and whether it can run another statement."""
         said = await self._head()
         self.is_fit = bool(said.get("done") and said.get("fit"))
 
@@ -273,7 +275,7 @@ class _Worker:
         self.connection.close()
 
     def give_way(self) -> None:
-        """Leave the processors to others from now on."""
+        """Leave the CPUs to others from now on."""
         if not self.gives_way:
             self.gives_way = True
             self.zygote.tell(self.number, GIVE_WAY)
@@ -290,10 +292,12 @@ class _Worker:
         return self._ended(job, said)
 
     def _ended(self, job: Job, said: Mapping[str, Any] | None) -> ProbeError:
-        """What to tell of a worker that has ended without an answer."""
+        """Return the error of a worker that has ended without an answer."""
         if said is None or "unborn" in said:
             why = said["unborn"] if said else self.zygote.why() if self.zygote.has_ended else "it was ended"
-            return NoAnswer(f"no query worker could be had: {why}", "ask again; has this host memory left")
+            return NoAnswer(
+                f"cannot start a query worker: {why}", "try again, and check that this host has memory left"
+            )
         code = int(said.get("ended", 0))
         if code == -signal.SIGXCPU:
             return out_of_time(job.request.timeout_s)
@@ -301,11 +305,11 @@ class _Worker:
         if code == -signal.SIGKILL:
             return LimitReached(
                 "the kernel ended the process that ran the query (SIGKILL): this host has no memory left",
-                "ask for less, or when the host has memory again",
+                "select less, or try again when the host has memory",
             )
         return QueryFailed(
             f"the query crashed the process that ran it ({name}); nothing else was harmed",
-            "write it in another way: nest it less, or ask for less at a time",
+            "nest the statement less, or select less at a time",
         )
 
     async def _send(self, message: object) -> None:
@@ -334,7 +338,7 @@ class _Worker:
 
 @contextlib.asynccontextmanager
 async def _until(ends: float) -> AsyncIterator[None]:
-    """Cancel what is inside at that time of the loop, and raise TimeoutError (asyncio.timeout is of Python 3.11)."""
+    """Cancel the block at this time of the loop, and raise TimeoutError (asyncio.timeout needs Python 3.11)."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None

@@ -1,7 +1,7 @@
-"""One query worker: one statement at a time, under limits that the kernel holds.
+"""Query worker: runs one statement at a time, under limits that the kernel enforces.
 
-Runs in a process of its own, forked by the zygote. It maps the rings itself, read-only; live tables it asks the server
-for, since a target's socket, and the GPUs' history, are the server's.
+Runs in a process of its own, forked by the zygote. It maps the rings itself, read-only, and asks the server for rows of
+live tables, because the server has the targets' sockets and the GPUs' history.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from .frames import Job, received, send_body, send_head
 
 __all__ = ["work"]
 
-#: How often one that has nothing to do looks whether rings that it has mapped are gone, and their memory wanted.
+#: How often an idle worker checks whether rings that it has mapped are gone.
 _LOOK_S = 5.0
-#: After these DuckDB, or its allocator, is not what it was.
+#: Errors after which DuckDB or its allocator cannot be trusted.
 _BROKEN = (MemoryError, duckdb.OutOfMemoryException, duckdb.FatalException, duckdb.InternalException)
 
 known_tables(())  # load the declarations once, in the zygote
 
 
 def work(connection: socket.socket, threads: int) -> None:
-    """Answer what comes over `connection` until it is closed, or until this process is not fit for more."""
+    """Answer what comes over `connection` until it is closed, or this process is not fit for more."""
     executor = Executor(threads)
     at_first = mapped_bytes()
     try:
@@ -49,11 +49,11 @@ def work(connection: socket.socket, threads: int) -> None:
             if not is_fit:
                 return
     except (EOFError, OSError):
-        return  # the server has gone
+        return  # the server is gone
 
 
 def _answer(connection: socket.socket, executor: Executor, job: Job, threads: int) -> bool:
-    """Send what comes of one statement; False when this process had better not run another."""
+    """Send the outcome of one statement. Return False if this process should not run another one."""
 
     def take(names: Sequence[str]) -> Mapping[str, LiveRows]:
         send_head(connection, {"live": list(names)})
@@ -76,7 +76,7 @@ def _answer(connection: socket.socket, executor: Executor, job: Job, threads: in
         return False
     except (EOFError, ConnectionError):
         raise
-    except Exception:  # noqa: BLE001  # a fault of ours: the server tells it, and goes on
+    except Exception:  # noqa: BLE001  # a bug of ours: the server reports it and goes on
         send_head(connection, {"fault": traceback.format_exc()[-4000:]})
         return False
     length = sum(map(len, answer.pieces))
