@@ -51,8 +51,8 @@ def create_app(
         description=(
             "Answers about the training processes of one host. `rank` or `pid` picks one of them; neither is needed"
             " where there is one. Every error has the shape"
-            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`. Over TCP a token is wanted in the header'
-            " `Authorization: Bearer TOKEN`; one for reading only opens the endpoints whose `x-role` is `read`."
+            ' `{"error": {"message": "…", "hint": "…", "kind": "…"}}`. Over TCP a token is required in the header'
+            " `Authorization: Bearer TOKEN`; the read token opens only the endpoints whose `x-role` is `read`."
         ),
         lifespan=lifespan,
     )

@@ -21,9 +21,11 @@ __all__ = ["AnyTarget", "AnyTargets", "ChosenTarget", "ChosenTargets", "Director
 
 Pid = Annotated[int | None, Query(description="the target with this process id")]
 Rank = Annotated[int | None, Query(description="the target with this rank")]
-Job = Annotated[str | None, Query(description="the job whose name begins so: its rank, or all its ranks")]
+Job = Annotated[str | None, Query(description="the job whose name begins with this: its rank, or all its ranks")]
 
-Folder = Annotated[str | None, Query(description="instead of this host's targets, the one that has left this folder")]
+Folder = Annotated[
+    str | None, Query(description="the ended target that left this folder, instead of this host's targets")
+]
 
 
 async def _directory(request: Request, folder: Folder = None) -> TargetDirectory:

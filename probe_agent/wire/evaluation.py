@@ -30,30 +30,30 @@ class EvalRequest:
     code: str
     """Python statements; the value of a last expression is the result"""
     session: str | None = None
-    """name of a namespace that keeps what the code assigns"""
+    """namespace that keeps the names that the code assigns"""
     timeout_s: float | None = None
-    """how long it may run, in seconds; null for as long as it takes"""
+    """limit on its run time in seconds; null for none"""
     at_step: bool = False
     """run it on the training thread, between two steps"""
 
 
 @dataclass(frozen=True)
 class HoldRequest:
-    """Code that several targets are to run after the same step."""
+    """Code for several targets to run after the same step."""
 
     __pydantic_config__ = DOCUMENTED
 
     code: str
     """Python statements; the value of a last expression is the result"""
     ticket: str
-    """a name for it that nobody else uses"""
+    """a unique name for it"""
     timeout_s: float | None = None
-    """how long it may run, in seconds; null for as long as it takes"""
+    """limit on its run time in seconds; null for none"""
 
 
 @dataclass(frozen=True)
 class EvalLine:
-    """One line of the answer: output, a remark, or (with `done`) how it ended."""
+    """One line of the answer: output, a remark, or (with `done`) the end."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -62,7 +62,7 @@ class EvalLine:
     text: str | None = None
     """what was printed"""
     note: str | None = None
-    """a remark of ours: where a name was taken from"""
+    """a remark: where a name was found"""
     held: bool = False
     """whether the code is held under its ticket now"""
     done: bool = False
@@ -77,12 +77,12 @@ class EvalLine:
 
 @dataclass(frozen=True)
 class TicketMove:
-    """The next move in an agreement of several targets to run code after the same step."""
+    """The next step of the two-phase protocol that runs code after the same step."""
 
     __pydantic_config__ = DOCUMENTED
 
     ticket: str
-    """under which the code is held"""
+    """name under which the code is held"""
     do: str
     """look (how does the target stand), arm (name the step), go (run it when that step has ended) or revoke (take
     armed and go back)"""
@@ -101,25 +101,25 @@ class StepMark:
     ago_s: float
     """how long ago it ended, in seconds"""
     collectives: str | None = None
-    """how many collectives the groups of all ranks were given until then: the same on all ranks after the same step"""
+    """collectives issued so far to the groups of all ranks: the same on all ranks after the same step"""
 
 
 @dataclass(frozen=True)
 class TicketState:
-    """How a target stands that holds code."""
+    """State of a target that holds code."""
 
     __pydantic_config__ = DOCUMENTED
 
     ok: bool
-    """whether the move was made"""
+    """whether the request took effect"""
     why: str
-    """why not, else empty"""
+    """the reason if not, otherwise empty"""
     step: int | None
     """the newest step that has ended; null when none has been seen"""
     last_step: str
-    """the same in words, and how long ago that was"""
+    """the same as text, with its age"""
     counted: bool
-    """whether the number is the optimizer's own count; otherwise it counts from when the recorder came"""
+    """whether the number is the optimizer's own count; otherwise it counts from the start of the recorder"""
     started: bool
     """whether the code runs, or has run"""
     marks: tuple[StepMark, ...] = ()
@@ -128,7 +128,7 @@ class TicketState:
 
 @dataclass(frozen=True)
 class CompletionRequest:
-    """A line as far as it is typed."""
+    """An incomplete line."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -140,7 +140,7 @@ class CompletionRequest:
 
 @dataclass(frozen=True)
 class Completions:
-    """How the line could go on."""
+    """Completions of the line."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -150,28 +150,28 @@ class Completions:
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """Expressions, and how often to look."""
+    """Expressions, and how often to evaluate them."""
 
     __pydantic_config__ = DOCUMENTED
 
     expressions: tuple[str, ...]
     """Python expressions; names are found as eval finds them"""
     every: int = 1
-    """look after each step whose number can be divided by this"""
+    """evaluate after each step whose number is a multiple of this"""
     count: int | None = None
-    """look so many times; null for as long as somebody listens"""
+    """number of evaluations; null until the client disconnects"""
 
 
 @dataclass(frozen=True)
 class WatchLine:
-    """One line of the answer: what the expressions are, a remark, or (with `done`) how it ended."""
+    """One line of the answer: values of the expressions, a remark, or (with `done`) the end."""
 
     __pydantic_config__ = DOCUMENTED
 
     rows: tuple[list[Value], ...] | None = None
     """step, ts, expression, value, text, error: the columns of python.variables"""
     note: str | None = None
-    """a remark: where a name was found, what was taken off"""
+    """a remark: where a name was found, what was removed"""
     done: bool = False
     """whether this is the last line"""
     state: str | None = None

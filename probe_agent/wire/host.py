@@ -11,28 +11,28 @@ __all__ = ["CleanRequest", "Cleaned", "HostClock", "Problem", "ProblemAnswer", "
 
 @dataclass(frozen=True)
 class HostClock:
-    """When the question came in and when the answer went out, in seconds since 1970 by the host's clock."""
+    """Times of the request and of the answer, in seconds since 1970 by the host's clock."""
 
     __pydantic_config__ = DOCUMENTED
 
     host: str
     """name of the host"""
     received: float
-    """when the question came in"""
+    """time of the request"""
     answered: float
-    """when the answer was made"""
+    """time of the answer"""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What went wrong, for a human."""
+    """An error, for people."""
 
     __pydantic_config__ = DOCUMENTED
 
     message: str
-    """what was tried and seen, in one line"""
+    """what failed and why, in one line"""
     hint: str
-    """what to try next; may be empty"""
+    """the remedy; may be empty"""
     kind: str
     """class of the error in probe_agent.errors"""
 
@@ -49,17 +49,17 @@ class ProblemAnswer:
 
 @dataclass(frozen=True)
 class CleanRequest:
-    """Which dead targets are meant; all of them when nothing is said."""
+    """The ended targets to remove; all of them by default."""
 
     __pydantic_config__ = DOCUMENTED
 
     older_than_s: float = 0.0
-    """leave those that recorded something in the last so many seconds"""
+    """leave those that recorded something within this many seconds"""
 
 
 @dataclass(frozen=True)
 class Removed:
-    """One dead target whose rings are gone now."""
+    """One ended target whose rings were removed."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -73,11 +73,11 @@ class Removed:
 
 @dataclass(frozen=True)
 class Cleaned:
-    """What was taken away, and how many dead targets were left because they are not old enough."""
+    """What was removed, and how many ended targets were left because they are not old enough."""
 
     __pydantic_config__ = DOCUMENTED
 
     removed: tuple[Removed, ...]
     """sorted by rank, then by process id"""
     left: int
-    """dead targets that are still there"""
+    """ended targets that remain"""

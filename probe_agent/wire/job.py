@@ -11,14 +11,14 @@ __all__ = ["Launched", "LaunchedList", "Peer", "PeerList", "SiblingList"]
 
 @dataclass(frozen=True)
 class Launched:
-    """One training process that a launcher has started."""
+    """One training process started by a launcher."""
 
     __pydantic_config__ = DOCUMENTED
 
     pid: int
     """process id, as the host sees it"""
     rank: int | None
-    """rank in its job; 0 where it has none, null until it is known"""
+    """rank in its job; 0 without a job, null until it is known"""
     command: tuple[str, ...]
     """its command line"""
 
@@ -30,7 +30,7 @@ class LaunchedList:
     __pydantic_config__ = DOCUMENTED
 
     launcher: str
-    """what kind of launcher it is (torchrun, accelerate, mp.spawn, …); empty when it is none"""
+    """kind of launcher (torchrun, accelerate, mp.spawn, …); empty if it is not a launcher"""
     processes: tuple[Launched, ...]
     """by rank"""
 
@@ -42,16 +42,16 @@ class SiblingList:
     __pydantic_config__ = DOCUMENTED
 
     by: str
-    """what they have in common: a store, or their parent; empty where nothing says that it is a rank"""
+    """what they share: a store, or their parent; empty if the process is not known to be a rank"""
     processes: tuple[Launched, ...]
     """by rank"""
     launcher: str
-    """the script or module of the launcher above them (torchrun, …); empty where there is none that is known"""
+    """the script or module of their launcher (torchrun, …); empty if there is no known one"""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One rank, as its recorder has said it in the job's own store."""
+    """One rank, as its recorder published it in the job's own store."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -62,16 +62,16 @@ class Peer:
     pid: int
     """process id there"""
     attached_at: float
-    """when its recorder came in, in seconds since 1970: with the host, what tells two targets apart"""
+    """start of its recorder, in seconds since 1970; identifies the target together with host and pid"""
     address: str | None
-    """where its host server can be asked; null when none listens on TCP"""
+    """address of its host server; null if it does not listen on TCP"""
     note: str
-    """what limits that: it listens on loopback, say"""
+    """limits of that address, such as loopback"""
 
 
 @dataclass(frozen=True)
 class PeerList:
-    """The ranks of the jobs that run on this host, on whatever host they are."""
+    """The ranks, on all hosts, of the jobs that run on this host."""
 
     __pydantic_config__ = DOCUMENTED
 

@@ -18,31 +18,31 @@ class ProfileRequest:
     __pydantic_config__ = DOCUMENTED
 
     steps: int = 3
-    """how many steps, 1 to 100"""
+    """number of steps, 1 to 100"""
     timeout_s: float = 60.0
     """how long to wait for them, in seconds"""
     shapes: bool = False
-    """tell calls with different input shapes apart"""
+    """distinguish calls with different input shapes"""
     memory: bool = False
-    """add up what operators allocate; on a CPU torch then says a line on the job's stderr"""
+    """add up the allocations of operators; on a CPU torch then prints a line on the job's stderr"""
     trace: bool = False
     """send the Chrome trace as well"""
 
 
 @dataclass(frozen=True)
 class ProfileLine:
-    """One line of the answer: the operators, a piece of the trace, or (with `done`) what was seen."""
+    """One line of the answer: the operators, a piece of the trace, or (with `done`) the summary."""
 
     __pydantic_config__ = DOCUMENTED
 
     columns: tuple[str, ...] | None = None
     """of the operators: the columns of python.profile_ops from `name` on"""
     rows: tuple[list[Value], ...] | None = None
-    """one list an operator, the one that took most by itself first"""
+    """one list per operator, by descending own time"""
     trace: str | None = None
     """the next piece of the trace, a JSON file, in base64"""
     note: str | None = None
-    """why there is no more, when the target broke off"""
+    """the reason, if the target stopped early"""
     done: bool = False
     """whether this is the last line"""
     state: str | None = None
@@ -50,9 +50,9 @@ class ProfileLine:
     step: int | None = None
     """the first step that was profiled"""
     steps: int | None = None
-    """how many steps were profiled"""
+    """number of profiled steps"""
     notes: tuple[str, ...] = ()
-    """what has to be known about it"""
+    """remarks on it"""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class CpuProfileRequest:
     __pydantic_config__ = DOCUMENTED
 
     seconds: int = 10
-    """for how long"""
+    """duration in seconds"""
     rate: int = 100
-    """how many times a second"""
+    """samples per second"""
     idle: bool = False
-    """threads that wait as well"""
+    """also waiting threads"""
     format: Literal["svg", "html", "speedscope", "folded"] = "folded"
     """a flame graph as SVG or as a page, a file for speedscope, or one line a stack with its number of samples"""

@@ -14,14 +14,14 @@ Value = bool | int | float | str | list[object] | dict[str, object] | None
 
 @dataclass(frozen=True)
 class QueryRequest:
-    """One read-only statement and what it may cost."""
+    """One read-only statement and its limits."""
 
     __pydantic_config__ = DOCUMENTED
 
     sql: str
     """one SELECT (or EXPLAIN, DESCRIBE, SHOW) statement in DuckDB's dialect"""
     max_rows: int = 100_000
-    """rows to answer with at most; the answer says when it was cut"""
+    """maximum number of rows; `truncated` says whether there were more"""
     timeout_s: float = 10.0
     """how long the query may run, in seconds"""
     memory_mb: int = 512
@@ -35,26 +35,26 @@ class QueryColumn:
     __pydantic_config__ = DOCUMENTED
 
     name: str
-    """as the statement named it; two columns may have the same name"""
+    """its name in the statement; two columns may have the same name"""
     type: str
     """SQL type: DOUBLE, BIGINT, VARCHAR, TIMESTAMP, …"""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The rows, and what has to be known about them."""
+    """The rows, and remarks on them."""
 
     __pydantic_config__ = DOCUMENTED
 
     columns: tuple[QueryColumn, ...]
     """in the order of the statement"""
     rows: tuple[list[Value], ...]
-    """one list a row; "NaN", "Infinity" and "-Infinity" are strings, timestamps are ISO 8601 in UTC"""
+    """one list per row; "NaN", "Infinity" and "-Infinity" are strings, timestamps are ISO 8601 in UTC"""
     truncated: bool
     """whether there were more rows than `max_rows`"""
     notes: tuple[str, ...]
-    """what limits the answer: targets that did not answer, rows that were cut, why a table has no rows"""
+    """what limits the answer: unanswered targets, truncated rows, why a table has no rows"""
     elapsed_s: float
     """how long the query took on the server, in seconds"""
     missing: tuple[str, ...] = ()
-    """recorded tables of the statement of which no target has a row yet; `notes` says why, and what to do"""
+    """recorded tables of the statement without a row in any target; `notes` has the reason and the remedy"""

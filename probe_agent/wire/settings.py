@@ -18,19 +18,19 @@ class SettingInfo:
     name: str
     """such as trace.every"""
     value: str
-    """as it is set"""
+    """the value that was set"""
     default: str
-    """in force when nobody changed it"""
+    """the default value"""
     unit: str
-    """empty where it has none"""
+    """empty if it has none"""
     meaning: str
     """what it does"""
     env: str
     """environment variable that sets it when a job starts"""
     in_force: str = ""
-    """the value that holds now: another one where something overrules what is set"""
+    """the value in force, if it differs from the one that was set"""
     why: str = ""
-    """who set it, or why another value is in force; empty for a default in force"""
+    """its origin, or why another value is in force; empty for a default"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SettingList:
 
 @dataclass(frozen=True)
 class SettingChanges:
-    """Settings to change; all of them or, when one is wrong, none."""
+    """Settings to change: all of them, or none if one is invalid."""
 
     __pydantic_config__ = DOCUMENTED
 

@@ -50,9 +50,9 @@ class ThreadStack:
     frames: tuple[Frame, ...]
     """innermost first"""
     holds_gil: bool | None = None
-    """whether it held the GIL; null when that cannot be told: the recorder itself holds it while it looks"""
+    """whether it held the GIL; null if unknown: the recorder itself holds it while it reads"""
     native: str | None = None
-    """of a thread without a Python frame, where it is instead: the kernel's function it waits in, or native code"""
+    """of a thread without a Python frame: the kernel function it waits in, or native code"""
 
     @property
     def no_frame(self) -> str:
@@ -62,7 +62,7 @@ class ThreadStack:
 
 @dataclass(frozen=True)
 class Backtrace:
-    """Stacks of one target, and who took them."""
+    """Stacks of one target, and their source."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -72,6 +72,6 @@ class Backtrace:
     """recorder (asked over its socket), outside (read from its memory: it has no recorder, or a thread holds the
     GIL) or faulthandler (written from a signal handler, where its memory cannot be read)"""
     notes: tuple[str, ...]
-    """what has to be known about this answer"""
+    """remarks on this answer"""
     rank: int | None = None
     """rank of the target in its job"""

@@ -29,11 +29,11 @@ class ColumnInfo:
     __pydantic_config__ = DOCUMENTED
 
     name: str
-    """as it is written in SQL"""
+    """its name in SQL"""
     type: str
     """SQL type"""
     unit: str
-    """empty where it has none"""
+    """empty if it has none"""
     meaning: str
     """what it holds"""
 
@@ -45,7 +45,7 @@ class TableInfo:
     __pydantic_config__ = DOCUMENTED
 
     name: str
-    """as it is written in SQL, schema included"""
+    """its name in SQL, including the schema"""
     doc: str
     """what its rows are"""
     kind: str
@@ -57,16 +57,16 @@ class TableInfo:
     lost: int | None
     """rows that newer ones have overwritten so far, in all rings of the table; null for a live table"""
     covers: float | None
-    """seconds from the oldest row to the newest; of several targets, of the one that covers least"""
+    """seconds from the oldest row to the newest; with several targets, the smallest of these"""
     first: str | None
-    """time of the oldest of them, ISO 8601 in UTC; null where there is none"""
+    """time of the oldest row, ISO 8601 in UTC; null without rows"""
     last: str | None
-    """time of the newest of them"""
+    """time of the newest row"""
 
 
 @dataclass(frozen=True)
 class TableList:
-    """All tables of the targets asked about."""
+    """All tables of the selected targets."""
 
     __pydantic_config__ = DOCUMENTED
 

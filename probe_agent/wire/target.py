@@ -11,18 +11,18 @@ __all__ = ["Candidate", "DetachRequest", "Detached", "Health", "TargetInfo", "Ta
 
 @dataclass(frozen=True)
 class TargetInfo:
-    """One process with a recorder in it, dead ones included: their rings outlive them."""
+    """One process with a recorder, including ended ones: their rings outlive them."""
 
     __pydantic_config__ = DOCUMENTED
 
     pid: int
     """process id, as the host sees it"""
     rank: int | None
-    """rank in its job; 0 where it has none, null until it is known"""
+    """rank in its job; 0 without a job, null until it is known"""
     local_rank: int
     """rank among the job's processes of this host"""
     world_size: int
-    """number of ranks in the job; 1 where it is not distributed"""
+    """number of ranks in the job; 1 if it is not distributed"""
     host: str
     """name of the host it runs on"""
     uid: int
@@ -30,7 +30,7 @@ class TargetInfo:
     alive: bool
     """whether the process still exists"""
     state: str
-    """what the kernel says it does: running, sleeping, waiting for a disk, stopped, zombie, gone"""
+    """its state according to the kernel: running, sleeping, waiting for a disk, stopped, zombie, gone"""
     step: int | None
     """the newest step it recorded"""
     step_age_s: float | None
@@ -46,33 +46,33 @@ class TargetInfo:
     version: str
     """version of the recorder in it"""
     how: str
-    """how the recorder came in: pending call, quiet thread, planned"""
+    """how the recorder was started: pending call, quiet thread, planned"""
     attached_at: float
-    """when it came in, in seconds since 1970"""
+    """start of the recorder, in seconds since 1970"""
     folder: str
-    """where its rings and its socket lie"""
+    """folder of its rings and its socket"""
     ended: str = ""
-    """how it ended (was killed by SIGKILL, raised RuntimeError: …), as far as that is known; of a living one, why its
+    """how it ended (was killed by SIGKILL, raised RuntimeError: …), if known; of a living one, why its
     interpreter shuts down; empty otherwise"""
     ended_badly: bool = False
-    """whether it was killed or raised, or nobody knows"""
+    """whether it was killed or raised, or its end is unknown"""
     ended_at: float | None = None
-    """when, in seconds since 1970, on its host's clock; null where nobody saw it"""
+    """time of its end, in seconds since 1970 by its host's clock; null if unknown"""
     last_seen: float | None = None
-    """of one that has ended, when its recorder was last seen alive"""
+    """of an ended one, the last tick of its recorder"""
     job: str = ""
     """name of its job, the same for all its ranks on all hosts; empty until it is known"""
     store: str = ""
     """where the ranks of its job meet; empty until it is known"""
     roles: dict[str, int] = field(default_factory=dict)
-    """its coordinates along the dimensions its job is parallel in (dp, tp, pp, cp, ep, stage), those that are known"""
+    """its known coordinates along the parallel dimensions of its job (dp, tp, pp, cp, ep, stage)"""
     server_problem: str = ""
-    """why the host server that it was to start (PROBE_LISTEN) did not start; empty where it did, or none was wanted"""
+    """why the host server that it was to start (PROBE_LISTEN) did not start; empty if it did, or was not requested"""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A Python process of this user that has no recorder in it."""
+    """A Python process of this user without a recorder."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -81,9 +81,9 @@ class Candidate:
     uid: int
     """the user it runs as"""
     state: str
-    """what the kernel says it does"""
+    """its state according to the kernel"""
     age_s: float | None
-    """how long it has run, in seconds"""
+    """time since its start, in seconds"""
     command: tuple[str, ...]
     """its command line"""
 
@@ -97,12 +97,12 @@ class TargetList:
     targets: tuple[TargetInfo, ...]
     """sorted by rank, then by process id"""
     candidates: tuple[Candidate, ...] = ()
-    """Python processes without a recorder; only when asked for with `candidates=true`"""
+    """Python processes without a recorder; only with `candidates=true`"""
 
 
 @dataclass(frozen=True)
 class Health:
-    """The host server lives."""
+    """State of the host server."""
 
     __pydantic_config__ = DOCUMENTED
 
@@ -116,21 +116,21 @@ class Health:
 
 @dataclass(frozen=True)
 class DetachRequest:
-    """How to take the recorder out."""
+    """Options of a detach."""
 
     __pydantic_config__ = DOCUMENTED
 
     keep: bool = False
-    """leave the rings as those of a target that has ended"""
+    """keep the rings, like those of an ended target"""
 
 
 @dataclass(frozen=True)
 class Detached:
-    """The recorder is out of the target again."""
+    """Result of a detach."""
 
     __pydantic_config__ = DOCUMENTED
 
     detached: int
     """process id of the target"""
     kept: str | None = None
-    """the folder that holds its rings, where they were kept; otherwise they are gone"""
+    """the folder with its rings, if they were kept"""

@@ -30,7 +30,7 @@ control = APIRouter(responses=PROBLEMS)
 
 @control.post("/v1/eval", status_code=200, response_model=EvalLine, response_class=NdjsonResponse)
 async def evaluate(request: Request, target: ChosenTarget, code: EvalRequest) -> Response:
-    """One JSON object a line, as they come; the last one has `done`. Hanging up cancels the code in the target."""
+    """Return one JSON object per line; the last one has `done`. Closing the connection cancels the code."""
     lines = stream(target, "eval", code=code.code, session=code.session, timeout=code.timeout_s, at_step=code.at_step)
     return NdjsonResponse(audited_lines(request, target, "eval", code.code, lines))
 
@@ -45,7 +45,7 @@ async def hold(request: Request, target: ChosenTarget, wanted: HoldRequest) -> R
 
 @control.post("/v1/eval/ticket")
 def move(target: ChosenTarget, wanted: TicketMove) -> TicketState:
-    """Look at code that `/v1/eval/hold` keeps under a ticket, name the step, let it run, or take that back."""
+    """Inspect code that `/v1/eval/hold` keeps under a ticket, name the step, commit, or abort."""
     answer = ask(target, "ticket", ticket=wanted.ticket, do=wanted.do, step=wanted.step)
     try:
         return decode(TicketState, answer)
@@ -55,7 +55,7 @@ def move(target: ChosenTarget, wanted: TicketMove) -> TicketState:
 
 @control.post("/v1/complete")
 def complete(target: ChosenTarget, line: CompletionRequest) -> Completions:
-    """Names that could end the line."""
+    """Return names that complete the line."""
     answer = ask(target, "complete", text=line.text, session=line.session)
     return Completions(tuple(map(str, answer.get("matches", ()))))
 

@@ -19,13 +19,13 @@ read = APIRouter(responses=PROBLEMS)
 
 @read.get("/v1/health")
 def health(directory: Directory) -> Health:
-    """Whether the server lives, and how many living targets it sees."""
+    """Return that the server is running, and the number of its living targets."""
     living = sum(target.is_alive for target in directory.targets())
     return Health(probe_agent.__version__, socket.gethostname(), living)
 
 
 @read.get("/v1/clock")
 async def clock() -> HostClock:
-    """The host's clock: nothing else is done between the two readings."""
+    """Return the host's clock; no other work happens between the two readings."""
     received = time()
     return HostClock(socket.gethostname(), received, time())

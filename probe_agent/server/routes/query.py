@@ -54,7 +54,7 @@ def tables(
     engine: Engine,
     targets: ChosenTargets,
     left_out: LeftOut,
-    names: Annotated[str, Query(description="only these, as in python.steps,python.stacks")] = "",
+    names: Annotated[str, Query(description="only these tables, such as python.steps,python.stacks")] = "",
 ) -> TableList:
-    """Recorded and live tables, with their rows, the time these span, and each column's type, unit and meaning."""
+    """Return recorded and live tables: rows, the time these cover, and the type, unit and meaning of each column."""
     return list_tables(engine.rings, targets, left_out, set(filter(None, names.split(","))))

@@ -24,13 +24,13 @@ control = APIRouter(responses=PROBLEMS)
 
 @read.get("/v1/config")
 def show(target: ChosenTarget) -> SettingList:
-    """Every setting with its value, default, unit and meaning."""
+    """Return every setting with its value, default, unit and meaning."""
     return settings(target)
 
 
 @control.patch("/v1/config")
 def change(request: Request, target: ChosenTarget, changes: SettingChanges) -> SettingList:
-    """Change settings; all of them or, when one is wrong, none. The answer lists them all."""
+    """Change settings: all of them, or none if one is invalid. The answer lists all settings."""
     asked = " ".join(f"{name}={value}" for name, value in changes.changes.items())
     with audited(request, target, "config", asked):
         return settings(target, changes.changes)
@@ -57,7 +57,7 @@ def detach(
 
 @control.post("/v1/clean")
 def clean(request: Request, wanted: CleanRequest, directory: Directory, engine: Engine, pid: Pid = None) -> Cleaned:
-    """Remove the rings of targets that have ended: all of them, or those of `pid`. A living target is refused."""
+    """Remove the rings of ended targets: all of them, or those of `pid`. A living target is refused."""
     targets = directory.targets() if pid is None else directory.choose(pid)
     if pid is not None and any(target.is_alive for target in targets):
         raise BadRequest(f"pid {pid} lives: its rings are in use", f"take the recorder out of it: probe {pid} detach")

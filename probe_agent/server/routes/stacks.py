@@ -20,8 +20,8 @@ read = APIRouter(responses=PROBLEMS)
 @read.get("/v1/backtrace")
 def backtrace(
     target: AnyTarget,
-    all: Annotated[bool, Query(description="every thread, not only the main one and the one that trains")] = False,
-    outside: Annotated[bool, Query(description="read them from outside at once: the recorder is not asked")] = False,
+    all: Annotated[bool, Query(description="every thread, not only the main and the training thread")] = False,
+    outside: Annotated[bool, Query(description="read them from outside at once, without the recorder")] = False,
 ) -> Backtrace:
     """The stacks of the target's threads, innermost frame first. When its GIL is held, or `pid` is a Python process
     without a recorder, they are read from outside."""

@@ -35,7 +35,7 @@ def targets(
     directory: Directory,
     candidates: Annotated[bool, Query(description="also list Python processes without a recorder")] = False,
 ) -> TargetList:
-    """Every target of this host, dead ones included; read from their files, nothing is asked of them."""
+    """Return every target of this host, including ended ones; read from their files, without a request to them."""
     found = tuple(_info(target) for target in directory.targets())
     others = directory.candidates() if candidates else []
     return TargetList(found, tuple(info for process in others if (info := _candidate(process)) is not None))
