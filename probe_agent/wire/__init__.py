@@ -1,4 +1,4 @@
-"""What the CLI and the host server say to each other: frozen dataclasses, standard library only.
+"""Messages between the CLI and the host server: frozen dataclasses, standard library only.
 
 The server hands them to FastAPI as models, so the sentence below a field is its description in the API's docs.
 The CLI reads answers into the same classes with `decode`. A name's module is loaded when the name is asked for: making
@@ -99,15 +99,61 @@ _HOMES = {
         "WatchLine",
         "WatchRequest",
     ),
-    "host": ("Cleaned", "CleanRequest", "HostClock", "Problem", "ProblemAnswer", "Removed",),
-    "job": ("Launched", "LaunchedList", "Peer", "PeerList", "SiblingList",),
-    "profile": ("CpuProfileRequest", "ProfileLine", "ProfileRequest",),
-    "query": ("QueryColumn", "QueryRequest", "QueryResult",),
-    "settings": ("SettingChanges", "SettingInfo", "SettingList",),
-    "stacks": ("Backtrace", "Frame", "ThreadStack",),
-    "suggestions": ("suggest", "suggest_column", "suggest_table",),
-    "tables": ("ColumnInfo", "TableInfo", "TableList", "quoted", "shape",),
-    "target": ("Candidate", "Detached", "DetachRequest", "Health", "TargetInfo", "TargetList",),
+    "host": (
+        "Cleaned",
+        "CleanRequest",
+        "HostClock",
+        "Problem",
+        "ProblemAnswer",
+        "Removed",
+    ),
+    "job": (
+        "Launched",
+        "LaunchedList",
+        "Peer",
+        "PeerList",
+        "SiblingList",
+    ),
+    "profile": (
+        "CpuProfileRequest",
+        "ProfileLine",
+        "ProfileRequest",
+    ),
+    "query": (
+        "QueryColumn",
+        "QueryRequest",
+        "QueryResult",
+    ),
+    "settings": (
+        "SettingChanges",
+        "SettingInfo",
+        "SettingList",
+    ),
+    "stacks": (
+        "Backtrace",
+        "Frame",
+        "ThreadStack",
+    ),
+    "suggestions": (
+        "suggest",
+        "suggest_column",
+        "suggest_table",
+    ),
+    "tables": (
+        "ColumnInfo",
+        "TableInfo",
+        "TableList",
+        "quoted",
+        "shape",
+    ),
+    "target": (
+        "Candidate",
+        "Detached",
+        "DetachRequest",
+        "Health",
+        "TargetInfo",
+        "TargetList",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""How the sentence below a field of a wire class becomes its description in the API's docs."""
+"""Setting of every wire class, by which the sentence below a field becomes its description in the API's docs."""
 
 from __future__ import annotations
 

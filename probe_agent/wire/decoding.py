@@ -1,4 +1,4 @@
-"""Decoded JSON into a wire class, so that neither side digs in dictionaries.
+"""Conversion of decoded JSON into wire classes.
 
 Runs in the CLI on every answer. A field that is not known is skipped: a newer server may say more.
 """
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def decode(kind: type[T], data: object) -> T:
-    """The `kind` that `data`, decoded JSON, stands for. Raises ValueError when it does not fit."""
+    """Return `data`, decoded JSON, as a `kind`. Raises ValueError if it does not fit."""
     if not isinstance(data, dict):
         raise ValueError(f"{kind.__name__}: an object was expected, not {type(data).__name__}")
     values = {}

@@ -1,4 +1,4 @@
-"""Code to run in a target, and what comes back while it runs."""
+"""Code and expressions to evaluate in a target, and the lines of the answer."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EvalLine:
     __pydantic_config__ = DOCUMENTED
 
     stream: str | None = None
-    """stdout or stderr, when this line is output"""
+    """stdout or stderr, if this line is output"""
     text: str | None = None
     """what was printed"""
     note: str | None = None
@@ -70,7 +70,7 @@ class EvalLine:
     state: str | None = None
     """finished, failed, cancelled or timed out"""
     result: str | None = None
-    """repr of the last expression's value; null when it is None"""
+    """repr of the last expression's value; null if it is None"""
     traceback: str | None = None
     """of the exception that ended the code"""
 
@@ -115,7 +115,7 @@ class TicketState:
     why: str
     """the reason if not, otherwise empty"""
     step: int | None
-    """the newest step that has ended; null when none has been seen"""
+    """the newest step that has ended; null if none has been seen"""
     last_step: str
     """the same as text, with its age"""
     counted: bool
@@ -133,9 +133,9 @@ class CompletionRequest:
     __pydantic_config__ = DOCUMENTED
 
     text: str
-    """up to the cursor"""
+    """the line up to the cursor"""
     session: str | None = None
-    """the session whose names count too"""
+    """a session whose names are offered too"""
 
 
 @dataclass(frozen=True)

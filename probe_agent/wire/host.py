@@ -39,12 +39,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class ProblemAnswer:
-    """The body of every answer that is an error."""
+    """The body of every error."""
 
     __pydantic_config__ = DOCUMENTED
 
     error: Problem
-    """the only field"""
+    """the error"""
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Removed:
     __pydantic_config__ = DOCUMENTED
 
     pid: int
-    """process id it had"""
+    """its PID"""
     command: tuple[str, ...]
-    """command line it had"""
+    """its command line"""
     mib: float
-    """memory that its files took, in MiB"""
+    """size of its files, in MiB"""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,6 @@ class Cleaned:
     __pydantic_config__ = DOCUMENTED
 
     removed: tuple[Removed, ...]
-    """sorted by rank, then by process id"""
+    """sorted by rank and PID"""
     left: int
     """ended targets that remain"""

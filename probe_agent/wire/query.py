@@ -1,4 +1,4 @@
-"""A SQL question and its answer."""
+"""SQL query and its answer."""
 
 from __future__ import annotations
 

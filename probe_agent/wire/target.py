@@ -1,4 +1,4 @@
-"""The processes of a host: those with a recorder in them, and Python processes that could get one."""
+"""Targets of a host, and Python processes that could become one."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class TargetInfo:
     step_age_s: float | None
     """how long ago that step ended, in seconds"""
     age_s: float | None
-    """how long the process has run, in seconds; null once it is gone"""
+    """how long the process has run, in seconds; null once it has ended"""
     command: tuple[str, ...]
     """its command line"""
     python: str
     """version of its Python"""
     torch: str | None
-    """version of its torch; null when it has not imported torch"""
+    """version of its torch; null if it has not imported torch"""
     version: str
     """version of the recorder in it"""
     how: str
@@ -63,7 +63,7 @@ class TargetInfo:
     job: str = ""
     """name of its job, the same for all its ranks on all hosts; empty until it is known"""
     store: str = ""
-    """where the ranks of its job meet; empty until it is known"""
+    """the store of its job; empty until it is known"""
     roles: dict[str, int] = field(default_factory=dict)
     """its known coordinates along the parallel dimensions of its job (dp, tp, pp, cp, ep, stage)"""
     server_problem: str = ""
@@ -95,7 +95,7 @@ class TargetList:
     __pydantic_config__ = DOCUMENTED
 
     targets: tuple[TargetInfo, ...]
-    """sorted by rank, then by process id"""
+    """sorted by rank and PID"""
     candidates: tuple[Candidate, ...] = ()
     """Python processes without a recorder; only with `candidates=true`"""
 
