@@ -1,8 +1,9 @@
-"""When backward begins and ends, and the loss it starts from: `backward` and `loss` of `python.steps`.
+"""Duration of backward and the loss it starts from: `backward` and `loss` of `python.steps`.
 
-What Python runs torch's engine by is replaced: `torch.autograd.backward` and `torch.autograd.grad` come through there,
-however the job calls them. Runs on the training thread: two clock reads a backward, and on a CPU one `item()`. No
-backward hook of torch's modules is used: those cost 18 µs a call and forbid in-place changes of outputs.
+The function through which Python runs torch's engine is patched: `torch.autograd.backward` and `torch.autograd.grad`
+call it, however the job calls them. Runs on the training thread: two clock reads per backward, and on a CPU one
+`item()`. It uses no backward hooks of torch's modules, which cost 18 µs per call and forbid in-place changes of
+outputs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
-#: Reading a loss costs some 4 µs; steps shorter than this do not all have one.
+#: Reading a loss costs about 4 µs, so not every step shorter than this has one.
 LOSS_INTERVAL_NS = 2_000_000
 
 
@@ -41,7 +42,7 @@ class Source(BaseSource):
     def start(self) -> None:
         engine = sys.modules["torch.autograd"]._engine_run_backward
         timed = functools.update_wrapper(self._timed(engine), engine)
-        # Whoever puts torch's own back for a while, as its tracer does, takes it from the second one.
+        # Code that restores torch's own for a while, such as its tracer, takes it from the second module.
         for name in ("torch.autograd", "torch.autograd.graph"):
             self._patches.put(sys.modules[name], "_engine_run_backward", timed)
         self._patches.wrap(sys.modules["torch.amp.grad_scaler"].GradScaler, "scale", self._noted_scale)
@@ -55,14 +56,14 @@ class Source(BaseSource):
         updates, ends = self.recorder.updates, self.recorder.ends
 
         def engine_run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if device.is_compiling() or step.in_backward:  # a checkpoint that runs again calls it inside itself
+            if device.is_compiling() or step.in_backward:  # a recomputing checkpoint calls it inside itself
                 return original(outputs, *args, **kwargs)
-            is_backward = kwargs.get("accumulate_grad", False)  # or torch.autograd.grad, which leaves no gradients
-            if ends.takes_updates:  # a loop by hand may use either
+            is_backward = kwargs.get("accumulate_grad", False)  # False for torch.autograd.grad
+            if ends.takes_updates:  # a manual loop may use either
                 self._guarded(updates.before_backward, perf_counter_ns(), outputs)
             if step.thread != get_ident():
                 if step.thread is None:
-                    step.micro_batches += is_backward  # no step has ended yet: whoever ends the first has to know
+                    step.micro_batches += is_backward  # no step has ended yet; the first end of one needs the count
                 try:
                     return original(outputs, *args, **kwargs)
                 finally:
@@ -93,7 +94,7 @@ class Source(BaseSource):
         return engine_run_backward
 
     def _guarded(self, call: Callable[..., None], *args: object) -> None:
-        """What looks for updates is a source of its own, and its failures are not this one's."""
+        """Call into the source `updates`, so that its failures are not counted as this one's."""
         try:
             call(*args)
         except Exception as error:
@@ -118,7 +119,7 @@ class Source(BaseSource):
         return device.is_plain(loss) and not device.is_watched() and is_part(loss)
 
     def _begin_losses(self, now: int) -> None:
-        """Have the losses of this step read, all or none."""
+        """Decide whether the losses of this step are read: all or none."""
         step = self.recorder.step
         interval = LOSS_INTERVAL_NS * max(1, self._num_read)
         if step.sampled if self.recorder.device.has_gpu else now - self._loss_read_at > interval:
@@ -126,7 +127,7 @@ class Source(BaseSource):
             self._loss_read_at, self._num_read = now, 0
 
     def _note_loss(self, outputs: Any, losses: Losses) -> None:
-        """The loss is what backward was called on: one tensor of one element."""
+        """Note the loss, the tensor of one element that backward was called on."""
         self._num_read += 1
         try:
             loss = outputs[0] if len(outputs) == 1 else None

@@ -1,10 +1,11 @@
-"""When each collective was started and how long somebody waited for it: `python.collectives`.
+"""Start, duration and wait of each collective: `python.collectives`.
 
-Runs on the threads that call collectives: some clock reads, a look at the first tensor and a list append. Every way
-from Python to a collective, also by a reference that was imported long ago, ends in a method of `ProcessGroup`, and
-waiting for one in `Work.wait`, or in an operator of `torch.ops`, as those of DTensor do; so those are what we stand in
-for, and nothing of torch.distributed itself, which Dynamo would see. Of an operator it is what its object calls.
-Our own thread makes rows of the calls, and finds those that C++ makes (collective_rows.py).
+Every path from Python to a collective, also through a function imported long ago, ends in a method of `ProcessGroup`,
+and waiting in `Work.wait`, or in an operator of `torch.ops` (DTensor). So those are patched, and nothing of
+torch.distributed itself, which Dynamo would see; of an operator, the function that its object calls.
+
+Runs on the threads that call collectives: a few clock reads, attributes of the first tensor and a list append. The
+recorder's thread makes rows of the calls and finds those that C++ makes (steps/collective_rows.py).
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from ..torch.patches import Patches
 
 __all__ = ["Collectives", "Source"]
 
-#: Methods of ProcessGroup: what the operation is called, and which argument is what this rank puts in (for those
-#: that only get something, what they get). Those a torch does not have are left out.
+#: Methods of ProcessGroup: name of the operation, and index of the argument with this rank's input (its output, if
+#: there is no input). Methods missing in a torch version are skipped.
 METHODS = {
     "allreduce": ("all_reduce", 0),
     "allreduce_coalesced": ("all_reduce", 0),
@@ -55,7 +56,7 @@ METHODS = {
     "monitored_barrier": ("monitored_barrier", None),
     "_end_coalescing": ("coalesced", None),
 }
-#: Operators of torch.ops._c10d_functional, by what they do. They give the tensor that `wait_tensor` waits for.
+#: Operators of torch.ops._c10d_functional and their operations. They return the tensor that `wait_tensor` waits for.
 OPERATORS = {
     "all_reduce": "all_reduce",
     "all_reduce_": "all_reduce",
@@ -69,9 +70,9 @@ OPERATORS = {
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
 }
-#: They are there once this is: DTensor and Dynamo import it.
+#: The operators exist once this module is imported, by DTensor or Dynamo.
 OPERATORS_MODULE = "torch.distributed._functional_collectives"
-#: Calls that may wait for our thread; of more than that no note is taken.
+#: Calls that may wait for the recorder's thread; more are not recorded.
 MAX_CALLS = 100_000
 BYTES = "size of this rank's input (sparse tensors as if dense); for recv and scatter, of its output"
 PEER = "rank in the job of the other side of a send or receive; NULL while a receive from any rank is pending"
@@ -138,10 +139,10 @@ class Source(BaseSource):
         self._resolve: Any = getattr(sys.modules["torch._C._distributed_c10d"], "_resolve_process_group", None)
         self._patches = Patches()
         self._has_operators = False
-        #: The thread that is inside an operator.
+        #: Thread that is inside an operator.
         self._in_operator = 0
         self._calls: list[Call] = []
-        #: Calls whose work somebody may wait for, by the work's id.
+        #: Calls that may still be waited for, by the id of their work or the key of their tensor's memory.
         self._open: dict[int, Call] = {}
         self._rows = CollectiveRows(recorder.buffer(Collectives), self._step, self._calls, self._open)
 
@@ -176,7 +177,7 @@ class Source(BaseSource):
         self._step.spans.forget()
         self._open.clear()
 
-    # On the thread that calls.
+    # On the calling thread.
 
     def _noted(self, original: Any, op: str, payload_at: int | None) -> Any:
         is_p2p = op in P2P
@@ -207,13 +208,13 @@ class Source(BaseSource):
             payload = args[:1]
             first = payload[0][0] if payload and payload[0].__class__ is list and payload[0] else args and args[0]
             ident = get_ident()
-            # Traced, or on no tensor of this process; or torch calls one for the other.
+            # Tracing, not a plain tensor, or one operator called by another.
             if first.__class__ is not plain or kwargs or self._is_compiling() or self._in_operator == ident:
                 return original(*args, **kwargs)
             try:
                 group = resolve(args[-1]) if args[-1].__class__ is str else args[-1]
             except Exception:
-                return original(*args)  # there is no such group: torch will say so
+                return original(*args)  # no such group: torch raises
             call = self._begin(op, group, payload)
             self._in_operator = ident
             try:
@@ -233,7 +234,7 @@ class Source(BaseSource):
 
     def _begin(self, op: str, group: Any, payload: tuple[Any, ...] | None) -> Call | None:
         if len(self._calls) >= MAX_CALLS or not self._patches:
-            return None  # detached: the job has kept a bound method of ours
+            return None  # detached, but the job has kept the patched method
         began = perf_counter_ns()
         try:
             call = Call(self._step.number, op, group.group_name, get_ident())
@@ -281,7 +282,7 @@ class Source(BaseSource):
                 raise
 
     def _launched_operator(self, call: Call, group: Any, answers: list[Any]) -> None:
-        """Whoever waits has the tensor that was given, or a view of it."""
+        """Note the memory of the returned tensors: the job waits for them or for views of them."""
         now = perf_counter_ns()
         call.by_operator = True
         try:
@@ -307,15 +308,8 @@ class Source(BaseSource):
             if call is None or call.ended:
                 return original(tensor, *args, **kwargs)
             call.waiting = perf_counter_ns()
-            call.overlapped = call.waiting - call.returned > AT_ONCE_NS  # unless there is something to wait for
-            try:
-                return original(tensor, *args, **kwargs)
-            except BaseException:
-                call.failed = True
-                raise
-            finally:
-                call.ended = perf_counter_ns()
-                call.wait = call.ended - call.waiting
+            call.overlapped = call.waiting - call.returned > AT_ONCE_NS  # unless the wait takes time
+            return _waited(call, original, tensor, *args, **kwargs)
 
         return wait
 
@@ -328,26 +322,12 @@ class Source(BaseSource):
             if call.waiting - call.returned > AT_ONCE_NS and not call.on_device:
                 call.overlapped = self._is_completed(work)
                 call.waiting = perf_counter_ns()
-            try:
-                answer = original(work, *args, **kwargs)
-                if call.peer == ANY_SOURCE:
-                    call.peer = self._source_of(work)
-                return answer
-            except BaseException:
-                call.failed = True
-                raise
-            finally:
-                call.ended = perf_counter_ns()
-                call.wait = call.ended - call.waiting
+            answer = _waited(call, original, work, *args, **kwargs)
+            if call.peer == ANY_SOURCE:
+                call.peer = _source_of(work)
+            return answer
 
         return wait
-
-    def _source_of(self, work: Any) -> int:
-        """The rank in the group that has sent what came first."""
-        try:
-            return int(work._source_rank())
-        except Exception:
-            return ANY_SOURCE  # its backend does not tell, or is the job's own
 
     def _is_completed(self, work: Any) -> bool:
         try:
@@ -358,8 +338,28 @@ class Source(BaseSource):
             return False
 
 
+def _waited(call: Call, wait: Any, *args: Any, **kwargs: Any) -> Any:
+    """Wait, and note in `call` how long it took and whether it failed."""
+    try:
+        return wait(*args, **kwargs)
+    except BaseException:
+        call.failed = True
+        raise
+    finally:
+        call.ended = perf_counter_ns()
+        call.wait = call.ended - call.waiting
+
+
+def _source_of(work: Any) -> int:
+    """Return the rank in the group whose message a receive from any rank has taken."""
+    try:
+        return int(work._source_rank())
+    except Exception:
+        return ANY_SOURCE  # the backend does not tell, or is the job's own
+
+
 def _memory(tensor: Any) -> int | None:
-    """A key for where its data are, which is no id; None where it has no memory of its own: inside torch.func, say."""
+    """Return a key for the tensor's memory, distinct from ids; None if it has none, as inside torch.func."""
     try:
         return -int(tensor.untyped_storage().data_ptr())
     except RuntimeError:
@@ -367,7 +367,7 @@ def _memory(tensor: Any) -> int | None:
 
 
 def _number(group: Any) -> int:
-    """What the group has counted so far; -1 where its backend does not count."""
+    """Return the group's number of operations so far; -1 if its backend does not count."""
     try:
         return int(group._get_sequence_number_for_group())
     except RuntimeError:

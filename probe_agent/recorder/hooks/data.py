@@ -1,13 +1,13 @@
-"""How long each step waited for its next batch, and how large that was: `data_wait`, `batch_size` of `python.steps`.
+"""Wait for each batch and its size: `data_wait` and `batch_size` of `python.steps`.
 
-Runs on the training thread: two clock reads a batch. `__next__` is looked up on the class, so iterators that
-exist already are seen too. The newest of them is noted by a weak reference, for `torch.dataloaders`: the loader of
-`for batch in DataLoader(…)` has no name, and is gone when its loop begins.
+Python looks `__next__` up on the class, so the patch covers existing iterators too. The newest iterator is noted by a
+weak reference for `torch.dataloaders`: the loader of `for batch in DataLoader(…)` has no name and no other reference.
 
-A batch is one of an evaluation when it is fetched in a block without gradients (`hooks/phases.py`), or when modules
-were called without gradients, and no backward, until the same iterator is asked for the next one: then the time
-from one to the other is the evaluation's. Of an evaluation that takes one batch and asks for no more this cannot be
-known.
+A batch belongs to an evaluation if it is fetched in a block without gradients (hooks/phases.py), or if modules were
+called without gradients, and no backward, until the same iterator is asked for the next one; the time between counts as
+evaluation. An evaluation that takes a single batch cannot be recognised this way.
+
+Runs on the training thread: two clock reads per batch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..torch.patches import Patches
 __all__ = ["Source"]
 
 
-#: Batches of a step that may turn out to be those of an evaluation.
+#: Batches of a step that may still turn out to belong to an evaluation.
 MAX_BATCHES = 64
 
 
 class _Batch:
-    """A batch of this step that was counted as one of the training."""
+    """A batch of this step that was counted as a training batch."""
 
     __slots__ = (
         "came",
@@ -53,7 +53,7 @@ class _Batch:
         self.came = came
         self.wait = wait
         self.num_samples = num_samples
-        #: It was the newest one when modules were called without gradients.
+        #: It was the newest batch when modules were called without gradients.
         self.is_used = False
         self.micro_batches = step.micro_batches
         self.num_calls = step.num_without_grad
@@ -68,12 +68,12 @@ class Source(BaseSource):
         super().__init__(recorder)
         self._patches = Patches()
         self._step = recorder.step
-        #: The newest batches of this step, and whether one of them was used without gradients.
+        #: Newest batches of this step, and whether one of them was used without gradients.
         self._batches: deque[_Batch] = deque(maxlen=MAX_BATCHES)
         self._is_used = False
-        #: The id of the newest iterator that has come to its end.
+        #: Id of the newest exhausted iterator.
         self._exhausted = 0
-        #: The id of what gave the newest batch that was none of the training's.
+        #: Id of the iterator of the newest evaluation batch.
         self._evaluating = 0
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class Source(BaseSource):
         self._batches.clear()
 
     def _look(self, now: int) -> None:
-        """The next batch is where a step of a loop without optimizer may begin."""
+        """Check for an update: in a loop without an optimizer a step may begin with the next batch."""
         try:
             self.recorder.updates.look(now)
         except Exception as error:
@@ -120,14 +120,14 @@ class Source(BaseSource):
                             self._note(iterator, began, ended, num_samples, batch is None)
                         if not step.blocks:
                             step.may_begin_forward(BATCH, ended)
-                    except Exception as error:  # a batch is the job's own, and so is what it does when it is looked at
+                    except Exception as error:  # reading a batch may run the job's own code
                         if recorder.fail(self.name, error):
                             raise
 
         return timed_next
 
     def _note(self, iterator: Any, began: int, ended: int, num_samples: int, is_over: bool) -> None:
-        """The training thread has asked for a batch; none has come where the iterator is over."""
+        """Note that the training thread has asked for a batch; an exhausted iterator returned none."""
         step, wait = self._step, ended - began
         block = next((block for block in reversed(step.blocks) if block.is_off), None)
         if block is not None:
@@ -151,8 +151,8 @@ class Source(BaseSource):
             self._batches[-1].is_used = self._is_used = True
 
     def _settle(self, iterator: object, now: int) -> None:
-        """It is asked for more: batches of it, or of one that has ended, that were used without gradients and have seen
-        no backward since are no training's."""
+        """Count batches as evaluation, now that the iterator is asked for more: those of it, or of an exhausted
+        iterator, that were used without gradients and without a backward since."""
         step = self._step
         own = [
             batch
@@ -163,7 +163,7 @@ class Source(BaseSource):
             newest = self._batches[-1]
             self._evaluating = own[-1].iterator
             if newest is own[-1] and newest.iterator == id(iterator):
-                # All that was done with it.
+                # Everything that was done with this batch.
                 seen = step.evaluation - newest.evaluation + step.generation - newest.generation
                 self._add(newest, now - newest.came - seen, newest.came, now)
             self._take(own)
@@ -186,7 +186,7 @@ class Source(BaseSource):
             step.spans.spans.append((began, ended, EVALUATION))
 
     def _end_step(self) -> None:
-        """The newest batches of an evaluation that was left early are of the evaluation, the others of the training."""
+        """Count the newest batches of an evaluation that was left early as evaluation, the others as training."""
         try:
             if self._batches:
                 self._see_use()
@@ -203,7 +203,7 @@ class Source(BaseSource):
 
 
 def _size(batch: Any, tensor: type) -> int:
-    """Length of the first tensor of a batch; 0 when it has none where batches have them."""
+    """Return the length of the first tensor of a batch; 0 if there is none in the usual places."""
     for _ in range(3):
         if isinstance(batch, tensor):
             return int(batch.size(0)) if batch.dim() else 0  # type: ignore[attr-defined]

@@ -17,7 +17,7 @@ from ..source import Source as BaseSource
 __all__ = ["Pauses", "Source"]
 
 MIN_NS = 500_000
-#: Pauses that may wait for our thread.
+#: Pauses that may wait for the recorder's thread.
 MAX_PAUSES = 10_000
 
 
@@ -45,7 +45,7 @@ class Source(BaseSource):
         self._step = recorder.step
         self._began = 0
         self._noted: list[tuple[int, int, int, int, int]] = []
-        #: One bound method, so that it can be told from others' and removed.
+        #: One bound method object, so that it can be found and removed.
         self._callback = self._on_collection
 
     def start(self) -> None:
@@ -61,11 +61,11 @@ class Source(BaseSource):
             self._buffer.rows.append((step, (ended + epoch) // 1000, generation, took * 1e-9, collected))
 
     def stop(self) -> None:
-        if self._callback in gc.callbacks:  # else the job has taken it off
+        if self._callback in gc.callbacks:  # unless the job has removed it
             gc.callbacks.remove(self._callback)
         self.tick()
 
-    # On the thread that collects.
+    # On the collecting thread.
 
     def _on_collection(self, phase: str, info: dict[str, Any]) -> None:
         now = perf_counter_ns()

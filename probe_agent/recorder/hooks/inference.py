@@ -1,15 +1,16 @@
-"""Where the steps of a loop without an optimizer end: where the call of its outermost module returns.
+"""Steps of a loop without an optimizer: each ends when a call of its outermost module returns.
 
-Our own thread looks at the stacks, some times a second, which module the job's threads are in; that takes nothing from
-the job. When one has been seen twice, and the job has no optimizer, the `__call__` of that module's class is replaced
-by a descriptor: each call is a step, on whatever thread, and calls on several threads may overlap. The module itself is
-never touched, and held by a weak reference. Other modules of its class get torch's own method from the descriptor,
-0.4 µs later; those of other classes are called as ever. So is whatever torch itself calls, since `torch.compile` keeps
-the method that it gets. A counted call costs clock reads and a row of `python.steps`, 7 µs (benchmarks.hooks).
+The recorder's thread reads the stacks a few times a second to see which modules the job's threads are in. Once a module
+has been seen twice, and the job has no optimizer, a descriptor replaces the `__call__` of its class: each call is a
+step, on any thread, and calls on several threads may overlap. The module itself is never touched, and held by a weak
+reference. Other modules of its class get torch's own method from the descriptor, 0.4 µs later; other classes are
+unaffected. So are torch's own calls, since `torch.compile` keeps the method that it gets.
 
-Calls are no steps any more when an optimizer steps, a backward runs, or the job says itself where its steps end: then
-it was an evaluation before a training, whose steps are counted anew. Where that has no optimizer, the call begins a
-step after the parameters have changed (updates.py).
+Calls stop being steps when an optimizer steps, a backward runs, or the job marks its steps itself: they were an
+evaluation before the training, whose steps are counted anew. Without an optimizer, a call begins a step after the
+parameters have changed (steps/updates.py).
+
+Runs on the calling threads: a counted call costs clock reads and a row of `python.steps`, 7 µs (benchmarks.hooks).
 """
 
 from __future__ import annotations
@@ -32,26 +33,27 @@ from ..torch.dynamo import AroundCompile
 
 __all__ = ["CallWatch", "Source"]
 
-#: Without an end of a step for so long, we look which module the job is in.
+#: Time without the end of a step after which the stacks are read.
 QUIET_NS = 5_000_000_000
-#: And for so long, before another module counts than the one that does, as long as that is there.
+#: Time without a call of the tracked module after which another one may replace it.
 FORGOTTEN_NS = 60_000_000_000
-#: How much of the time may go into that.
+#: Share of the time for reading stacks.
 LOOK_SHARE = 0.001
-#: As long as nothing is followed we look so often in one go, so far apart: a model may take a tenth of the time.
+#: Reads per tick while no module is tracked, and their distance: a model may run only a tenth of the time.
 LOOKS_A_TICK, LOOK_INTERVAL_S = 5, 0.01
-#: So often must a module have been seen as the outermost one.
+#: Times that a module must have been seen as the outermost one.
 TIMES_SEEN = 2
-#: Modules and threads that we remember.
+#: Modules and threads that are remembered.
 MAX_SEEN = 200
-#: The module of torch's that calls the job's modules with other parameters, for functional optimizers.
+#: Module of torch that calls the job's modules with other parameters, for functional optimizers.
 FUNCTIONAL_CALL = "torch.nn.utils.stateless"
-#: Until the job's frames are searched for an optimizer again, where there was one.
+#: Time until the job's frames are searched for an optimizer again, after one was found.
 SEARCH_INTERVAL_NS = 30_000_000_000
 
 
 class CallWatch:
-    """Stands for `__call__` in the class of one module, whose calls it times; and those of its replicas."""
+    """Descriptor in place of `__call__` in the class of a module; it times the calls of that module and its
+    replicas."""
 
     def __init__(
         self,
@@ -63,12 +65,12 @@ class CallWatch:
         self._kind: Any = type(module)
         self._own = self._kind.__dict__.get("__call__")
         self._module = ref(module)
-        #: By its id each module that is watched.
+        #: Watched modules by id.
         self._watched = {id(module): self._module}
         self._skips = skips
         self._begins = begins
         self._ended: Callable[[int, int], None] | None = ended
-        #: The threads that are in a call: of calls inside each other the outermost is timed.
+        #: Threads inside a call: of nested calls the outermost is timed.
         self._inside: set[int] = set()
         self._call = self._timed()
 
@@ -78,12 +80,12 @@ class CallWatch:
         return MethodType(self._call, module)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Whoever pickles a class with all that is in it (one of `__main__`, say) gets what is there without us.
+        # A class pickled by value (one of `__main__`, say) gets the original attribute.
         owner = next(kind for kind in self._kind.__mro__ if kind.__dict__.get("__call__", self) is not self)
         return getattr, (owner if self._own is None else self._kind, "__call__")
 
     def watches(self, module: Any) -> bool:
-        """Whether the calls of `module` are timed."""
+        """Return whether the calls of `module` are timed."""
         found = self._watched.get(id(module))
         return found is not None and found() is module and module is not None
 
@@ -92,12 +94,12 @@ class CallWatch:
         self._watched[id(module)] = ref(module)
 
     def put(self) -> None:
-        """Stand there from now on."""
+        """Replace `__call__` of the class."""
         if self._kind.__dict__.get("__call__") is self._own:
             self._kind.__call__ = self
 
     def take(self) -> None:
-        """Leave the class as it was. What the job has put there meanwhile stays."""
+        """Restore the class, unless the job has replaced `__call__` meanwhile."""
         if self._kind.__dict__.get("__call__") is not self:
             return
         if self._own is None:
@@ -106,24 +108,24 @@ class CallWatch:
             self._kind.__call__ = self._own
 
     def end(self) -> None:
-        """For good: the job may have kept the method, but that finds nothing of us any more."""
+        """Restore the class for good; a method that the job has kept no longer records."""
         self.take()
         self._ended, self._begins, self._skips = None, _nothing, bool
 
     @property
     def module(self) -> Any:
-        """The first of its modules, None when that is gone."""
+        """The first watched module, None if it is gone."""
         return self._module()
 
     def _original(self, module: Any) -> Any:
-        """What `module.__call__` is without us, or the class's where `module` is None."""
+        """Return the original `module.__call__`, or the class's if `module` is None."""
         if self._own is not None:
             return self._own.__get__(module, self._kind)
         above: Any = super(self._kind, self._kind if module is None else module)
         return above.__call__
 
     def _timed(self) -> Any:
-        """The method that the module is called by, on whatever thread."""
+        """Return the method that times a call."""
         inside = self._inside
 
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +140,7 @@ class CallWatch:
             finally:
                 inside.discard(thread)
             ended = self._ended
-            if ended is not None:  # else detached meanwhile
+            if ended is not None:  # unless detached meanwhile
                 ended(began, perf_counter_ns())
             return output
 
@@ -156,14 +158,14 @@ class Source(BaseSource):
         self._cost = recorder.cost(self.name)
         self._watch: CallWatch | None = None
         self._around_compile = AroundCompile(self._take, self._put)
-        #: The code of `Module.__call__`, whose frames we look for.
+        #: Code of `Module.__call__`, whose frames are searched for.
         self._code = sys.modules["torch"].nn.Module.__call__.__code__
-        #: By id each module that was seen as the outermost one: a weak reference, on which threads, how often.
+        #: Modules seen as the outermost one, by id: weak reference, threads, number of times.
         self._seen: dict[int, tuple[Callable[[], Any], set[int], int]] = {}
         self._last_end = perf_counter_ns()
         self._look_at = self._searched_at = 0
         self._has_grad = sys.modules["torch"].is_grad_enabled
-        #: Threads that have called without gradients, and those whose first call with them has been seen since: that
+        #: Threads that have called without gradients, and those among them that have since called with gradients, which
         #: may begin a training.
         self._without_grad: set[int] = set()
         self._with_grad: set[int] = set()
@@ -192,10 +194,10 @@ class Source(BaseSource):
             self._watch.end()
             self._watch = None
 
-    # On our own thread.
+    # On the recorder's thread.
 
     def follow(self, module: Any) -> None:
-        """A step ends where a call of this module does, on any thread."""
+        """Track `module`: each of its calls, on any thread, ends a step."""
         self.stop()
         self.recorder.seen.modules.note(module)
         self._watch = CallWatch(module, self._skips, self._begins, self._ended)
@@ -203,7 +205,7 @@ class Source(BaseSource):
         self._around_compile.watch()
 
     def _look(self) -> None:
-        """See which modules the job's threads are in; the one that is seen again is the one whose calls are steps."""
+        """See which modules the job's threads are in, and track one that is seen again."""
         for thread, module in self._outermost():
             seen, threads, num_times = self._seen.get(id(module), (None, set(), 0))
             if seen is None or seen() is not module:
@@ -216,12 +218,12 @@ class Source(BaseSource):
             if num_times + 1 < TIMES_SEEN:
                 continue
             if self._is_replica(module, thread):
-                self._watch.add(module)  # type: ignore[union-attr]  # there is one: it is a replica of
+                self._watch.add(module)  # type: ignore[union-attr]  # not None: module is a replica of its module
             elif self._may_follow(module) and not self._trains():
                 self.follow(module)
 
     def _note(self, module: Any, thread: int) -> None:
-        """For whoever asks why there are no steps."""
+        """Note a running module, as an explanation while there are no steps."""
         threading: Any = sys.modules.get("threading")
         name = getattr(getattr(threading, "_active", {}).get(thread), "name", thread)
         label = f"{type(module).__name__} on thread {name}"
@@ -230,7 +232,7 @@ class Source(BaseSource):
             seen[label] = seen.get(label, 0) + 1
 
     def _is_replica(self, module: Any, thread: int) -> bool:
-        """Whether it is of the class that is followed, and called on a thread that does not call what is followed."""
+        """Return whether `module` has the tracked class and runs on a thread that does not call the tracked module."""
         watch = self._watch
         if watch is None or type(watch.module) is not type(module) or watch.watches(module):
             return False
@@ -238,7 +240,7 @@ class Source(BaseSource):
         return thread not in threads
 
     def _outermost(self) -> Iterator[tuple[int, Any]]:
-        """The outermost module that each of the job's threads is in."""
+        """Yield the outermost module that each of the job's threads is in."""
         innermost = sys._current_frames()
         found: FrameType | None
         for thread in own_threads.idents():
@@ -257,7 +259,7 @@ class Source(BaseSource):
                     yield thread, module
 
     def _may_follow(self, module: Any) -> bool:
-        """Not what is followed already, nor what is called between two calls of that."""
+        """Return whether to track `module`: it is not tracked yet, and nothing else is or that is idle."""
         if self._watch is None or self._watch.module is None:
             return True
         if self._watch.watches(module):
@@ -265,7 +267,7 @@ class Source(BaseSource):
         return perf_counter_ns() - self._last_end > FORGOTTEN_NS
 
     def _trains(self) -> bool:
-        """Whether the job has an optimizer: then it will step, sooner or later."""
+        """Return whether the job has an optimizer, which will step sooner or later."""
         now = perf_counter_ns()
         if self._searched_at and now - self._searched_at < SEARCH_INTERVAL_NS:
             return True
@@ -289,7 +291,7 @@ class Source(BaseSource):
         return bool(self.recorder.device.is_compiling() or sys.modules["torch"]._C._is_tracing())
 
     def _begins(self, now: int) -> None:
-        """A call of the module begins."""
+        """Note the start of a call of the tracked module."""
         try:
             if self.recorder.updates.is_awaited:
                 self.recorder.updates.look(now)
@@ -298,7 +300,7 @@ class Source(BaseSource):
                 raise
 
     def _ended(self, began: int, ended: int) -> None:
-        """A call of the module is over."""
+        """Note the end of a call of the tracked module."""
         try:
             step, ends = self._step, self._ends
             if not ends.takes_calls:
@@ -315,7 +317,8 @@ class Source(BaseSource):
                 raise
 
     def _is_step(self) -> bool:
-        """Not the first call with gradients on a thread that has called without: a backward may follow."""
+        """Return whether a call is a step; the first call with gradients after calls without them is not: a backward
+        may follow."""
         thread = get_ident()
         if not self._has_grad():
             self._without_grad.add(thread)
@@ -327,19 +330,18 @@ class Source(BaseSource):
 
 
 def _nothing(now: int) -> None:
-    """What a call begins with when we are gone."""
+    """Stand in for `_begins` after the end."""
 
 
 def _is_torchs(frame: FrameType | None) -> bool:
-    """Whether the code that asks is torch's own; None where that is not Python's. What `functional_call` calls is the
-    job's call."""
+    """Return whether the calling code is torch's own, except `functional_call`, which makes the job's call."""
     name = "" if frame is None else str(frame.f_globals.get("__name__"))
     return name.partition(".")[0] == "torch" and name != FUNCTIONAL_CALL
 
 
 def _can_be_watched(kind: Any) -> bool:
-    """Not a class that makes its own `__call__` anew whenever it likes (a traced graph's), nor one with rules of its
-    own for what it may have."""
+    """Return whether `__call__` of the class can be replaced: not if the class sets it itself (a traced graph), and not
+    with an unknown metaclass."""
     own = kind.__dict__.get("__call__")
     is_known = own is None or isinstance(own, CallWatch) or kind.__module__ == "torch._dynamo.eval_frame"
     return type(kind) in (type, ABCMeta) and is_known

@@ -1,15 +1,17 @@
-"""When each module's forward and backward ran in a sampled step: `python.torch_trace`.
+"""Forward and backward of each module in sampled steps: `python.torch_trace`.
 
-Runs on the training thread. torch calls every module through a fast path as long as no hook exists, so the hooks
-are installed when a sampled step begins and removed when it ends, both between two steps. While Dynamo compiles they
-are not there, so that what it makes does not depend on them. Modules inside a compiled region are invisible, and so is
-one compiled in place (`m.compile()`), whose hooks are part of what is compiled: its time is its caller's own. Where
-the job has hooks on all modules and compiles, nothing is recorded, and `probe.errors` says so.
+torch calls modules through a fast path while no hook exists, so the hooks are installed when a sampled step begins and
+removed when it ends, both between two steps. They are removed while Dynamo compiles, so that compiled code does not
+depend on them. Modules inside a compiled region are not visible, nor is one compiled in place (`m.compile()`), whose
+time counts as its caller's own. If the job has hooks on all modules and compiles, nothing is recorded, and
+`probe.errors` says so.
 
-Backward: the nodes of torch's graph that have made a module's inputs and outputs tell when they are about to run;
-backward_spans.py makes the modules' windows of that. In every sampled step it is so for the outermost modules, in one
-sampled step in `trace.deep_every` for all. Nothing of ours is on a tensor, and what is on a node is taken off a step
-later (0.2 µs each), whoever keeps the graph.
+For backward, hooks on the nodes of torch's graph that produce a module's inputs and outputs note when each is about to
+run; steps/backward_spans.py turns that into spans: in every sampled step for the outermost modules, in one sampled step
+in `trace.deep_every` for all. No hook is on a tensor, and those on nodes are removed a step later (0.2 µs each), even
+if the job keeps the graph.
+
+Runs on the training thread: 2.6 µs per module call in a sampled step (docs/overhead.md), nothing in the others.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from ..torch.patches import Patches
 
 __all__ = ["Source", "TorchTrace"]
 
-#: Reading the resident memory is a system call; between two modules it is as of so long ago at most.
+#: Reading the resident memory is a system call; a value is reused for this long.
 RSS_VALID_NS = 1_000_000
-#: When our own thread begins to show an unfinished step.
+#: Duration after which the recorder's thread writes rows of an unfinished step.
 LONG_STEP_NS = 500_000_000
-#: How many tensors of an output or of the arguments are looked for, among how many items, how deep in them.
+#: Limits of the search for tensors in an output or in arguments: tensors, items per container, depth.
 MAX_TENSORS, MAX_ITEMS, MAX_DEPTH = 16, 64, 3
 
 
@@ -98,15 +100,15 @@ class Source(BaseSource):
         self._spans = ModuleSpans(self._step, self._device, self._buffer)
         self._patches = Patches()
         self._ours: list[OurHook] = []
-        self._are_there = self._is_disabled = False  # our hooks
-        #: The numbers of the nodes of this step that tell, and what takes it back.
+        self._are_there = self._is_disabled = False  # the hooks
+        #: Hooked nodes of this step by number, and the handles of their hooks.
         self._watched: dict[int, Any] = {}
-        #: The same of the sampled step before it, whose graph this one may go backward through.
+        #: Handles of the sampled step before, whose graph this one may go backward through.
         self._watched_before: list[Any] = []
-        #: The thread whose modules are recorded now; None between sampled steps.
+        #: Thread whose modules are recorded now; None between sampled steps.
         self._thread: int | None = None
         self._outermost: Any = None
-        #: How many calls of the outermost module, which calls itself, are inside its first one.
+        #: Depth of nested calls of the outermost module, if it calls itself.
         self._num_inside = 0
         self._allocated = NULL_FLOAT
         self._read_at = 0
@@ -120,7 +122,7 @@ class Source(BaseSource):
         self._step.beginning.append(self._begin_step)
 
     def tick(self) -> None:
-        """Show what a long step has done so far."""
+        """Write rows of a long step that is still running."""
         if self._spans.events and perf_counter_ns() - self._step.started > LONG_STEP_NS:
             self._spans.replay()
 
@@ -196,7 +198,7 @@ class Source(BaseSource):
                 raise
 
     def _leave_nodes(self) -> None:
-        """Nodes that are a step old tell no more: a job that keeps its losses keeps their graph, and not us with it."""
+        """Remove the hooks of nodes that are a step old: a job that keeps its losses keeps their graph."""
         for handle in self._watched_before:
             handle.remove()
         self._watched_before = list(self._watched.values())
@@ -209,8 +211,8 @@ class Source(BaseSource):
                 self._disable()
                 return
         else:
-            # A compiled module warns about global hooks, which a job run with -W error would die of. The hooks are
-            # ours and do nothing there, so the answer to its question stays what it was.
+            # A compiled module warns about global hooks, which would end a job run with -W error. The recorder's
+            # hooks do nothing there, so the answer stays what it was without them.
             self._patches.put(modules, "_has_any_global_hook", lambda: False)
         for ours, hook in zip(self._ours, self._hooks()):
             ours.put(hook)
@@ -218,14 +220,14 @@ class Source(BaseSource):
         self._are_there = True
 
     def _disable(self) -> None:
-        """What Dynamo has made of hooks of the job's on all modules depends on how many there are."""
+        """Record no modules: what Dynamo has compiled depends on the number of hooks on all modules."""
         if not self._is_disabled:
             self._is_disabled = True
             told = "modules are not recorded: the job has hooks on all modules, and one more would recompile its model"
             self.recorder.fail(self.name, RuntimeError(told))
 
     def _come_back(self) -> None:
-        """Dynamo has compiled something in the middle of a sampled step."""
+        """Install the hooks again after a compilation in the middle of a sampled step."""
         try:
             if self._thread is not None and not self._are_there:
                 self._install()
@@ -240,11 +242,11 @@ class Source(BaseSource):
         self._patches.restore()
         self._are_there = False
 
-    # The hooks: clock reads and a list append. They are functions with what they need at hand, since they run twice a
-    # module call.
+    # The hooks: clock reads and a list append. They are closures over all they need, since they run twice per module
+    # call.
 
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
-        """The hook before a module's forward, and the one after it."""
+        """Return the hook before a module's forward and the one after it."""
         is_compiling, has_gpu, mark_of = self._is_compiling, self._device.has_gpu, self._device.mark
         note, tensor, step = self._spans.events.append, sys.modules["torch"].Tensor, self._step
         is_tracing = sys.modules["torch"]._C._is_tracing
@@ -313,7 +315,7 @@ class Source(BaseSource):
         return before, after
 
     def _phase_of(self, outermost: Any) -> str:
-        """What the outermost module is called for, now."""
+        """Return the phase of this call of the outermost module."""
         try:
             if self._has_grad():
                 return TRAIN if outermost.training else OTHER
@@ -324,7 +326,8 @@ class Source(BaseSource):
             return OTHER
 
     def _watching(self) -> Callable[[object], None]:
-        """What has the nodes that have made the tensors in a value tell when they are about to run."""
+        """Return a function that hooks the nodes which produced the tensors in a value; each notes when it is about
+        to run."""
         note, step, tensor = self._spans.events.append, self._step, sys.modules["torch"].Tensor
         watched = self._watched
 
@@ -341,7 +344,7 @@ class Source(BaseSource):
                     try:
                         node = one.grad_fn
                     except RuntimeError:
-                        continue  # a view whose base was changed in place in a way that gives it no gradient
+                        continue  # a view without a gradient since its base was changed in place
                     if node is not None:
                         position = node._sequence_nr()
                         if position not in watched:
@@ -350,7 +353,7 @@ class Source(BaseSource):
         return watch
 
     def _tensors(self, value: object) -> Iterator[Any]:
-        """The tensors in a value, in tuples, lists, dictionaries and dataclasses in it too."""
+        """Yield the tensors in a value, also inside tuples, lists, dictionaries and dataclasses."""
         return islice(self._all_tensors(value, MAX_DEPTH), MAX_TENSORS)
 
     def _all_tensors(self, value: Any, depth: int) -> Iterator[Any]:

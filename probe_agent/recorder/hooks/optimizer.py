@@ -1,13 +1,14 @@
-"""Where a training's steps end: at `optimizer.step()`.
+"""Steps of a training loop, which end at `optimizer.step()`.
+
+The optimizer that steps first counts the steps, until it is gone or no longer steps; others add to its `optimizer`
+time. If its hooks are never called (its step is compiled) a step ends with `zero_grad`; if GradScaler skips the
+optimizer, with `GradScaler.update`.
+
+torch iterates over its table of hooks while it calls them, so that table is never changed: it is replaced by one that
+yields torch's hooks and the recorder's, and restored on detach. It looks empty, also to Dynamo, which compiles the code
+that calls the hooks.
 
 Runs on the training thread, once before and once after each `optimizer.step()`: a few clock reads and one row.
-The optimizer that steps first is the one that counts steps, until it is gone or steps no more; others add to its
-`optimizer` time. Where its hooks are never called (the step is compiled) the step ends with `zero_grad`; where
-GradScaler leaves the optimizer out, with `GradScaler.update`.
-
-torch iterates over its table of hooks while it calls them, so that table is never changed: it is replaced by
-one that yields torch's own hooks and ours, and put back on detach. It looks empty, and so it does to Dynamo, which
-compiles what calls the hooks.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
-#: So often may others step or clear their gradients before one of them counts instead: another training has begun.
+#: Steps or zero_grads of other optimizers after which one of them counts the steps: another training loop has begun.
 MAX_OTHERS = 100
 
 
 class HookTable(OrderedDict):  # type: ignore[type-arg]
-    """Stands in for one of torch's global hook tables: changes go to torch's own, reading adds our hook.
+    """Replacement of one of torch's global hook tables: changes go to torch's own, reading adds the recorder's hook.
 
-    Iterating gives a snapshot, so nothing that another thread does can disturb a running step.
+    Iterating yields a snapshot, so changes by other threads do not disturb a running step.
     """
 
     def __init__(self, torchs: OrderedDict[int, Callable[..., object]], ours: Callable[..., object]) -> None:
@@ -52,14 +53,14 @@ class HookTable(OrderedDict):  # type: ignore[type-arg]
 
     def __setitem__(self, key: int, hook: Callable[..., object]) -> None:
         self._torchs[key] = hook
-        # A handle for this hook refers to us; torch's table keeps us alive so that it can still be removed.
+        # The job's handle refers weakly to this table; torch's table keeps it alive, so that the hook can be removed.
         self._torchs.__dict__.setdefault("handles_refer_to", {})[id(self)] = self
 
     def __delitem__(self, key: int) -> None:
         del self._torchs[key]
 
     def close(self) -> None:
-        """Let go of our hook: a handle of the job's may keep the table."""
+        """Drop the recorder's hook: a handle of the job may keep the table."""
         self._ours = ()
 
     def __contains__(self, key: object) -> bool:
@@ -78,13 +79,13 @@ class Source(BaseSource):
         self._cost = recorder.cost(self.name)
         self._modules_cost = recorder.cost("torch_trace")
         self._primary: Callable[[], Any] | None = None
-        #: Whether torch calls our hooks for the primary; not where its step is compiled.
+        #: Whether torch calls the hooks for the primary optimizer; not if its step is compiled.
         self._has_hooks = False
         self._num_others = 0
         self._note = recorder.seen.optimizers.note
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
-        self._depth = 0  # how many calls of `step` we are in
+        self._depth = 0  # nested calls of `step`
         self._patches = Patches()
         self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
@@ -105,7 +106,7 @@ class Source(BaseSource):
     def _patch(
         self, owner: Any, name: str, before: Callable[[Any], None] | None, after: Callable[[Any], None] | None
     ) -> None:
-        """Have a method of one of torch's classes call ours, each with the object."""
+        """Call `before` and `after` around a method of one of torch's classes, with its object."""
 
         def make(original: Any) -> Any:
             def ours(this: Any, *args: Any, **kwargs: Any) -> Any:
@@ -178,14 +179,14 @@ class Source(BaseSource):
                 raise
 
     def _is_elsewhere(self, optimizer: Any) -> bool:
-        """Whether another model is trained on this thread than the one whose steps are counted on theirs."""
+        """Return whether this thread trains another model than the one whose steps are counted on another thread."""
         if self._step.thread in (None, get_ident()) or self._primary is None:
             return False
         return self._primary() not in (None, optimizer)
 
     def _before_zero_grad(self, optimizer: Any) -> None:
-        """Ends the steps of an optimizer whose step is compiled: its hooks are never called. In the middle of a step
-        the losses so far are none of it."""
+        """End a step if the optimizer's hooks are never called (its step is compiled); in the middle of a step, drop
+        its losses so far."""
         step = self._step
         if not step.micro_batches or self._device.is_compiling():
             return
@@ -204,7 +205,7 @@ class Source(BaseSource):
             step.may_begin_forward(CLOSURE if self._depth else ZERO_GRAD, perf_counter_ns())
 
     def _counts(self, optimizer: Any) -> bool:
-        """Whether this optimizer is the one whose steps are counted."""
+        """Return whether this optimizer's steps are counted."""
         self._note(optimizer)
         primary = self._primary() if self._primary is not None else None
         if primary is not optimizer:
@@ -219,7 +220,7 @@ class Source(BaseSource):
         return True
 
     def _after_update(self, scaler: Any) -> None:
-        """Ends a step that GradScaler has skipped: no optimizer has stepped since the scale was last updated."""
+        """End a step that GradScaler has skipped: no optimizer has stepped since the scale was last updated."""
         try:
             primary = self._primary() if self._primary is not None and self._has_hooks else None
             if primary is not None and self._ends.num_ended == self._num_ended_at_update and self._step.micro_batches:
@@ -237,7 +238,7 @@ class Source(BaseSource):
         self._cost.ns += self._step.started - now - (self._modules_cost.ns - of_modules)
 
     def _count(self, optimizer: Any) -> int | None:
-        """How many steps this optimizer has taken, if it keeps count on the host; it has just taken one."""
+        """Return the number of steps that this optimizer has taken, the last one included, if it counts on the host."""
         state = next(iter(optimizer.state.values()), None)
         count: Any = state.get("step") if isinstance(state, dict) else None
         if self._device.is_plain(count) and count.device.type != "cpu":
@@ -247,7 +248,7 @@ class Source(BaseSource):
 
 
 def _is_inside(caller: FrameType) -> bool:
-    """Whether torch, in whose frame our hook was called, was there already: in one `step` inside another."""
+    """Return whether torch's frame that called the hook is nested in another one: a `step` inside a `step`."""
     frame = caller.f_back
     while frame is not None and frame.f_code is not caller.f_code:
         frame = frame.f_back

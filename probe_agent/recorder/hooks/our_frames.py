@@ -1,7 +1,7 @@
-"""Keeps Dynamo from compiling our own functions: behind a graph break it tries every frame that the job's thread
-enters, those of our hooks as well.
+"""Marks that keep Dynamo from compiling the recorder's functions.
 
-Runs once, on our own thread; under a millisecond.
+Behind a graph break Dynamo tries to compile every frame that the job's thread enters, those of the hooks included. Runs
+once, on the recorder's thread: under 1 ms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Source(BaseSource):
 
 
 def _codes(module: Any) -> Iterator[CodeType]:
-    """The code of every function that is defined in a module, in its classes and in other functions."""
+    """Yield the code of every function and method that is defined in a module."""
     for value in vars(module).values():
         members = vars(value).values() if isinstance(value, type) else (value,)
         for member in members:

@@ -1,10 +1,11 @@
-"""What a training does without gradients: `evaluation`, `generation` and `rollout` of `python.steps`.
+"""Blocks without gradients in a training loop: `evaluation`, `generation` and `rollout` of `python.steps`.
 
-Runs on the training thread, once an optimizer has stepped, where it enters and leaves `no_grad`, `inference_mode` and
-their like. Such a block counts when a module is called in it that no other module has called; clipping gradients or
-averaging weights calls none. torch keeps its fast path for modules: a hook lies in its table from the beginning of a
-block to the first call in it, and in sampled steps those of `python.torch_trace` say it. Whether a block generates is
-read off the names of the functions around that call, once a block. A block costs 3 µs, 8 µs where it calls a module.
+A block of `no_grad`, `inference_mode` and the like counts if an outermost module is called in it; clipping gradients or
+averaging weights calls none. torch keeps its fast path for modules: a hook exists only from the start of a block to the
+first call in it, and in sampled steps the hooks of `python.torch_trace` report the call. The names of the functions
+around that call tell, once per block, whether it generates.
+
+Runs on the training thread once an optimizer has stepped: 3 µs per block, 8 µs if it calls a module.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from ..torch.patches import Patches
 
 __all__ = ["Source"]
 
-#: What names of functions that generate begin with, underscores aside.
+#: Prefixes of the names of functions that generate, leading underscores ignored.
 GENERATES = ("generate", "rollout", "collect_rollout")
-#: The kind of a block inside a module's forward: it is a part of that.
+#: Kind of a block inside a module's forward, which is a part of that forward.
 INSIDE = "inside"
 
 
 class Block:
-    """A block of the job's code in which gradients are off, or on again inside such a one."""
+    """A block of the job's code with gradients disabled, or enabled again inside such a block."""
 
     __slots__ = ("began", "context", "inner", "is_off", "kind", "num_samples", "wait")
 
@@ -42,9 +43,9 @@ class Block:
         self.is_off = is_off
         #: EVAL, GENERATE or INSIDE; empty until a module is called.
         self.kind = ""
-        #: What blocks inside it have for themselves, in nanoseconds.
+        #: Time of the blocks inside it, in nanoseconds.
         self.inner = 0
-        #: What has been taken for data of the training meanwhile.
+        #: Wait and samples of batches in it that were counted as training data.
         self.wait = self.num_samples = 0
         self.began = perf_counter_ns()
 
@@ -96,7 +97,7 @@ class Source(BaseSource):
         step, blocks = self._step, self._blocks
 
         def __enter__(context: Any) -> Any:
-            # Before the original: what the job's signal handlers raise in here must not leave gradients off.
+            # Before the original: an exception of the job's signal handlers here must not leave gradients disabled.
             if step.thread == get_ident() and step.is_training and not step.in_backward:
                 try:
                     if is_off(context):
@@ -137,7 +138,7 @@ class Source(BaseSource):
         blocks = self._blocks
         if blocks[-1].context is not context:
             if not any(block.context is context for block in blocks):
-                return  # entered before we came, or in backward
+                return  # entered before the recorder started, or in backward
             while blocks[-1].context is not context:
                 self._close(blocks.pop(), perf_counter_ns())
         self._close(blocks.pop(), perf_counter_ns())
@@ -147,7 +148,7 @@ class Source(BaseSource):
             self._look_for_call()
 
     def _close(self, block: Block, now: int) -> None:
-        """Add a block's time to what it was for; `_blocks` are those around it."""
+        """Add a block's time to its phase; `_blocks` are the blocks around it."""
         step, whole = self._step, now - block.began
         if block.kind == EVAL:
             step.evaluation += whole - block.inner
@@ -156,7 +157,7 @@ class Source(BaseSource):
             step.generation += whole - block.inner
             step.spans.spans.append((block.began, now, GENERATION))
         elif block.is_off:
-            whole = block.inner  # the rest is its surroundings'
+            whole = block.inner  # the rest belongs to the block around it
         else:
             step.spans.spans.append((block.began, now, GRADIENTS))
         if block.kind in (EVAL, GENERATE):
@@ -169,7 +170,7 @@ class Source(BaseSource):
             self._blocks[-1].inner += whole
 
     def _end_step(self) -> None:
-        """A block that goes on behind the end of the step begins anew there."""
+        """Split blocks that go on past the end of the step."""
         try:
             self._disarm()
             blocks, now = self._blocks, self._step.started + round(self._step.duration * 1e9)
@@ -184,10 +185,10 @@ class Source(BaseSource):
             if self.recorder.fail(self.name, error):
                 raise
 
-    # The first call of a module in a block.
+    # First call of a module in a block.
 
     def _look_for_call(self) -> None:
-        """The next call of a module will say what the innermost block is for, if that is not known."""
+        """Arm the hook if the kind of the innermost block is unknown: the next call of a module tells it."""
         blocks = self._blocks
         if blocks and blocks[-1].is_off and not blocks[-1].kind:
             self._arm()
@@ -197,7 +198,7 @@ class Source(BaseSource):
             return
         modules = self._modules
         if not modules._has_any_global_hook():
-            # As `hooks/modules.py` does: the hook is ours, and a compiled module would warn of it.
+            # As in hooks/modules.py: a compiled module would warn about the recorder's hook.
             self._hides_hook.put(modules, "_has_any_global_hook", lambda: False)
         elif has_compiled():
             return
@@ -224,7 +225,7 @@ class Source(BaseSource):
                 raise
 
     def _called(self, module: Any, args: object) -> None:
-        """A module is called while the hook is there."""
+        """Handle a call of a module while the hook is armed."""
         if self._step.thread != get_ident():
             return
         try:
@@ -236,7 +237,7 @@ class Source(BaseSource):
                 raise
 
     def _kind_of_call(self) -> str:
-        """What the module that is being called without gradients is called for; the blocks around it know then."""
+        """Return the phase of a module call without gradients, and set the kind of the blocks around it."""
         blocks, step = self._blocks, self._step
         if blocks and blocks[-1].kind:
             return EVAL if blocks[-1].kind == INSIDE else blocks[-1].kind

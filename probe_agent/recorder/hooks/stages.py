@@ -1,6 +1,6 @@
-"""Which stages of a pipeline this rank runs: the objects of torch.distributed.pipelining are in no register.
+"""Pipeline stages that this rank runs; torch.distributed.pipelining keeps no register of them.
 
-Runs on the training thread, 0.2 µs a micro-batch, until the first ones have run.
+Runs on the training thread, 0.2 µs per micro-batch, until all stages have had time to run.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..torch.patches import Patches
 __all__ = ["Source"]
 
 _MODULE = "torch.distributed.pipelining.stage"
-#: By then, all stages of a rank have run once one of them has.
+#: Time after the first stage by which all stages of a rank have run.
 LOOK_S = 60.0
 
 

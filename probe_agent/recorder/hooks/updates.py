@@ -1,7 +1,7 @@
-"""Finds out whether a job without steps of an optimizer trains by hand; then updates of its parameters end its steps.
+"""Detection of manual training loops: without optimizer steps, updates of the parameters end the steps.
 
-Runs on our own thread. Once parameters have been seen to change after a backward, `Module.zero_grad` is replaced: it is
-where a step of such a loop may begin. What the comparison costs the training thread is said in updates.py.
+Runs on the recorder's thread. Once parameters have changed after a backward, `Module.zero_grad` is patched, since a
+step of such a loop may begin there. The cost on the training thread is in steps/updates.py.
 """
 
 from __future__ import annotations

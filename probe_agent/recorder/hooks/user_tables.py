@@ -1,10 +1,11 @@
-"""What the job records itself: `probe_agent.record("episodes", reward=1.5)` fills the table `job.episodes`, and
-`probe_agent.step()` ends a step.
+"""Tables and steps that the job records itself.
 
-Runs on whatever thread of the job calls: a lock, a look at each value and a list append, 1.7 µs for a row of one column
-and 0.13 µs for each further one (benchmarks.hooks). The job's `probe_agent` and this recorder may be different copies
-of our code, so they meet in one attribute of `sys`, which is there as long as somebody records. Whatever is wrong with
-a call becomes a row of `probe.errors`.
+`probe_agent.record("episodes", reward=1.5)` fills the table `job.episodes`, and `probe_agent.step()` ends a step. The
+job's `probe_agent` and this recorder may be different copies of the code, so they meet in an attribute of `sys`, which
+exists while the recorder runs. An invalid call becomes a row of `probe.errors`.
+
+Runs on the calling thread of the job: a lock, a check of each value and a list append, 1.7 µs for a row of one column
+and 0.13 µs for each further one (benchmarks.hooks).
 """
 
 from __future__ import annotations
@@ -25,31 +26,31 @@ from ..torch import loaded
 
 __all__ = ["REGISTRY", "Source"]
 
-#: The attribute of `sys` that the functions of `probe_agent` look for.
+#: Attribute of `sys` that the functions of `probe_agent` use.
 REGISTRY = "_probe_calls"
 SCHEMA = "job"
 MAX_TABLES, MAX_COLUMNS = 16, 64
-#: A table keeps as many rows as fit in here, and no more than that many.
+#: Limits of a table: size of its rows in the ring, and number of rows.
 RING_BYTES, MAX_ROWS = 2 << 20, 16_384
-#: Texts are kept for ever, so there is an end to them; what comes later is NULL.
+#: Texts are kept for ever, so their number is limited; later ones are NULL.
 MAX_TEXTS, MAX_TEXT_LENGTH = 2_000, 500
 ROWS_A_BATCH = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-_STEP = Column("step", "int", "", "the step being taken, or what the call said")
-_TS = Column("ts", "time", "UTC", "when it was recorded")
+_STEP = Column("step", "int", "", "number of the running step, or the one given in the call")
+_TS = Column("ts", "time", "UTC", "time of the call")
 _TAKEN = frozenset(column.name for column in (*COORDINATES, _TS))
 
 
 class _JobTable:
-    """One table of the job's own: its columns are those of the first call."""
+    """One table of the job, with the columns of the first call."""
 
     def __init__(self, name: str, values: Mapping[str, object], buffer_of: Callable[[type[Table]], RowBuffer]) -> None:
         if not values or len(values) > MAX_COLUMNS:
-            raise ValueError(f"a table has 1 to {MAX_COLUMNS} columns, not {len(values)}")
+            raise ValueError(f"{len(values)} columns; use 1 to {MAX_COLUMNS}")
         for column in values:
             if _NAME.fullmatch(column) is None or column in _TAKEN:
-                raise ValueError(f"a column cannot be called {column!r}")
+                raise ValueError(f"invalid column name {column!r}; use letters, digits and _, and no built-in column")
         self.kinds = {column: _kind(column, value) for column, value in values.items()}
         columns = [_STEP, _TS, *(Column(column, kind, "", "") for column, kind in self.kinds.items())]
         capacity = min(MAX_ROWS, RING_BYTES // row_struct(columns).size)
@@ -60,7 +61,7 @@ class _JobTable:
     def add(self, step: int, values: Mapping[str, object]) -> None:
         if values.keys() - self.kinds.keys():
             more = ", ".join(sorted(values.keys() - self.kinds.keys()))
-            raise ValueError(f"{more}: the first call had no such column; a table's columns stay what they were")
+            raise ValueError(f"unknown columns: {more}; use the columns of the first call")
         row: list[object] = [step, time_ns() // 1000]
         for column, kind in self.kinds.items():
             value = values.get(column)
@@ -99,7 +100,7 @@ _KINDS = {"float": "a number", "int": "a whole number of 64 bits", "bool": "True
 
 
 def _kind(column: str, value: object) -> str:
-    """The kind of the column that `value` starts. Raises TypeError: tensors are none, reading one may wait."""
+    """Return the column kind of `value`. Raises TypeError, also for a tensor, since reading one may wait."""
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):  # NumPy's
         return "bool"
     if isinstance(value, str):
@@ -108,11 +109,11 @@ def _kind(column: str, value: object) -> str:
         return "int"
     if isinstance(value, Real):
         return "float"
-    raise TypeError(f"{column}={_shown(value)}: it takes a number, True or False, or text; of a tensor its .item()")
+    raise TypeError(f"{column}={_shown(value)}: use a number, True, False or text; for a tensor its .item()")
 
 
 def _shown(value: object) -> str:
-    """A value in a message: nothing of the job's own code runs for it."""
+    """Return a value as text for a message, without running the job's code."""
     kind = type(value)
     return repr(value)[:60] if value is None or kind in (bool, int, float, str) else kind.__name__
 
@@ -133,7 +134,7 @@ class Source(BaseSource):
         if getattr(sys, REGISTRY, None) is self:
             delattr(sys, REGISTRY)
 
-    # Called by the functions of `probe_agent`, whatever copy of it the job has.
+    # Called by the functions of the job's copy of `probe_agent`.
 
     def record(self, table: object, values: dict[str, object]) -> None:
         """Add a row to the job's table."""
@@ -149,10 +150,10 @@ class Source(BaseSource):
                 raise
 
     def step(self) -> None:
-        """End a step; from the first call on nothing else ends one."""
+        """End a step; after the first call nothing else does."""
         try:
             if loaded("torch") is None:
-                raise RuntimeError("probe_agent.step() counts the steps of a process that has imported torch")
+                raise RuntimeError("probe_agent.step() needs torch; import torch first")
             self.recorder.ends.end_by_hand(perf_counter_ns())
         except Exception as error:
             if self.recorder.fail("probe_agent.step", error):
@@ -163,12 +164,12 @@ class Source(BaseSource):
         if step is None:
             step = self.recorder.step.number
         elif isinstance(step, bool) or not isinstance(step, Integral):
-            raise TypeError(f"step={_shown(step)}: it takes a whole number")
+            raise TypeError(f"step={_shown(step)}: use a whole number")
         table = self._tables.get(name)
         if table is None:
             if not isinstance(name, str) or _NAME.fullmatch(name) is None:
-                raise ValueError("a table's name is letters, digits and _, and begins with no digit")
+                raise ValueError("invalid table name; use letters, digits and _, and do not begin with a digit")
             if len(self._tables) >= MAX_TABLES:
-                raise ValueError(f"there are {MAX_TABLES} tables already")
+                raise ValueError(f"more than {MAX_TABLES} tables; record into an existing one")
             table = self._tables[name] = _JobTable(name, values, self.recorder.buffer)
         table.add(int(step), values)

@@ -1,6 +1,6 @@
-"""Whether the host server that this target has started for PROBE_LISTEN serves; if not, why, in `probe.errors`.
+"""Check of the host server that this target has started for PROBE_LISTEN: its failure becomes a row of `probe.errors`.
 
-Runs on our own thread every flush.interval until the server has said one or the other: one small file is read.
+Runs on the recorder's thread every flush.interval until the server serves or has failed: it reads one small file.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..source import Source as BaseSource
 
 __all__ = ["Source"]
 
-#: Written by the server, which holds a lock on it as long as it lives.
+#: Output file of the server, which holds a lock on it for as long as it lives.
 SAID = "server.txt"
 
 

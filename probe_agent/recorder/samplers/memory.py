@@ -1,8 +1,7 @@
-"""How much memory the process and its device use: feeds `rss`, `allocated`, `reserved` and `peak_allocated`
-of `python.steps`.
+"""Memory of the process and its device, for `rss`, `allocated`, `reserved` and `peak_allocated` of `python.steps`.
 
-Runs on our own thread every flush.interval: one read of /proc/self/statm, and three counters of torch's allocator
-(without a GPU the kernel's count of the peak).
+Runs on the recorder's thread every flush.interval: one read of /proc/self/statm, and three counters of torch's
+allocator (without a GPU, the kernel's peak of resident memory).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""When another rank on this host dies: seen at once, so that of several that died the first can be told.
+"""Deaths of other ranks on this host, recorded at once, so that the first of several can be told.
 
-A rank that is killed takes the others down within a second: their connections break, or the launcher ends them. Its own
-recorder says nothing any more. So each recorder has the kernel wake it when one of the other ranks of this host dies
-(pidfd), and writes down when, and with what signal, in the folder of the dead.
+A killed rank takes the others down within a second: their connections break, or the launcher ends them. Its own
+recorder can record nothing. So each recorder has the kernel wake it (pidfd) when another rank of this host dies, and
+writes the time and the signal into the folder of the dead rank.
 
-Runs on our own thread: every two seconds a look at the folders of this user's targets, 15 µs; otherwise it costs
-nothing. Where a seccomp filter is in force it makes no new system call: the tick looks instead, every 0.25 s.
+Runs on the recorder's thread: every 2 s it lists the folders of this user's targets, 15 µs. Under a seccomp filter it
+makes no new system call: the tick checks the processes instead, every flush.interval.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..source import Source as BaseSource
 __all__ = ["Source"]
 
 LOOK_S = 2.0
-#: As many are watched: a descriptor each.
+#: Ranks that are watched, with one descriptor each.
 MAX_WATCHED = 64
 _FOLDER = re.compile(r"(\d+)-(\d+)")
 
@@ -55,7 +55,7 @@ class Source(BaseSource):
     def start(self) -> None:
         self._parent, self._own = os.path.split(self.recorder.folder)
         self._seen: set[str] = set()
-        #: By descriptor; those without one are looked at.
+        #: Ranks by descriptor; those without one are polled.
         self._watched: dict[int, Neighbour] = {}
         self._looked_at: list[Neighbour] = []
         self._may_watch = hasattr(os, "pidfd_open") and not _is_filtered()
@@ -89,14 +89,14 @@ class Source(BaseSource):
             with open(os.path.join(folder, TARGET)) as file:
                 world_size = json.load(file)["world_size"]
         except (OSError, ValueError, KeyError):
-            return  # not complete yet: the next look sees it
+            return  # not complete yet: the next search finds it
         if world_size < 2:
-            return  # not known yet, or no rank of a job
+            return  # not known yet, or not a rank of a distributed job
         self._seen.add(name)
         pid, ticks = map(int, name.split("-"))
         neighbour = Neighbour(pid, ticks, folder)
         if not neighbour.lives:
-            return  # before our time, or of another PID namespace
+            return  # already dead, or in another PID namespace
         if not self._may_watch:
             self._looked_at.append(neighbour)
             return
@@ -116,7 +116,7 @@ class Source(BaseSource):
     def _say(self, neighbour: Neighbour) -> None:
         mark_end(neighbour.folder, time(), "gone", code=exit_code_of(neighbour.pid), seen_by=os.getpid())
         now = time_ns()
-        os.utime(self.recorder.folder, ns=(now, now))  # we live longer; the kernel's own clock is too coarse to say so
+        os.utime(self.recorder.folder, ns=(now, now))  # later than the mark; the kernel's own clock is too coarse
 
     def _forget(self, descriptor: int) -> None:
         del self._watched[descriptor]

@@ -1,9 +1,8 @@
-"""Says in the job's store where this rank can be asked, and hears where the others can: see ../peers.py. From there the
-job has its name, too.
+"""Exchange of addresses between ranks through the job's store (job/peers.py), which also gives the job its name.
 
-Looks every two seconds on our own thread, some 50 µs, whether there is a process group or another host server; on every
-tick until the job has a name. The conversation is on a short-lived thread of ours. One rank a host listens until all
-have spoken, at growing intervals.
+The recorder's thread checks every 2 s, about 50 µs, for a process group and for another host server; on every tick
+until the job has a name. The exchange runs on a short-lived thread of the recorder. One rank per host repeats it, at
+growing intervals, until all ranks have published their addresses.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..source import Source as BaseSource
 __all__ = ["Source"]
 
 LOOK_S = 2.0
-#: After a failure, and while ranks are missing, the next conversation comes after 2 s, 4 s, …, a minute.
+#: After a failure, and while ranks are missing, the next exchange comes after 2 s, 4 s, …, 60 s.
 FIRST_WAIT_S = 2.0
 LONGEST_WAIT_S = 60.0
 #: A host server may have moved.
@@ -69,9 +68,9 @@ class Source(BaseSource):
             self._failed = False
             self.recorder.job = name_by_store(self._peers.oldest_line)
         except StoreFailed:
-            self._failed = True  # whoever asks hears why: operations/peers.py
+            self._failed = True  # operations/peers.py reports the reason on request
             self.recorder.job = self.recorder.job or name_without_store()
-        except Exception as error:  # the border: this thread has nobody above it
+        except Exception as error:  # the border: this thread has no caller
             self._failed = True
             self.recorder.fail(self.name, error)
         finally:
@@ -80,7 +79,7 @@ class Source(BaseSource):
 
     def _next_wait_s(self, job: Job) -> float:
         if not self._failed and not self._is_first_of_host:
-            return float("inf")  # until there is news
+            return float("inf")  # until the addresses change
         if not self._failed and self._peers.num_known(job) == job.world_size:
             return AGAIN_S
         self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)

@@ -1,1 +1,1 @@
-"""The step: where it ends, what its phases and modules took, and what sampling may cost."""
+"""The step: its end, the time of its phases, modules and collectives, and the budget of sampling."""

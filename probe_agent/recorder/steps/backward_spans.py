@@ -1,11 +1,11 @@
-"""Spans of the modules' backward in a sampled step, told apart by torch's own numbers of the operators.
+"""Spans of the modules' backward in a sampled step, derived from torch's sequence numbers of graph nodes.
 
-torch numbers the nodes of its graph in the order in which the forward makes them, and goes through them from the
-highest number down. So what a module's forward has made are the numbers from one it began at to one it ended at, and
-where a watched node is about to run, the backward is inside the modules in whose ranges its number lies, and has left
-those that begin after it. A span ends at the latest where the run of the engine ends.
+torch numbers the nodes of its graph in the order in which the forward makes them, and runs backward from the highest
+number down. A module's forward makes a range of numbers. When a hooked node is about to run, backward is inside the
+modules whose ranges contain its number, and has left those whose ranges begin after it. A span ends at the latest with
+the run of the engine.
 
-Runs where the rows of a step are made (windows.py); about 1 µs a span.
+Runs with module_spans.py, on the same thread; about 1 µs per span.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator
 
 __all__ = ["RUN_ENDED", "BackwardSpans"]
 
-#: The position at which a run of the engine has ended: every span has.
+#: Position at the end of a run of the engine, which ends every span.
 RUN_ENDED = -1
 
-Span = tuple[int, int, int, int]  # name, where it ended, how long it took, how long without those inside it
+Span = tuple[int, int, int, int]  # name, end, duration, duration without the spans inside it
 
 
 class _Call:
-    """A forward, and the numbers of the nodes it has made: from `begin` on, `end` no more."""
+    """A forward and the numbers of its nodes, from `begin` to before `end`."""
 
     __slots__ = ("begin", "children", "end", "name", "opened", "parent", "run")
 
@@ -32,23 +32,23 @@ class _Call:
         self.name = name
         self.parent: _Call | None = None
         self.opened = self.children = 0
-        self.run = -1  # the last one in which its span began
+        self.run = -1  # last run in which its span began
 
 
 class BackwardSpans:
-    """What the forwards of a step, and of the sampled one right before it, have taken in backward."""
+    """Spans of backward for the forwards of a step, and of the sampled step right before it."""
 
     def __init__(self) -> None:
-        self._calls: list[_Call] = []  # in the order in which they began, the outer one first
+        self._calls: list[_Call] = []  # by start, outer before inner
         self._begins: list[int] = []
-        self._ended: list[_Call] = []  # in the order in which they ended; not yet among those
-        self._since = 0  # the nodes of this step are numbered from here on
+        self._ended: list[_Call] = []  # by end; not yet in `_calls`
+        self._since = 0  # first node number of this step
         self._open: list[_Call] = []
         self._run = 0
         self._number = 0
 
     def begin_step(self, number: int) -> None:
-        """A sampled step begins. What the step before has made may be gone backward through in this one."""
+        """Begin a sampled step, in which backward may run through the graph of the step before."""
         if number != self._number + 1:
             self._calls.clear()
             self._begins.clear()
@@ -56,7 +56,7 @@ class BackwardSpans:
         self._since = max((call.end for call in self._calls), default=0)
 
     def end_step(self) -> None:
-        """The step is over."""
+        """End the step."""
         self._sort()
         self._calls = [call for call in self._calls if call.begin >= self._since]
         self._begins = [call.begin for call in self._calls]
@@ -64,11 +64,11 @@ class BackwardSpans:
         self._run += 1
 
     def add(self, begin: int, end: int, name: int) -> None:
-        """A forward has ended that has made the nodes from `begin` to before `end`."""
+        """Add a forward that has made the nodes from `begin` to before `end`."""
         self._ended.append(_Call(begin, end, name))
 
     def note(self, now: int, position: int) -> Iterator[Span]:
-        """The node numbered `position` is about to run, or the run has ended: gives the spans that are over."""
+        """Note that node `position` is about to run, or that the run has ended; yield the spans that have ended."""
         still = self._open
         while still and still[-1].begin > position:
             call = still.pop()
@@ -89,7 +89,7 @@ class BackwardSpans:
             still.append(call)
 
     def _innermost(self, position: int) -> _Call | None:
-        """The call that has made the node numbered `position`."""
+        """Return the innermost call that made node `position`."""
         if self._ended:
             self._sort()
         at = bisect_right(self._begins, position) - 1
@@ -99,7 +99,7 @@ class BackwardSpans:
         return call
 
     def _sort(self) -> None:
-        """Put those that have ended among the others: one that has made no more than another one in it comes first."""
+        """Merge the ended calls into the others; of two calls with the same nodes the outer comes first."""
         self._calls = sorted([*reversed(self._ended), *self._calls], key=lambda call: (call.begin, -call.end))
         self._ended.clear()
         self._begins = [call.begin for call in self._calls]

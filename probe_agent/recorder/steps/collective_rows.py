@@ -1,8 +1,8 @@
-"""From calls of collectives to rows of `python.collectives`: those that Python made, and what C++ did by itself.
+"""Rows of `python.collectives` from the calls that Python made and the operations that C++ started by itself.
 
-Runs on our own thread. What C++ calls itself, as the reducer of DDP does, does not come by in Python. It is
-taken from Flight Recorder: when it was called and whether it is over, not how long it took. A look takes up to 35 ms
-under the GIL, so there is none unless the groups have counted more than Python has called.
+Operations that C++ starts, as DDP's reducer does, have no call in Python. They are taken from Flight Recorder: when
+they were called and whether they are over, not how long they took. Reading it takes up to 35 ms under the GIL, so it
+is read only if the groups have counted more operations than Python has called. Runs on the recorder's thread.
 """
 
 from __future__ import annotations
@@ -21,51 +21,51 @@ from .step import Step
 
 __all__ = ["ANY_SOURCE", "AT_ONCE_NS", "P2P", "Call", "CollectiveRows"]
 
-#: Their numbers are not the same on all ranks of the group.
+#: Operations whose numbers differ between the ranks of a group.
 P2P = ("send", "recv")
-#: The peer of a receive that takes what comes first.
+#: Peer of a receive from any rank.
 ANY_SOURCE = -1
-#: Who waits so soon after the call may have come a little later than its end: near enough.
+#: A wait this soon after the call counts as immediate.
 AT_ONCE_NS = 100_000
-#: A collective that has taken so long gets a row before it is over.
+#: A collective that has taken this long gets a row before it is over.
 LONG_NS = 1_000_000_000
-#: A tensor that nobody has waited for so long will not be.
+#: A tensor that has not been waited for within this time never will be.
 UNWAITED_NS = 60_000_000_000
-#: A row of what is over waits for so long, and so many do, until it shows in which phase that was.
+#: Longest time, and number, that rows of finished operations wait for their phase to be known.
 PHASE_NS, MAX_WITHOUT_PHASE = 10_000_000_000, 20_000
-#: Different shapes whose text is kept: the names of a ring are never thrown away.
+#: Distinct shapes with a text: the texts of a ring are never dropped.
 MAX_SHAPES = 2_000
-#: How much of the time may go into looks at Flight Recorder, and how much when entries would be lost otherwise.
+#: Share of the time for reading Flight Recorder, and the share if entries would be lost otherwise.
 LOOK_SHARE, LOOK_SHARE_IN_NEED = 0.002, 0.01
 LOOK_INTERVAL_NS = 1_000_000_000
-#: Torch takes 14 µs for each tensor of each entry. Where the job's calls have so many in 2,000, there are no looks.
+#: torch takes 14 µs per tensor of an entry. Flight Recorder is not read if 2,000 calls of the job have more tensors.
 MAX_TENSORS = 10_000
-#: Half of what torch keeps: so many since the last look, and we hurry.
+#: Operations since the last read that make the next one urgent: half of what torch keeps.
 MANY_SINCE_LOOK = 1_000
 
 
 class Call:
-    """One collective on its way. Times in nanoseconds of the monotonic clock; 0: not yet."""
+    """A running collective. Times in nanoseconds of the monotonic clock; 0 means not yet."""
 
-    # Of the class, since most calls set few of them: half the time that slots take.
+    # On the class, since most calls set few of them: half the time of slots.
     began = returned = waiting = wait = ended = 0
-    #: What the group had counted after the call.
+    #: Number that the group had counted after the call.
     number = -1
     num_tensors = num_elements = 0
     #: Of the first tensor.
     shape: Any = None
     dtype: Any = None
     on_device = False
-    #: It was complete before anybody waited for it.
+    #: It was complete before anything waited for it.
     overlapped = False
     failed = False
-    #: It has a row that says that it takes long.
+    #: It has a row as one that takes long.
     told = False
-    #: It has given a tensor to wait for, and nothing tells that nobody does any more.
+    #: Called as an operator, which returns a tensor to wait for; nothing shows when that is dropped.
     by_operator = False
-    #: A weak reference to what can be waited for.
+    #: Weak reference to the work to wait for.
     work: Any = None
-    #: Of a send or receive: the other side's rank in the group; ANY_SOURCE until it is known.
+    #: Of a send or receive: rank in the group of the other side; ANY_SOURCE until it is known.
     peer: int | None = None
 
     def __init__(self, step: int, op: str, group: str, thread: int) -> None:
@@ -76,7 +76,7 @@ class Call:
 
 
 class Row(NamedTuple):
-    """A row that may wait for its phases. Times are of the monotonic clock."""
+    """A row that may wait for its phases to be known. Times are of the monotonic clock."""
 
     step: int
     ts: int
@@ -89,18 +89,18 @@ class Row(NamedTuple):
     shape: str | None
     start: int
     duration: float
-    #: When somebody began to wait for it, and for how long; 0 and NULL where nobody did.
+    #: Start and duration of the wait for it; 0 and NULL if nothing waited.
     waiting: int
     wait: float
     state: str
     seen_by: str
-    #: The thread that made the call; None where C++ made it.
+    #: Calling thread; None if C++ made the call.
     thread: int | None
     is_over: bool
 
 
 class CollectiveRows:
-    """Makes the rows. `calls` is what the hooks add calls to, `open_calls` those whose work somebody may wait for."""
+    """Maker of the rows. The hooks add calls to `calls`; `open_calls` has those that may still be waited for."""
 
     def __init__(self, buffer: RowBuffer, step: Step, calls: list[Call], open_calls: dict[int, Call]) -> None:
         self._buffer = buffer
@@ -113,11 +113,11 @@ class CollectiveRows:
         self._was_unseen = False
         self._look_at = self._look_in_need = 0
         self._shapes: set[str] = set()
-        #: Rows of what is over that have no phase yet.
+        #: Rows of finished operations without a phase yet.
         self._without_phase: list[Row] = []
 
     def make(self) -> None:
-        """Calls that are over become rows, and now and then those that only Flight Recorder saw."""
+        """Write rows of finished calls and, from time to time, of operations that only Flight Recorder has."""
         self._take_calls()
         if self._is_time_to_look():
             self._look()
@@ -125,7 +125,7 @@ class CollectiveRows:
         self._write_rows(perf_counter_ns())
 
     def close(self) -> None:
-        """Write what there is, as far as it is known."""
+        """Write all rows with what is known."""
         self.write_calls()
         self._write_rows(sys.maxsize)
         self._unfinished.clear()
@@ -135,19 +135,19 @@ class CollectiveRows:
         del self._calls[: len(calls)]
         self._unfinished += calls
         self._num_tensors.extend([call.num_tensors for call in calls])
-        self.groups.refresh()  # now, so that each call's group is known
+        self.groups.refresh()  # after taking the calls, so that the group of each is known
         for call in self._unfinished:
             if call.number >= 0 and call.group in self.groups:
                 self.groups[call.group].called(call.number, call.op in P2P)
 
     def _is_time_to_look(self) -> bool:
-        """A look at Flight Recorder stops the job's Python for up to 35 ms, so it has to be worth it."""
+        """Return whether to read Flight Recorder, which stops the job's Python for up to 35 ms."""
         now = perf_counter_ns()
         if sum(self._num_tensors) > MAX_TENSORS:
             return False
         names = {call.group for call in self._unfinished if call.number >= 0 and call.op not in P2P}
         if any(name in self.groups and not self.groups[name].is_anchored for name in names):
-            return True  # once a group, if at all: its numbers are not known yet
+            return True  # at most once per group: its numbers are not known yet
         on_their_way = len(self._calls) + sum(not call.returned for call in self._unfinished)
         num_unseen = sum(group.num_unseen() for group in self.groups.values()) - on_their_way
         has_late = any(group.late for group in self.groups.values())
@@ -157,7 +157,8 @@ class CollectiveRows:
         return now >= self._look_at and (has_late or (was_unseen and num_unseen > 0))
 
     def _look(self) -> None:
-        """Learn from Flight Recorder how groups number their collectives, and write what Python did not see."""
+        """Read Flight Recorder: learn the numbers of collectives, and write rows of operations not called from
+        Python."""
         began = perf_counter_ns()
         dumps = list(flight_recorder.dumps(with_entries=True))
         now = perf_counter_ns()
@@ -166,7 +167,7 @@ class CollectiveRows:
         self._was_unseen = False
         self._take_calls()
         epoch = time_ns() - perf_counter_ns()
-        #: What C++ was given after this moment may belong to a call that has not come back yet.
+        #: An operation after this moment may belong to a call that has not returned yet.
         limit = min([call.began for call in self._unfinished if not call.returned] or [began]) + epoch
         entries = [
             (entry, self.groups[entry["process_group"][0]])
@@ -191,7 +192,7 @@ class CollectiveRows:
         return self.groups[call.group].seq(call.number) if call.group in self.groups else call.number
 
     def write_calls(self) -> None:
-        """Make rows of what is over; what has taken long gets one as well, and stays."""
+        """Make rows of finished calls, and of calls that have taken long, which remain."""
         now = perf_counter_ns()
         unfinished: list[Call] = []
         for call in self._unfinished:
@@ -267,7 +268,7 @@ class CollectiveRows:
         )
 
     def _write_rows(self, now: int) -> None:
-        """Write the rows whose phases are known by now, or will not be known soon; what is not over waits for none."""
+        """Write the rows whose phases are known or overdue, and those of unfinished operations."""
         rows = self._without_phase
         if not rows:
             return
@@ -284,7 +285,7 @@ class CollectiveRows:
                 self._without_phase.append(row)
 
     def _phase_of(self, row: Row, phase: str | None) -> str | None:
-        """`phase` of the step, where that is what the row's thread was doing."""
+        """Return `phase` if the row's thread is one that runs the step."""
         if row.thread in (None, self._step.thread) or (phase == BACKWARD and _is_torchs(row.thread)):
             return phase
         return None
@@ -320,21 +321,21 @@ class CollectiveRows:
 
 
 def _is_torchs(thread: int | None) -> bool:
-    """Whether Python has not started this thread: autograd goes backward on such ones, one for each device."""
+    """Return whether the thread was not started by Python: autograd runs backward on such threads, one per device."""
     threading: Any = loaded("threading")
     found = threading._active.get(thread) if threading is not None else None
     return found is None or isinstance(found, threading._DummyThread)
 
 
 def _peer(call: Call, group: Group | None) -> int:
-    """The rank in the job of the other side; NULL where there is none, or it is not known."""
+    """Return the rank in the job of the other side; NULL if there is none or it is unknown."""
     if call.peer is None or group is None or not 0 <= call.peer < len(group.ranks):
         return NULL_INT
     return group.ranks[call.peer]
 
 
 def _is_dropped(call: Call, now: int) -> bool:
-    """Nobody can wait for it any more."""
+    """Return whether nothing can wait for the call any more."""
     if call.by_operator:
         return not call.ended and now - call.returned > UNWAITED_NS
     return bool(call.returned) and not call.ended and (call.work is None or call.work() is None)

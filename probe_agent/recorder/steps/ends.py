@@ -132,7 +132,7 @@ class Steps(Table):
 
 
 class StepEnds:
-    """Ends steps. The step that the recorder was started in is not whole, so it gets no row."""
+    """The end of steps. The step in which the recorder was started is incomplete and gets no row."""
 
     def __init__(
         self,
@@ -153,54 +153,54 @@ class StepEnds:
         self._last_number = -1
         self._ended_by = NOBODY
         self._waiting: deque[tuple[object, ...]] = deque()
-        #: Calls are steps on every thread: numbers are drawn where each ends. Those on one thread, the home, may be
-        #: sampled; the others have a step of their own, by thread.
+        #: Calls may be steps on every thread: each end draws a number. Those on one thread, the home, may be sampled;
+        #: each other thread has its own step.
         self._numbers = itertools.count(1)
         self._home: int | None = None
         self._num_at_home = 0
         self._beside: dict[int, Step] = {}
         self._moving = allocate_lock()
-        #: How many steps have ended since the recorder was started.
+        #: Steps that have ended since the recorder was started.
         self.num_ended = 0
 
     @property
     def takes_calls(self) -> bool:
-        """Whether a step may end where a module's call does: nothing else has ended one."""
+        """Whether a step may end with a module's call: nothing else has ended one."""
         return self._ended_by <= CALLS
 
     def end(self, now: int, lr: object, count: Callable[[], int | None], skipped: bool = False) -> None:
-        """The step ended at `now`, with learning rate `lr`; `count()` is how many its optimizer has counted."""
+        """End the step at `now`, with learning rate `lr`; `count()` returns the optimizer's own count of steps."""
         self._end(OPTIMIZER, now, lr, count, skipped)
 
     def end_by_hand(self, now: int) -> None:
-        """The job says so itself; then nothing else ends steps any more."""
+        """End the step at the job's own request; nothing else ends steps any more."""
         self._end(HAND, now, NULL_FLOAT, lambda: None, False)
 
     @property
     def takes_updates(self) -> bool:
-        """Whether a step may end where parameters have changed: no optimizer has ended one."""
+        """Whether a step may end with an update of parameters: no optimizer has ended one."""
         return self._ended_by <= UPDATES
 
     def end_call(self, began: int, ended: int) -> bool:
-        """A call of the outermost module was over, on any thread. False where something else ends steps."""
+        """End a step with a call of the outermost module, on any thread. Return False if something else ends steps."""
         step, ident = self._step, get_ident()
         if not self.takes_calls:
             return False
         if self._home != ident and not self._is_home_now(ident, began, ended):
             self._end_beside(ident, began, ended)
             return True
-        if not step.sampled:  # else the hooks have it
+        if not step.sampled:  # otherwise the module hooks record it
             step.in_modules = (step.in_modules or 0) + ended - began
         step.spans.spans.append((began, ended, FORWARD))
         return self._end(CALLS, ended, NULL_FLOAT, lambda: None, False)
 
     def end_update(self, now: int) -> None:
-        """The parameters have changed since the last backward, and the job goes on at `now`."""
+        """End the step at `now`: the parameters have changed since the last backward."""
         self._end(UPDATES, now, NULL_FLOAT, lambda: None, False)
 
     def _is_home_now(self, ident: int, began: int, ended: int) -> bool:
-        """Whether this call ends the home's step: true for the first of all. A home that calls nothing any more gives
-        its step, unfinished, to who calls now."""
+        """Return whether this call ends the home's step: true for the very first call. An idle home passes its
+        unfinished step to the calling thread."""
         home, step = self._home, self._step
         is_idle = ended - step.started > max(MOVE_NS, MOVE_CALLS * (ended - began))
         if (home is not None and not is_idle) or not self._moving.acquire(False):
@@ -224,7 +224,7 @@ class StepEnds:
             self._moving.release()
 
     def _end_beside(self, ident: int, began: int, ended: int) -> None:
-        """A row for a call on another thread than the home: it shares nothing with it but the numbers."""
+        """Write a row for a call on another thread than the home, which shares only the numbers."""
         step = self._beside.get(ident)
         if step is None:
             if len(self._beside) >= MAX_THREADS:
@@ -243,7 +243,7 @@ class StepEnds:
         step.started = ended
 
     def no_more_calls(self) -> None:
-        """What was called is being trained: wait for an update of the parameters, or an optimizer."""
+        """Stop taking calls as steps: the module is being trained, so an update or an optimizer ends steps."""
         if self.takes_calls:
             self._take_over(UPDATES)
             self._step.sampled = self._step.deep = False
@@ -276,24 +276,24 @@ class StepEnds:
         return True
 
     def other_optimizer(self) -> None:
-        """Another training has begun, whose steps go on from the number of the last."""
+        """Note that another training loop has begun, whose steps continue the numbers."""
         if not self._partial:
             self._job_step.begin()
             self._step.is_counted = False
 
     def explain_number(self) -> tuple[str, str]:
-        """Where the numbers of the steps come from now, and why."""
+        """Return the source of step numbers, and the reason."""
         if self._job_step.is_known:
-            why = "" if self._step.is_counted else "the steps before had higher numbers: they go on from these"
+            why = "" if self._step.is_counted else "earlier steps had higher numbers, which are continued"
             return self._job_step.text, why or self._job_step.why
         if self._step.is_counted and self._job_step.why:
-            return "counted on from the last number that was known", self._job_step.why
+            return "counted on from the last known number", self._job_step.why
         if self._step.is_counted:
             return "the optimizer's count", ""
-        return "counted from the attach", self._job_step.why or "no count of the job's was found"
+        return "counted from the attach", self._job_step.why or "no count of the job was found"
 
     def _first_number(self, by: int, count: Callable[[], int | None]) -> None:
-        """The number of the step that ends now: the first one that is known."""
+        """Set the number of the step that ends now, the first known one."""
         own = None
         if by != CALLS:
             self._job_step.begin()
@@ -304,7 +304,7 @@ class StepEnds:
         self._step.number, self._step.is_counted = own or 0, own is not None
 
     def _check_number(self) -> None:
-        """Have the step that ends now the job's own number, unless one before it had that already."""
+        """Give the step that ends now the job's own number, unless an earlier step had it."""
         step, own = self._step, self._job_step.read()
         if own is not None:
             step.is_counted = own > self._last_number
@@ -312,7 +312,7 @@ class StepEnds:
                 step.number = own
 
     def _take_over(self, by: int) -> None:
-        """What was taken for steps before were none of these: they are counted anew."""
+        """Switch to another kind of event that ends steps; steps of calls or updates so far are counted anew."""
         if self._ended_by in (CALLS, UPDATES):
             self._step.is_one = False
             for end in self._step.ending:
@@ -322,7 +322,7 @@ class StepEnds:
         self._ended_by = by
 
     def close(self) -> None:
-        """Write what still waits for numbers, without them."""
+        """Write the waiting rows without the values that are still on the device."""
         while self._waiting:
             self._write(self._waiting.popleft())
         self._buffer.flush()
@@ -371,9 +371,9 @@ class StepEnds:
         )
 
     def _arrived(self) -> None:
-        """Rows whose numbers have arrived from the device go on, in order; nothing waits for the device.
+        """Write, in order, the rows whose values have arrived from the device, without waiting for it.
 
-        Nor is it asked while it captures a graph: that would end the capture.
+        While a graph is captured the device is not queried: that would end the capture.
         """
         while self._waiting and not self._device.is_capturing():
             values = tuple(value.value if isinstance(value, Later) else value for value in self._waiting[0])

@@ -1,15 +1,14 @@
-"""Keeps what the recorder costs the training within `trace.budget`, by this very run: sampled steps against unsampled.
+"""Governor that keeps the recorder's cost within `trace.budget`, by comparing sampled with unsampled steps of this run.
 
-The hooks cannot time what torch spends on calling them, so whole steps are compared, each sampled one with the few
-unsampled ones right before and after it: what makes a while of the run slow, or the run slower and slower, is in both.
-What a job does on the very steps that are sampled (a log line every 20) is told from our cost by controls: as soon as
-sampling is lowered, the steps that are left out, by chance, of those that were to be sampled. Only a cost that is
-certain lowers it, below `MAX_UNCHECKED` only one that is certain beside controls.
+The hooks cannot time torch's cost of calling them, so whole steps are compared, each sampled one with the few unsampled
+ones right before and after it, so that slow periods and drifts affect both. Work of the job on exactly the sampled
+steps (a log line every 20) is separated by controls: once sampling is lowered, the scheduled steps that were left out
+at random. Only a certain cost lowers sampling, and below `MAX_UNCHECKED` only one that is certain against controls.
 
-What the other sources have measured of themselves comes out of the budget first; a tenth of it is always left for
-sampling. Sampling is lowered by powers of two, and the chance is the step's number: ranks that lower it differently
-still sample common steps. A `trace.every` that somebody has set by hand is never lowered. Steps are noted on the
-training thread (one append, 0.2 µs); `review` runs on our own thread.
+The measured cost of the other sources is deducted from the budget first; a tenth is always reserved for sampling.
+Sampling is lowered by powers of two, at random by the step's number, so that ranks with different factors still sample
+common steps. A `trace.every` set by hand is never lowered. The training thread notes steps (one append, 0.2 µs);
+`review` runs on the recorder's thread.
 """
 
 from __future__ import annotations
@@ -26,36 +25,36 @@ __all__ = ["Governor", "Verdict"]
 
 #: Unsampled steps on either side that a sampled one is compared with.
 NEIGHBOURS = 4
-#: A median of fewer says nothing; of this many the bounds are the smallest and the largest but one.
+#: Fewer steps have no meaningful median; of this many the bounds are the second smallest and the second largest.
 MIN_STEPS = 12
-#: Of the bounds of a median: it is below the lower one once in a hundred.
+#: Quantile of the bounds of a median, which is below the lower one in 1 of 100 cases.
 Z = 2.33
-#: How many times rarer steps may be sampled before controls have said whose the cost is.
+#: Factor by which sampling may be lowered without controls.
 MAX_UNCHECKED = 4
-#: The part of the budget that is left for sampling, whatever else costs.
+#: Part of the budget reserved for sampling, whatever the other sources cost.
 MIN_PART = 0.1
-#: Sampling comes back when its cost would not be more than this part of the budget for certain.
+#: Sampling is raised if its cost would certainly stay below this part of the budget.
 COMES_BACK = 0.8
-#: Where every step is sampled there is nothing to compare with; then a module call is taken to cost so much.
+#: Assumed cost of a module call if every step is sampled, so that there is no step to compare with.
 CALL_S = 4e-6
 MAX_FACTOR = 1 << 12
 
 
 class Verdict(NamedTuple):
-    """What sampling costs now: what a sampled step takes longer, how uncertain that is (both in seconds), and the
-    share of the whole run that is, with its bounds."""
+    """Cost of sampling: extra time of a sampled step and its uncertainty (in seconds), and the share of the run with
+    its bounds."""
 
     extra: float
     uncertainty: float
     share: float
     low: float
     high: float
-    #: As much of `low` as is told from what the job does on these very steps.
+    #: Part of `low` that controls separate from the job's own work on these steps.
     certain: float
 
 
 class _Turn:
-    """What is known of the steps of one kind that are to be sampled."""
+    """Measurements of scheduled steps of one kind."""
 
     def __init__(self, num: int) -> None:
         self.sampled: deque[float] = deque(maxlen=num)
@@ -66,7 +65,7 @@ class _Turn:
         return len(self.controls) >= MIN_STEPS
 
     def bounds(self) -> tuple[float, float, float]:
-        """By what part of a step sampled ones are longer: at least, probably, at most."""
+        """Return the relative extra time of sampled steps: lower bound, median, upper bound."""
         low, middle, high = _bounds(list(self.sampled))
         if not self.is_checked:
             return low, middle, high
@@ -75,19 +74,18 @@ class _Turn:
 
 
 class Governor:
-    """Decides which of the steps that `trace.every` names are sampled."""
+    """Decision which of the steps selected by `trace.every` are sampled."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        #: How many times rarer, as the budget wants it: 1, 2, 4 …
+        #: Factor that the budget demands: 1, 2, 4 …
         self._lowered = 1
         self.num_sampled = 0
         self._neighbours: deque[float] = deque(maxlen=2 * NEIGHBOURS)
         self._num_others = 0
-        #: Steps whose neighbours have not all come: by when they will have, what they say something about, duration.
+        #: Steps that wait for later neighbours: number of unsampled steps to wait for, list to add to, duration.
         self._waiting: deque[tuple[int, deque[float], float]] = deque(maxlen=4 * NEIGHBOURS)
-        #: How much longer than their neighbours steps took, as a part of these: sampled ones and controls, first of the
-        #: usual turns of `trace.every`, then of those of `trace.deep_every`.
+        #: Relative extra time of sampled steps and controls: first of usual steps, then of those of `trace.deep_every`.
         self._turns = (_Turn(100), _Turn(40))
         self._usual: deque[float] = deque(maxlen=100)  # seconds
         self._durations: deque[float] = deque(maxlen=100)  # of sampled steps
@@ -96,20 +94,20 @@ class Governor:
 
     @property
     def factor(self) -> int:
-        """How many times rarer than `trace.every` steps are sampled."""
+        """Factor by which sampling is rarer than `trace.every`."""
         return 1 if self._settings.is_by_hand("trace.every") else self._lowered
 
     @property
     def every(self) -> int:
-        """One step in this many is sampled, by and large; 0 for none."""
+        """Average distance of sampled steps; 0 for none."""
         return int(self._settings["trace.every"]) * self.factor
 
     def takes(self, index: int) -> bool:
-        """Whether to sample the step that is number `index` of those that `trace.every` names."""
+        """Return whether to sample the step with number `index` among those that `trace.every` selects."""
         return not _scattered(index) & (self.factor - 1)
 
     def note(self, step: Step) -> None:
-        """A step has ended."""
+        """Note a step that has ended."""
         if not step.is_scheduled:
             self._num_others += 1
             self._neighbours.append(step.duration)
@@ -132,7 +130,7 @@ class Governor:
             self._usual.append(usual)
 
     def forget(self) -> None:
-        """The steps from now on are of another kind."""
+        """Forget all steps: those that follow are of another kind."""
         for noted in (self._usual, self._durations, self._neighbours, self._waiting):
             noted.clear()
         for turn in self._turns:
@@ -140,7 +138,7 @@ class Governor:
             turn.controls.clear()
 
     def review(self, calls_a_step: float, others: float = 0.0) -> Verdict | None:
-        """Look at what sampling has cost of late, and adapt it; all else has cost the share `others` of the run. None
+        """Adapt sampling to its recent cost; the other sources have cost the share `others` of the run. Return None
         while too little is known."""
         budget = float(self._settings["trace.budget"]) / 100
         self._budget = budget = max(budget - others, budget * MIN_PART)
@@ -150,7 +148,7 @@ class Governor:
             self._lowered = 1
         if verdict is None or not budget or self._settings.is_by_hand("trace.every"):
             return verdict
-        share = verdict.share * self._lowered  # were it sampled as the user set it
+        share = verdict.share * self._lowered  # if it were sampled as set
         if verdict.low > budget:
             most = MAX_FACTOR if verdict.certain > budget else MAX_UNCHECKED
             while self._lowered < most and share / self._lowered > budget:
@@ -160,11 +158,11 @@ class Governor:
         elif self._lowered == 1:
             for turn in self._turns:
                 if turn.controls:
-                    turn.controls.popleft()  # no new ones come, and what they say gets old
+                    turn.controls.popleft()  # no new controls come, and old ones lose their meaning
         return verdict
 
     def verdict(self) -> Verdict | None:
-        """What sampling costs; None while too little is known."""
+        """Return the cost of sampling; None while too little is known."""
         every = self.every
         if every == 1 and len(self._durations) >= MIN_STEPS:
             extra = self._calls_a_step * CALL_S
@@ -185,28 +183,28 @@ class Governor:
         return Verdict(middle * usual, (high - low) / 2 * usual, middle, low, high, certain)
 
     def explain(self) -> tuple[str, str]:
-        """How many steps there are to a sampled one now, and why."""
+        """Return the present distance of sampled steps, and the reason."""
         every, verdict = int(self._settings["trace.every"]), self.verdict()
         costs = ""
         if verdict is not None:
             low, high = (100 * max(0.0, bound) for bound in (verdict.low, verdict.high))
-            costs = f"{max(0.0, 100 * verdict.share):.2g} % of the training's time ({low:.2g} to {high:.2g})"
+            costs = f"{max(0.0, 100 * verdict.share):.2g} % of the job's time ({low:.2g} to {high:.2g})"
         if self.factor > 1:
             return str(self.every), (
-                f"one step in {every} would cost more than trace.budget; one in {self.every}, by chance, costs {costs}"
+                f"one step in {every} would cost more than trace.budget; one in {self.every}, at random, costs {costs}"
             )
         if not self._settings.is_by_hand("trace.every"):
             return str(every), ""
         if verdict is not None and self._budget and verdict.low > self._budget:
             return str(every), (
-                f"set by hand, so it holds; it costs {costs}, more than trace.budget leaves for it:"
-                " trace.every=default has the budget decide"
+                f"set by hand, so it is kept; it costs {costs}, more than trace.budget leaves for it;"
+                " set trace.every=default to let the budget decide"
             )
-        return str(every), "set by hand, so it holds whatever it costs"
+        return str(every), "set by hand, so it is kept whatever it costs"
 
 
 def _scattered(number: int) -> int:
-    """A number made of `number` whose bits follow no period that a job could have; the same on every rank."""
+    """Return a hash of `number`, the same on every rank, without any period that a job could have."""
     number = number * 0x9E3779B1 & 0xFFFFFFFF
     number = (number ^ number >> 15) * 0x85EBCA77 & 0xFFFFFFFF
     return number ^ number >> 13
@@ -217,7 +215,7 @@ def _median(durations: Sequence[float]) -> float:
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float, float]:
-    """The median between what it is above and below but once in a hundred, whatever is spread how."""
+    """Return the median with its 1 % and 99 % bounds, for any distribution."""
     ordered, num = sorted(values), len(values)
     below = max(0, int(num / 2 - Z * sqrt(num) / 2))
     return ordered[below], ordered[num // 2], ordered[num - 1 - below]

@@ -1,8 +1,8 @@
-"""The job's own number of its step: `step.from`, or what a Trainer of Hugging Face's or Lightning counts.
+"""Step number of the job itself: `step.from`, or the count of a Hugging Face or Lightning Trainer.
 
-Runs on the training thread where a step ends: the trainer is looked for once, when steps begin to be counted (a walk
-over the frames, 50 µs); its count is read in the first steps and then in one step in 16. What is reached from
-an object is read from that object, held by a weak reference; a variable is looked up as eval does, 20 to 50 µs.
+Runs on the training thread at the end of a step. The trainer is searched for once, when counting begins (a walk over
+the frames, 50 µs); its count is read in the first steps and then in one step in 16. An attribute is read from its
+object, held by a weak reference; a variable is looked up as by eval, 20 to 50 µs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ..torch.device import Device
 __all__ = ["JobStep"]
 
 SETTING = "step.from"
-#: In one step of so many the job's number is read, once it is known that it goes on as it should.
+#: The job's number is read on one step in this many, once it is known to increase.
 READ_EVERY = 16
-#: So often may reading it fail, or find that it stands still.
+#: Failed reads, or reads of an unchanged number, before it is given up.
 MAX_FAILURES = 3
-#: Modules whose `Trainer` counts optimizer steps, and where.
+#: Modules whose `Trainer` counts optimizer steps, and the path of the count.
 TRAINERS = {
     "transformers.trainer": ("state", "global_step"),
     "lightning.pytorch.trainer.trainer": ("global_step",),
@@ -37,7 +37,7 @@ _PART = re.compile(r"\.?([A-Za-z_]\w*)|\[(\d+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]"
 
 
 class JobStep:
-    """What the job says its step is, as far as it says anything. Raises only what the job's signal handlers raise."""
+    """The job's step number, if it has one. Raises only what the job's signal handlers raise."""
 
     def __init__(
         self,
@@ -51,22 +51,22 @@ class JobStep:
         self._thread = thread
         self._fail = fail
         self._text = ""
-        #: What it is read from, and why that is so, or why it cannot be read.
+        #: Where it is read, and the reason for that, or why it cannot be read.
         self.text = self.why = ""
         self._parts: list[str | int] = []
-        #: What the parts behind the first are reached from, once it is found.
+        #: Object that the parts after the first are read from, once it is found.
         self._root: Callable[[], object] | None = None
         self._previous = self._num_reads = self._num_failures = self._until_read = 0
-        #: By how much it grows from step to step.
+        #: Increase per step.
         self.stride = 1
 
     @property
     def is_known(self) -> bool:
-        """Whether there is a number of the job's."""
+        """Whether the job has a number."""
         return bool(self._parts)
 
     def begin(self) -> None:
-        """Steps begin to be counted: see who else counts them."""
+        """Start to count steps: find the job's own number."""
         self._previous = self._num_reads = self._num_failures = self._until_read = 0
         self.stride = 1
         self._text, self._root = str(self._settings[SETTING]), None
@@ -80,7 +80,7 @@ class JobStep:
                     raise
 
     def read(self) -> int | None:
-        """The job's number of the step that ends now, where this is a step in which it is read."""
+        """Return the job's number of the step that ends now, None if it is not read in this step."""
         if self._settings[SETTING] != self._text:
             self.begin()
         self._until_read -= 1
@@ -92,7 +92,7 @@ class JobStep:
             self._num_failures += 1
             self.why = str(error)
             if self._num_failures == MAX_FAILURES:
-                self._parts = []  # for good, unless it is set anew
+                self._parts = []  # until the setting changes
             if self._fail(SETTING, error):
                 raise
             return None
@@ -130,14 +130,14 @@ class JobStep:
         finally:
             lookup.finish()
         if len(self._parts) > 1:
-            with suppress(TypeError):  # a dict, say: it is looked up each time
+            with suppress(TypeError):  # no weak reference to a dict, say: it is looked up each time
                 self._root = ref(value)
         return value
 
     def _whole(self, value: Any) -> int:
         number = value
         if self._device.is_tensor(value):
-            number = self._device.number(value)  # nothing waits for a device
+            number = self._device.number(value)  # without waiting for a device
         elif type(value).__module__ == "numpy":
             number = value.item()
         if number.__class__ not in (int, float) or number == NULL_FLOAT or number != number // 1:
@@ -145,7 +145,7 @@ class JobStep:
         return int(number)
 
     def _find_trainer(self) -> None:
-        """The trainer whose loop the step was taken in."""
+        """Find the trainer whose loop runs the step."""
         frame: Any = sys._getframe(1)
         while frame is not None:
             path = TRAINERS.get(str(frame.f_globals.get("__name__")))
@@ -160,5 +160,5 @@ class JobStep:
 
 
 def parts_of(text: str) -> list[str | int]:
-    """`state["step"].now` as ["state", "step", "now"]."""
+    """Return `state["step"].now` as ["state", "step", "now"]."""
     return [int(at) if at else name or one or other for name, at, one, other in _PART.findall(text)]

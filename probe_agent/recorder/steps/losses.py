@@ -1,7 +1,7 @@
-"""The loss of one step from those that backward was called on: `loss` of `python.steps`.
+"""Loss of one step from the losses that backward was called on: `loss` of `python.steps`.
 
-Runs on the training thread: a list append a backward, an addition a step, and 1 to 3 µs for a look at the end of the
-loss's graph. No number in that graph is read: one that a checkpoint keeps would run the checkpoint.
+Runs on the training thread: a list append per backward, an addition per step, and 1 to 3 µs to inspect the end of the
+loss's graph. No saved value of the graph is read: one kept by a checkpoint would run the checkpoint.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ..torch.device import Later
 
 __all__ = ["Losses", "is_part"]
 
-#: What may stand between the loss and its division.
+#: Nodes that may lie between the loss and its scaling.
 _PASSED = {"CloneBackward0", "ToCopyBackward0", "ViewBackward0", "SqueezeBackward0", "ReshapeAliasBackward0"}
 _SCALED = {"DivBackward0", "MulBackward0"}
 MAX_DEPTH = 4
 
 
 class Losses:
-    """The losses since the step began or the gradients were cleared in it."""
+    """The losses since the step began or its gradients were cleared."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """The gradients of what came so far were thrown away."""
+        """Drop the losses so far, whose gradients were cleared."""
         self._num, self._sum, self._are_parts = 0, 0.0, True
         self._coming: deque[Later] = deque()
 
@@ -42,7 +42,7 @@ class Losses:
             self._sum += value
 
     def of_step(self) -> float | Later:
-        """The sum of parts, the mean of whole losses; NULL where there is none."""
+        """Return the sum of parts or the mean of whole losses; NULL if there is none."""
         if not self._num or self._sum == NULL_FLOAT:
             return NULL_FLOAT
         by = 1 if self._are_parts else self._num
@@ -50,7 +50,7 @@ class Losses:
 
 
 class _Total(Later):
-    """The sum of a number and of those that are on their way, divided by `by`."""
+    """The sum of a number and of those still on the device, divided by `by`."""
 
     def __init__(self, known: float, coming: deque[Later], by: int) -> None:
         self._known = known
@@ -69,7 +69,7 @@ class _Total(Later):
 
 
 def is_part(loss: Any) -> bool:
-    """Whether a loss is divided, or multiplied, by a constant in the end: then it is its share of the step's."""
+    """Return whether a loss is scaled by a constant at its end: it is then a part of the step's loss."""
     return _is_scaled(loss.grad_fn, MAX_DEPTH)
 
 

@@ -1,6 +1,6 @@
-"""What a module is called: the class of the outermost module and the path below it, `GPT.blocks.0.attn`.
+"""Names of modules: the class of the outermost module and the path below it, `GPT.blocks.0.attn`.
 
-Runs on the training thread; `known` is looked up once a module call.
+Runs on the training thread: one lookup in `known` per module call.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ __all__ = ["ModuleNames"]
 
 
 class ModuleNames:
-    """Names by identity; an entry goes when its module does, so a reused address cannot inherit a name."""
+    """Names by identity; an entry ends with its module, so a reused address cannot inherit a name."""
 
     def __init__(self, number_of: Callable[[str | None], int]) -> None:
         self._number_of = number_of
-        #: id of a module -> its text number, its name, what forgets it when it goes, and whether it is what
-        #: `torch.compile` has made of another one.
+        #: id of a module -> number of its text, its name, the weak reference that removes the entry, and whether it
+        #: is the result of `torch.compile`.
         self.known: dict[int, tuple[int, str, Any, bool]] = {}
         self._roots: dict[str, int] = {}
 
     def learn(self, module: Any, parent: Any) -> tuple[int, str, Any, bool]:
-        """Name a module that is seen for the first time, called from `parent`, and all that are registered below it."""
+        """Name a new module, called from `parent`, and all modules registered below it."""
         kind = type(module).__name__
         above = self.known.get(id(parent)) if parent is not None else None
         if above is not None:

@@ -1,7 +1,7 @@
-"""From what the module hooks noted to rows of `python.torch_trace`: which forward lay in which, and what it took.
+"""Rows of `python.torch_trace` from the events of the module hooks: nesting and duration of each forward.
 
-Runs at the end of a sampled step on the training thread, or on our own thread while a step takes long. About 1 µs a
-module call. Backward: backward_spans.py.
+Runs at the end of a sampled step on the training thread, or on the recorder's thread while a step takes long: about 1
+µs per module call. For backward see backward_spans.py.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .step import OTHER, TRAIN, Step
 
 __all__ = ["ModuleSpans"]
 
-#: Shapes that get a text; more come with inputs of every length, and their texts would fill the ring.
+#: Shapes that get a text: inputs of varying length would fill the ring with texts.
 MAX_SHAPES = 1_000
-#: Sampled steps whose device times may be on their way; of older ones the device time is given up.
+#: Sampled steps that may wait for their device times; older ones go without.
 MAX_STEPS_WAITING = 8
-_DEVICE_DURATION = 8  # its place in a row
+_DEVICE_DURATION = 8  # its index in a row
 
 
 class ModuleSpans:
-    """The windows of the sampled step that is being taken. `buffer` is the one of `python.torch_trace`."""
+    """Spans of the running sampled step. `buffer` is that of `python.torch_trace`."""
 
     def __init__(self, step: Step, device: Device, buffer: RowBuffer) -> None:
         self._step = step
@@ -36,39 +36,40 @@ class ModuleSpans:
         self._buffer = buffer
         self._names = ModuleNames(buffer.number)
         self._forward, self._backward, self._optimizer = map(buffer.number, ("forward", "backward", "step"))
-        #: What the hooks noted and nobody has looked at yet: (module, ns, mark, position) where a forward began,
-        #: (module, ns, mark, allocated, device, position, shapes, recomputed) where it ended, and what
-        #: `BackwardSpans.note` takes: (ns, position). (phase,) is the phase from there on. Always the same list.
+        #: Events of the hooks that are not processed yet: (module, ns, mark, position) at the start of a forward,
+        #: (module, ns, mark, allocated, device, position, shapes, recomputed) at its end, (ns, position) for
+        #: `BackwardSpans.note`, (name, ns, duration) of an optimizer, (phase,) for the calls that follow. Always the
+        #: same list.
         self.events = step.module_events
-        #: The phase that was noted last.
+        #: Phase that was noted last.
         self.noted_phase = ""
         self._phase = TRAIN
         self.num_calls = 0
         self._replaying = allocate_lock()
-        #: Forwards that have begun and not ended, as `_replay` writes them.
+        #: Running forwards, as `_replay` stores them.
         self._stack: list[list[Any]] = []
         self._spans = BackwardSpans()
         self._devices: dict[Any, int] = {None: 0}
         self._shapes: dict[tuple[Any, ...], int] = {(): 0}
         self._seq = 0
-        self._epoch = 0  # what to add to perf_counter_ns for the time of day
+        self._epoch = 0  # offset from perf_counter_ns to the time of day
         self._allocated = NULL_FLOAT
         self._marked: list[tuple[list[Any], Any, Any]] = []
         self._waiting: deque[list[tuple[list[Any], Any, Any]]] = deque()
 
     def begin(self, allocated: float) -> None:
-        """A sampled step begins, with so much memory in use."""
+        """Begin a sampled step, with `allocated` MiB in use."""
         self._allocated = allocated
         self._epoch = time_ns() - perf_counter_ns()
         self._spans.begin_step(self._step.number)
 
     def note_phase(self, phase: str) -> None:
-        """What is called from now on belongs to another phase."""
+        """Note that the following calls belong to another phase."""
         self.noted_phase = phase
         self.events.append((phase,))
 
     def end(self) -> None:
-        """The sampled step has ended: its forwards, its backward and its optimizer become rows."""
+        """End the sampled step: write rows of its forwards, backward and optimizers."""
         if not self._step.is_one:
             self.events.clear()
         self.replay()
@@ -81,14 +82,14 @@ class ModuleSpans:
             self._marked = []
 
     def replay(self) -> None:
-        """Turn the events so far into windows, and those that have ended into rows."""
+        """Turn the events so far into spans, and finished spans into rows."""
         with self._replaying:
             events = self.events[:]
             del self.events[: len(events)]
             self._replay(events)
 
     def _replay(self, events: list[tuple[Any, ...]]) -> None:
-        # In one loop, with what it needs at hand: this is most of what a sampled step costs.
+        # One loop over local variables: this is most of the cost of a sampled step.
         stack, known = self._stack, self._names.known
         devices, known_shapes = self._devices, self._shapes
         allocated, seq, epoch, num_calls = self._allocated, self._seq, self._epoch, 0
@@ -119,7 +120,7 @@ class ModuleSpans:
                 continue
             module, now, mark, allocated, device, position, shapes, recomputed = event
             while stack and stack[-1][0] is not module:
-                lost = stack.pop()  # an exception that is no Exception ended it: torch did not tell us
+                lost = stack.pop()  # ended by a BaseException, after which torch calls no hook
                 if stack:
                     stack[-1][3] += lost[3]
             if not stack:
@@ -166,7 +167,7 @@ class ModuleSpans:
         self._allocated, self._seq = allocated, seq
 
     def _learn_shapes(self, shapes: tuple[Any, ...]) -> int:
-        """The number of a text for them; 0 (NULL) when there are too many different ones."""
+        """Return the number of the text of `shapes`; 0 (NULL) if there are too many distinct ones."""
         if len(self._shapes) >= MAX_SHAPES:
             return 0
         number = self._buffer.number(", ".join("x".join(map(str, shape)) for shape in shapes))
@@ -174,7 +175,7 @@ class ModuleSpans:
         return number
 
     def _host_row(self, name: int, stage: int, ended: int, duration: int, own: int) -> None:
-        """A row of which the host's clock is all we know."""
+        """Write a row with times of the host only."""
         self._buffer.rows.append(
             (
                 self._step.number,
@@ -199,13 +200,13 @@ class ModuleSpans:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether device times are on their way."""
+        """Whether rows wait for their device times."""
         return bool(self._waiting)
 
     def device_times(self) -> None:
-        """Rows whose device times have arrived go to the ring; nothing waits for the device.
+        """Write rows whose device times have arrived, without waiting for the device.
 
-        On the thread that steps and on no other: while that one captures a graph, to ask would end the capture.
+        Called on the training thread only: while it captures a graph, a query would end the capture.
         """
         if not self._waiting or self._device.is_capturing():
             return
@@ -219,7 +220,7 @@ class ModuleSpans:
             self._arrived()
 
     def give_up(self) -> None:
-        """Rows that still wait go without their device times."""
+        """Write the waiting rows without their device times."""
         while self._waiting:
             self._arrived()
 

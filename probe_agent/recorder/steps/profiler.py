@@ -1,10 +1,9 @@
-"""torch's profiler over exactly so many steps of the thread that trains.
+"""torch's profiler over an exact number of steps of the training thread.
 
-It is started and stopped on that thread and nowhere else. With torch 2.13, stopping it on another thread while
-operators ran crashed the process (one of 20 times), and so did leaving it on at the end of the process, and using it
-while the job's own was warming up. So whatever comes in between ends it first: the job's own profiler, a fork,
-the end.
-Costs the training what torch's profiler costs, and some 20 to 200 ms where it stops.
+It is started and stopped on that thread only. With torch 2.13, stopping it on another thread while operators ran
+crashed the process (1 of 20 times), and so did leaving it on at exit or using it while the job's own was warming up.
+So the job's own profiler, a fork and the exit end it first. The training thread pays the cost of torch's profiler,
+and 20 to 200 ms to stop it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LEVEL = "KINETO_LOG_LEVEL"
 
 
 class StepsProfile:
-    """A job of the step queue: when it first runs it starts the profiler, and `num_steps` steps later it stops it."""
+    """An entry of the step queue that starts the profiler on its first run and stops it `num_steps` steps later."""
 
     def __init__(
         self, queue: StepQueue, step: Step, num_steps: int, shapes: bool, memory: bool, fail: Callable[..., bool]
@@ -42,24 +41,24 @@ class StepsProfile:
         self._patches = Patches()
         self._done = allocate_lock()
         self._done.acquire()
-        #: torch's profiler; it stays here when it has stopped.
+        #: torch's profiler, also after it has stopped.
         self.profiler: Any = None
         self.is_running = False
-        #: Nobody waits any more: it stops when this step ends.
+        #: The client has left: it stops when this step ends.
         self.cancelled = False
         self.first_step = 0
         self.num_seen = 0
-        #: Why there are fewer steps than were asked for, or none.
+        #: Why there are fewer steps than requested, or none.
         self.problem = ""
-        #: How long the training thread stood still to start and to stop it.
+        #: Time that the training thread was blocked to start and stop it.
         self.paused_s = 0.0
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end. True once."""
+        """Wait for the end; return True once."""
         return self._done.acquire(timeout=timeout_s)
 
     def run(self) -> None:
-        """Between two steps: start, go on or stop."""
+        """Start, continue or stop; called between two steps."""
         began = perf_counter_ns()
         try:
             if self.is_running:
@@ -90,7 +89,7 @@ class StepsProfile:
         if torch.cuda.is_initialized():
             activities.append(module.ProfilerActivity.CUDA)
         self.profiler = module._KinetoProfile(activities=activities, **self._options)
-        # When it is first used it reads this, and says on the job's stderr that it starts.
+        # On first use it reads this variable, and otherwise logs its start to the job's stderr.
         ours = os.environ.setdefault(_LEVEL, "99") == "99"
         try:
             self.profiler.start()
@@ -134,7 +133,7 @@ class StepsProfile:
         self._cut_short("the process has ended")
 
     def _cut_short(self, why: str) -> None:
-        """In the middle of a step. What happens on another thread has nothing to do with this one's profiler."""
+        """Stop in the middle of a step, if the event is on the profiled thread."""
         if not self.is_running or get_ident() != self._ident:
             return
         try:
@@ -149,9 +148,9 @@ class StepsProfile:
 
 
 def _is_used(torch: Any, module: Any) -> bool:
-    """Whether the job profiles, or will soon: one that warms up shows nowhere but in its own state.
+    """Return whether the job profiles or is about to: warming up shows only in the profiler object's own state.
 
-    Looking at all objects takes the thread 20 to 70 ms, once a profile.
+    Searching all objects takes the thread 20 to 70 ms, once per profile.
     """
     if sys.modules["torch.autograd.profiler"]._is_profiler_enabled or torch._C._autograd._profiler_enabled():
         return True

@@ -1,7 +1,7 @@
-"""Code that waits for the end of a step, to run on the training thread between two steps.
+"""Queue of work for the training thread between two steps.
 
-The optimizer hook looks at `pending` after every step: the truth of a list, some 20 ns. Nothing is drawn from the
-job's random numbers and no exception of the code gets through to the job.
+The training thread tests `pending` after every step: the truth of a list, about 20 ns. The work draws no random numbers
+of the job, and none of its exceptions reaches the job.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ __all__ = ["Job", "StepQueue"]
 
 
 class Job(Protocol):
-    """What waits; `run` raises only what the job's own signal handlers raised."""
+    """An entry; `run` raises only what the job's own signal handlers raised."""
 
     def run(self) -> None:
         """Run it on the calling thread."""
 
 
 class StepQueue:
-    """Filled by threads of ours, emptied by the training thread."""
+    """A queue filled by threads of the recorder and emptied by the training thread."""
 
     def __init__(self, last_step: Callable[[], str] = lambda: "not seen since the recorder started") -> None:
-        """`last_step` says which step was last, and when, to whoever waits in vain."""
+        """`last_step` describes the last step, for clients that wait in vain."""
         self.pending: list[Job] = []
         self.last_step = last_step
-        #: Nobody runs anything any more.
+        #: No entry runs any more.
         self.closed = False
 
     def submit(self, job: Job) -> None:
@@ -35,7 +35,7 @@ class StepQueue:
         self.pending.append(job)
 
     def withdraw(self, job: Job) -> bool:
-        """Take `job` back. False when the training thread has it already."""
+        """Withdraw `job`. Return False if the training thread has taken it already."""
         try:
             self.pending.remove(job)
         except ValueError:
@@ -43,16 +43,16 @@ class StepQueue:
         return True
 
     def run_pending(self) -> None:
-        """On the training thread: run what waits now; what is submitted meanwhile waits for the next step."""
+        """Run the present entries on the training thread; later ones wait for the next step."""
         for _ in range(len(self.pending)):
             try:
                 job = self.pending.pop(0)
             except IndexError:
-                return  # withdrawn in this very moment
+                return  # withdrawn at this moment
             job.run()
 
     def close(self, timeout_s: float) -> None:
-        """We are leaving: what has begun may end with the step, for at most so long; those that wait withdraw."""
+        """Close the queue: entries that have begun get `timeout_s` to end with the step; waiting clients withdraw."""
         deadline = monotonic() + timeout_s
         while self.pending and monotonic() < deadline:
             sleep(0.005)

@@ -1,7 +1,7 @@
-"""The step being taken: what the hooks of the training thread know together.
+"""The running step: state shared by the hooks of the training thread.
 
-Plain attributes, written on the training thread only. A hook adds the time it saw; the optimizer hook ends the
-step, writes the row and starts the next one.
+Plain attributes, written on the training thread only: a hook adds the time it measured; the end of the step writes the
+row and starts the next step. Costs attribute reads and writes.
 """
 
 from __future__ import annotations
@@ -16,67 +16,66 @@ from .phase_spans import FORWARD, PhaseSpans
 
 __all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
 
-#: What a module is called for, as `phase` of `python.torch_trace` has it.
-#: What may come right before a forward, or in the middle of one: a batch, `zero_grad`, and that of a closure.
+#: Events right before a forward, or in the middle of one: a batch, `zero_grad`, `zero_grad` of a closure.
 BATCH, ZERO_GRAD, CLOSURE = "batch", "zero_grad", "closure"
+#: Phases of a module call, the values of `phase` in `python.torch_trace`.
 TRAIN, EVAL, GENERATE, OTHER = "train", "eval", "generate", "other"
 
 
 class Step:
-    """One step, from the end of one `optimizer.step()` to the end of the next; where there is no optimizer, from the
-    end of one call of the outermost module to that of the next. Times in nanoseconds."""
+    """One step, from the end of one `optimizer.step()` to the end of the next; without an optimizer, between the ends
+    of two calls of the outermost module. Times in nanoseconds."""
 
     def __init__(self) -> None:
-        #: The thread that steps; None until the first step has ended.
+        #: Training thread; None until the first step has ended.
         self.thread: int | None = None
-        #: Counted from 0; taken from the optimizer's own state where it keeps a count, so that ranks agree.
+        #: Counted from 0; taken from the optimizer's state if that has a count, so that ranks agree.
         self.number = -1
-        #: Whether `number` is the job's own. Otherwise it counts from when the recorder came, so that it may differ
-        #: between ranks.
+        #: Whether `number` is the job's own. Otherwise it counts from the attach, and may differ between ranks.
         self.is_counted = False
-        #: `trace.every` names it: it is sampled, unless the budget leaves it out.
+        #: Whether `trace.every` selects it: it is sampled, unless the budget excludes it.
         self.is_scheduled = False
-        #: Likewise `trace.deep_every`, of a step that `trace.every` names.
+        #: Whether `trace.deep_every` selects it too.
         self.is_deep_turn = False
         self.sampled = False
         #: A sampled step that also records each module's backward and the norm of the gradients.
         self.deep = False
         self.started = 0
-        #: Resident memory of the process in MiB, refreshed by our own thread.
+        #: Resident memory of the process in MiB, refreshed by the recorder's thread.
         self.rss = 0.0
-        #: The most memory that tensors have taken (on a CPU-only target: that was resident), likewise.
+        #: Peak of memory in tensors (on a CPU-only target, of resident memory), likewise.
         self.peak = NULL_FLOAT
-        #: What the hooks on modules and on the nodes of torch's graph have noted in a sampled step (windows.py).
+        #: Events of the hooks on modules and graph nodes in a sampled step (module_spans.py).
         self.module_events: list[tuple[Any, ...]] = []
-        #: Whether an optimizer has stepped: then calls without gradients are none of its steps.
+        #: Whether an optimizer has stepped: calls without gradients are then not steps.
         self.is_training = False
-        #: How many phases of generation there have been: the steps of one number are the updates of one rollout.
+        #: Number of phases of generation: steps with the same number are updates of one rollout.
         self.rollout = 0
-        #: The blocks without gradients that the training thread is in, as `hooks/phases.py` has them.
+        #: Blocks without gradients that the training thread is in (hooks/phases.py).
         self.blocks: list[Any] = []
-        #: What the outermost module, called now without gradients, is called for: `hooks/phases.py` knows.
+        #: Returns the phase of a call of the outermost module without gradients (hooks/phases.py).
         self.kind_of_call: Callable[[], str] = lambda: EVAL
-        #: Called on the training thread between two steps: first what ends the old one (number and times are
-        #: still its own), then what begins the new one (number and sampled are set).
+        #: Called on the training thread between two steps: first `ending` (number and times are those of the old step),
+        #: then `beginning` (number and sampled are those of the new one).
         self.ending: list[Callable[[], None]] = []
         self.beginning: list[Callable[[], None]] = []
-        #: When the phases were, where somebody wants to know.
+        #: Spans of the phases, if a source keeps them.
         self.spans = PhaseSpans()
-        #: Whether what may come before the forward does so in this job, as the last sampled step has shown.
+        #: Whether each event comes before the forward in this job, as the last sampled step has shown.
         self._comes_first = {BATCH: True, ZERO_GRAD: False, CLOSURE: True}
         self.reset()
 
     def reset(self) -> None:
-        """Begin the next step now."""
+        """Start the next step now."""
         self.started = perf_counter_ns()
-        self.module_events.clear()  # where nobody has taken them: the hooks on modules may have had to go
+        self.module_events.clear()  # events remain if the module hooks had to be removed
         self.duration = 0.0  # seconds; set when the step ends
-        #: False where it turns out in the middle of it that there was no such step.
+        #: False if it turns out that this was not a step.
         self.is_one = True
         self.data_wait = 0
-        #: From what came last before the forward to where backward begins; None until a backward has begun.
+        #: From the last event before the forward to the start of backward; None until a backward has begun.
         self.forward: int | None = None
-        #: Inside the outermost modules, where these are seen.
+        #: Time inside the outermost modules, if these are seen.
         self.in_modules: int | None = None
         self.backward: int | None = None
         self.backward_ended = 0
@@ -87,34 +86,34 @@ class Step:
         self.optimizer = 0
         self.evaluation = 0
         self.generation = 0
-        #: How many stretches of evaluation and of generation have been found so far.
+        #: Number of blocks of evaluation and generation so far.
         self.num_without_grad = 0
-        #: Whether a forward has been seen to begin since; only sampled steps see it.
+        #: Whether a forward has begun since; known only in sampled steps.
         self.in_forward = False
         self._forward_from, self._spent_before = self.started, 0
-        #: None where the losses of this step are not read.
+        #: None if the losses of this step are not read.
         self.losses: Losses | None = None
         self.grad_norm: float | Later = NULL_FLOAT
 
     @property
     def spent(self) -> int:
-        """What the phases beside the forward have taken so far."""
+        """Time of the phases other than forward so far."""
         return self.data_wait + self.evaluation + self.generation + self.optimizer + (self.backward or 0)
 
     def begin_forward(self, now: int) -> None:
-        """Whatever has ended at `now`, what follows may be a forward."""
+        """Note that a forward may begin at `now`."""
         self.in_forward = False
         self._forward_from, self._spent_before = now, self.spent
 
     def may_begin_forward(self, what: str, now: int) -> None:
-        """A batch has come at `now`, or gradients were cleared: in some jobs that lies inside the forward."""
+        """Note a batch, or cleared gradients, at `now`: in some jobs these come inside the forward."""
         if self.sampled:
             self._comes_first[what] = not self.in_forward
         if self._comes_first[what]:
             self.begin_forward(now)
 
     def end_forward(self, now: int) -> None:
-        """A backward begins at `now`."""
+        """Note that a backward begins at `now`."""
         took = now - self._forward_from - (self.spent - self._spent_before)
         self.spans.spans.append((self._forward_from, now, FORWARD))
         self.forward = (self.forward or 0) + max(0, took)

@@ -1,11 +1,11 @@
-"""Steps of a training without an optimizer of torch's: a backward, then parameters that have changed.
+"""Steps of a training loop without torch's optimizers: a backward, then changed parameters.
 
-Nothing tells of `p.data -= lr * p.grad`, so what a few parameters look like after a backward is compared with what they
-look like where the next step may begin: before a call of the outermost module, a batch's backward or `zero_grad`.
-Several backwards without a change in between are micro-batches of one step (docs/decisions/0011).
+No hook sees `p.data -= lr * p.grad`, so a few parameters after a backward are compared with the same parameters where
+the next step may begin: before a call of the outermost module, a batch, a backward or `zero_grad`. Several backwards
+without a change are micro-batches of one step (docs/decisions/0011).
 
-Runs on the training thread, twice a backward and once a call of the outermost module, as long as no optimizer has
-stepped: 10 to 16 µs a backward for four parameters. Nothing is computed and no device is waited for.
+Runs on the training thread, twice per backward and once per call of the outermost module, while no optimizer has
+stepped: 10 to 16 µs per backward for four parameters. It computes nothing and waits for no device.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from .ends import StepEnds
 
 __all__ = ["Updates"]
 
-#: So many parameters are compared, those nearest to the loss, and of each on a CPU so many bytes.
+#: Number of compared parameters, those nearest to the loss, and compared bytes of each on a CPU.
 MAX_LEAVES, NUM_BYTES = 4, 64
-#: Nodes of the graph that are looked at to find them.
+#: Nodes of the graph that are searched for them.
 MAX_NODES = 2_000
-#: After so many backwards without a change others are looked for: another training may have begun.
+#: Backwards without a change after which other parameters are chosen: another training loop may have begun.
 MAX_UNCHANGED = 100
-#: So many backwards are searched for parameters in vain; those of a sharded model cannot be compared.
+#: Backwards that are searched in vain; parameters of a sharded model cannot be compared.
 MAX_SEARCHES = 20
-#: Changes that have to be seen before they end steps, where the job's frames lead to no optimizer, and where they do.
+#: Changes seen before they end steps: if the job's frames lead to no optimizer, and if they do.
 NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER = 2, 50
 
 
 class Updates:
-    """Tells `ends` where a step has ended because parameters have changed since its backward."""
+    """Detector that ends a step when parameters have changed since its backward."""
 
     def __init__(self, ends: StepEnds, device: Device) -> None:
         self._ends = ends
@@ -43,16 +43,16 @@ class Updates:
         self._leaves: list[tuple[Callable[[], Any], tuple[object, ...]]] = []
         self._num_unchanged = 0
         self._num_searches = 0
-        #: Whether a backward has ended whose update has not been seen.
+        #: Whether a backward has ended without an update so far.
         self.is_awaited = False
         self._thread: int | None = None
-        #: Changes so far; each is a step, once we are sure that no optimizer will step.
+        #: Changes so far; each is a step once it is certain that no optimizer will step.
         self.num_seen = 0
-        #: Whether we are sure.
+        #: Whether that is certain.
         self.are_steps = False
 
     def before_backward(self, now: int, tensors: Any) -> None:
-        """A backward begins, from `tensors`."""
+        """Note that a backward begins at `tensors`."""
         if self.is_awaited:
             self.look(now)
         if (not self._leaves and self._num_searches < MAX_SEARCHES) or self._num_unchanged > MAX_UNCHANGED:
@@ -61,14 +61,14 @@ class Updates:
             self._num_searches = 0 if self._leaves else self._num_searches + 1
 
     def after_backward(self) -> None:
-        """It has ended: what the parameters look like now is what they looked like in it."""
+        """Remember the parameters after a backward."""
         if self._ends.takes_updates:
             self._thread = get_ident()
             self._leaves = [(leaf, self._look_of(leaf())) for leaf, _ in self._leaves]
             self.is_awaited = bool(self._leaves)
 
     def look(self, now: int) -> None:
-        """Something begins that may be the next step: end the one before, if parameters have changed since."""
+        """End the step if parameters have changed: something begins that may be the next step."""
         if self._thread != get_ident() or not self._ends.takes_updates:
             return
         if all(self._look_of(leaf()) == before for leaf, before in self._leaves):
@@ -82,14 +82,14 @@ class Updates:
             self._ends.end_update(now)
 
     def forget(self) -> None:
-        """An optimizer steps, or we leave."""
+        """Forget the parameters: an optimizer steps, or the recorder leaves."""
         self._leaves = []
         self.is_awaited = False
 
     def _look_of(self, leaf: Any) -> tuple[object, ...]:
-        """What an update changes of a parameter: its version (in place), its storage (another one in `.data`), its
-        bytes (in place past autograd, `p.data -= …`). These are not read from a device: there the gradient is looked at
-        instead, which such loops remove or zero."""
+        """Return what an update changes of a parameter: its version (in place), its storage (assigned to `.data`), its
+        bytes (in place past autograd, `p.data -= …`). On a device the version of the gradient replaces the bytes: such
+        loops remove or zero it."""
         if leaf is None:
             return ()
         pointer = leaf.data_ptr()
@@ -99,7 +99,7 @@ class Updates:
         return leaf._version, pointer, None if leaf.grad is None else leaf.grad._version
 
     def _leaves_of(self, tensors: Any) -> Iterator[Any]:
-        """The plain parameters that the graph of `tensors` leads to first."""
+        """Yield the plain parameters that are nearest in the graph of `tensors`."""
         roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
         waiting = [getattr(root, "grad_fn", None) for root in roots]
         seen: set[Any] = set()
@@ -121,11 +121,11 @@ class Updates:
         try:
             return bool(leaf.data_ptr())
         except RuntimeError:
-            return False  # one of torch.func's wrappers: it has no storage
+            return False  # a wrapper of torch.func has no storage
 
 
 def _string_at(pointer: int, size: int) -> bytes:
-    """So many bytes from there: the caller holds whose they are."""
-    import ctypes  # torch has it loaded; a process without torch needs none of this
+    """Return `size` bytes at `pointer`, whose owner the caller keeps alive."""
+    import ctypes  # here: torch has loaded it, and a process without torch does not need it
 
     return ctypes.string_at(pointer, size)

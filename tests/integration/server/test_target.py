@@ -139,7 +139,7 @@ def test_settings_are_shown_and_changed(host: Host) -> None:
     assert refused.status_code == 400
     by_name = {s["name"]: s for s in shown["settings"]}
     assert (by_name["trace.every"]["in_force"], by_name["flush.interval"]["why"]) == ("3", "")
-    assert by_name["trace.every"]["why"].startswith("set by hand, so it holds")
+    assert by_name["trace.every"]["why"].startswith("set by hand, so it is kept")
     taken_back = host.http.patch("/v1/config", json={"changes": {"trace.every": "default"}}).json()
     assert {s["name"]: (s["value"], s["why"]) for s in taken_back["settings"]}["trace.every"] == ("20", "")
     assert refused.json()["error"]["hint"].startswith("did you mean: trace.every")

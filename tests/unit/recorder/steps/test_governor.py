@@ -171,7 +171,7 @@ def test_a_setting_made_by_hand_holds_until_it_is_reset(by: str) -> None:
 
     assert held == 10
     assert why[0] == "10"
-    assert "set by hand, so it holds; it costs" in why[1]
+    assert "set by hand, so it is kept; it costs" in why[1]
     assert "more than trace.budget" in why[1]
     assert governor.every >= 80
     in_force, why_not = governor.explain()
