@@ -124,7 +124,7 @@ def test_an_unreadable_counter_is_reported_and_not_raised(recording, text, why):
 @pytest.mark.parametrize("text", ["print()", "a + b", "a.", "a[b]", "lambda: 1", "1"])
 def test_only_a_variable_and_what_is_reached_from_it_is_taken(text):
     settings = Settings({})
-    with pytest.raises(ValueError, match=r"step\.from cannot be"):
+    with pytest.raises(ValueError, match=r"for step\.from"):
         settings.change({"step.from": text})
     settings.change({"step.from": " trainer.state['step'] "})
     assert settings["step.from"] == "trainer.state['step']"
