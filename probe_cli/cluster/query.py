@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from probe_agent.units import MIB
 from probe_agent.wire import QueryRequest, QueryResult, decode
 from probe_cli.client import Client, Data
 from probe_cli.endpoint import Endpoint, TcpServer, UnixServer
@@ -114,7 +115,7 @@ async def _merged(
         outcome = await execute.answer(
             conversation,
             request,
-            max_bytes=int(limits.max_transfer_mib * 2**20),
+            max_bytes=int(limits.max_transfer_mib * MIB),
             host_timeout_s=limits.host_timeout_s,
             arrow=arrow,
         )

@@ -14,6 +14,7 @@ from probe_agent.server.access.audit import audited
 from probe_agent.server.dependencies import ChosenTarget, Directory, Engine, Pid
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import Target, ask, newest_step, settings
+from probe_agent.units import mib
 from probe_agent.wire import Cleaned, CleanRequest, Detached, DetachRequest, Removed, SettingChanges, SettingList
 
 __all__ = ["control", "read"]
@@ -60,7 +61,7 @@ def clean(request: Request, wanted: CleanRequest, directory: Directory, engine: 
     """Remove the rings of ended targets: all of them, or those of `pid`. A living target is refused."""
     targets = directory.targets() if pid is None else directory.choose(pid)
     if pid is not None and any(target.is_alive for target in targets):
-        raise BadRequest(f"pid {pid} lives: its rings are in use", f"take the recorder out of it: probe {pid} detach")
+        raise BadRequest(f"pid {pid} is still running and its rings are in use", f"detach first: probe {pid} detach")
     dead = [target for target in targets if not target.is_alive]
     removed = []
     for target in dead:
@@ -69,13 +70,13 @@ def clean(request: Request, wanted: CleanRequest, directory: Directory, engine: 
         try:
             if is_held(target.folder):
                 continue
-            mib = sum(entry.stat().st_blocks for entry in os.scandir(target.folder)) * 512 / 2**20
+            size = mib(sum(entry.stat().st_blocks for entry in os.scandir(target.folder)) * 512)
         except FileNotFoundError:
-            continue  # somebody else was quicker
+            continue  # removed by another request
         with audited(request, target, "clean"):
             remove(target.folder)
         said = target.identity.get("command", ())
-        removed.append(Removed(target.pid, tuple(redacted_command([str(word) for word in said])), mib))
+        removed.append(Removed(target.pid, tuple(redacted_command([str(word) for word in said])), size))
     engine.rings.forget_removed()
     return Cleaned(tuple(removed), len(dead) - len(removed))
 

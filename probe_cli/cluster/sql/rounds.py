@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from probe_agent.errors import Forbidden, NoAnswer, QueryFailed
 from probe_agent.sql.merging import MergedDatabase
+from probe_agent.units import mib
 from probe_agent.wire import QueryRequest, shape
 from probe_cli.cluster.fanout import Conversation, Member
 from probe_cli.text import mebibytes
@@ -130,7 +131,7 @@ class Rounds:
             if num_bytes > self.max_bytes:
                 raise QueryFailed(
                     f"the statement needs the rows of {table.name} from {len(table.had_by)} hosts,"
-                    f" about {mebibytes(num_bytes / 2**20)}: more than {mebibytes(self.max_bytes / 2**20)}",
+                    f" about {mebibytes(mib(num_bytes))}: more than {mebibytes(mib(self.max_bytes))}",
                     _LESS,
                 )
 
@@ -139,7 +140,7 @@ class Rounds:
         self._received[table] += num_bytes
         if self.refusal is None and self._received.total() > self.max_bytes:
             worst, most = self._received.most_common(1)[0]
-            limit, most_shown = mebibytes(self.max_bytes / 2**20), mebibytes(most / 2**20)
+            limit, most_shown = mebibytes(mib(self.max_bytes)), mebibytes(mib(most))
             self.refusal = QueryFailed(f"the hosts send more than {limit}, of {worst} alone {most_shown}", _LESS)
         if self.refusal is not None:
             raise self.refusal

@@ -13,6 +13,7 @@ from statistics import median
 
 import numpy as np
 
+from probe_agent.units import mib
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts, Who
 from probe_cli.cluster.compare.outliers import median_of_others
@@ -48,7 +49,6 @@ _ON_THE_BUS: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda num: (num - 1) / num,
     "all_to_all": lambda num: (num - 1) / num,
 }
-_MIB = 1024.0 * 1024.0
 
 
 @dataclass
@@ -88,7 +88,7 @@ def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
             row += [median(waited) if waited else None, median(transfer) if transfer else None]
             if has_bytes:
                 put_in = sum(one.bytes.get(who, 0.0) for one, _, _ in calls)
-                row += [put_in / num_compared / _MIB, _bandwidth(op, who, [one for one, _, _ in calls])]
+                row += [mib(put_in / num_compared), _bandwidth(op, who, [one for one, _, _ in calls])]
             rows.append(row)
     rows.sort(key=lambda row: -float(str(row[5])))
     verdict = judge(found, named(found))
@@ -104,7 +104,7 @@ def _bandwidth(op: str, who: Who, collectives: Sequence[_Met]) -> float | None:
         if op in _ON_THE_BUS and took and who in one.bytes:
             moved += one.bytes[who] * _ON_THE_BUS[op](num)
             taken += took
-    return moved / taken / _MIB if taken else None
+    return mib(moved / taken) if taken else None
 
 
 def _met(found: Study) -> dict[tuple[str, str], list[_Met]]:
