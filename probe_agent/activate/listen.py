@@ -34,7 +34,7 @@ _SERVER = os.path.join(os.path.abspath(__file__).rpartition("/probe_agent/")[0],
 
 
 class ListenRefused(ValueError):
-    """An address nobody shall or can listen on; `taken` when somebody does already."""
+    """An address on which a server must not or cannot listen; `taken` if one listens already."""
 
     def __init__(self, message: str, hint: str, taken: bool = False) -> None:
         super().__init__(f"{message}; {hint}")

@@ -51,7 +51,7 @@ def _start(children: bool, listen: str) -> None:
     try:
         importer = _load()
         folders = importer.load(_PACKAGE + ".ring.folder")
-        folder = folders.make_own()  # here and now: a child that starts next shall see whose child it is
+        folder = folders.make_own()  # here and now: a child that starts next must see whose child it is
         try:
             if listen:
                 server.start_server(listen, folder)

@@ -11,7 +11,8 @@ __all__ = ["AVOIDED", "violations"]
 
 #: Pattern -> what to write instead.
 AVOIDED = {
-    r"\b(a|an|any|each|every|one|another|two|both) training\b(?! (process|job|loop|script|step|thread|run|loss))": (
+    r"\b(a|an|any|each|every|one|another|two|both) training\b"
+    r"(?! (batch|job|loop|loss|process|program|run|script|step|thread))": (
         "training is not countable: the job, the training process, the target"
     ),
     r"\btrainings\b": "jobs",

@@ -34,6 +34,13 @@ def test_a_page_keeps_to_the_glossary(page: Path) -> None:
     assert violations(page.read_text(encoding="utf-8")) == []
 
 
+def test_docstrings_and_comments_keep_to_the_glossary() -> None:
+    sources = [path for path in SOURCES if path.suffix == ".py" and path.name != "glossary.py"]
+    found = {named(path): violations(path.read_text(encoding="utf-8")) for path in sources}
+
+    assert {path: words for path, words in found.items() if words} == {}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_a_page_that_says_not_measured_gives_the_reason(page: Path) -> None:
     paragraphs = re.split(r"\n\s*\n|\n[-|]", page.read_text(encoding="utf-8"))

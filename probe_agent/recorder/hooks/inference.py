@@ -166,7 +166,7 @@ class Source(BaseSource):
         self._look_at = self._searched_at = 0
         self._has_grad = sys.modules["torch"].is_grad_enabled
         #: Threads that have called without gradients, and those among them that have since called with gradients, which
-        #: may begin a training.
+        #: may begin training.
         self._without_grad: set[int] = set()
         self._with_grad: set[int] = set()
 

@@ -24,7 +24,7 @@ class StepQueue:
     """A queue filled by threads of the recorder and emptied by the training thread."""
 
     def __init__(self, last_step: Callable[[], str] = lambda: "not seen since the recorder started") -> None:
-        """`last_step` describes the last step, for clients that wait in vain."""
+        """`last_step` describes the last step, for the message of a timeout."""
         self.pending: list[Job] = []
         self.last_step = last_step
         #: No entry runs any more.

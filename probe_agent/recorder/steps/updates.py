@@ -27,7 +27,7 @@ MAX_LEAVES, NUM_BYTES = 4, 64
 MAX_NODES = 2_000
 #: Backwards without a change after which other parameters are chosen: another training loop may have begun.
 MAX_UNCHANGED = 100
-#: Backwards that are searched in vain; parameters of a sharded model cannot be compared.
+#: Backwards searched without a result before the search ends; parameters of a sharded model cannot be compared.
 MAX_SEARCHES = 20
 #: Changes seen before they end steps: if the job's frames lead to no optimizer, and if they do.
 NUM_SURE, NUM_SURE_BESIDE_OPTIMIZER = 2, 50

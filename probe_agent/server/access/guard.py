@@ -95,7 +95,7 @@ class Guard:
         return caller
 
     def _role_needed(self, scope: Scope) -> Role:
-        """Return the role of the endpoint in question; what is no endpoint of ours needs none but `read`."""
+        """Return the role of the requested endpoint; an unknown path requires only `read`."""
         return next((role for route, role in self._roles if route.matches(scope)[0] is Match.FULL), "read")
 
 

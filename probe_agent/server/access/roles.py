@@ -1,6 +1,6 @@
 """Who asks a host server, whether they may ask at all, and what.
 
-On the unix socket the kernel says who is at the other end; over TCP a token does. Runs on the server's event loop,
+On the unix socket the kernel identifies the peer; over TCP a token does. Runs on the server's event loop,
 before anything of the request but its head is read: some microseconds.
 """
 

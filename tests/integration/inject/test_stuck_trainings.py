@@ -18,7 +18,7 @@ from probe_agent import inject
 from .conftest import detach, is_asleep
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "stuck_training.py"
-#: It is some 50 ms, and under 1 s where there is a processor for it; this machine may be busy with other tests.
+#: It takes about 50 ms, and under 1 s with a free processor; this machine may be busy with other tests.
 ATTACH_S = 3.0
 
 

@@ -71,7 +71,7 @@ def test_no_rank_is_named_if_none_is_slow_and_the_answer_says_what_was_compared(
     assert f"{NUM_RANKS} ranks compared over {NUM_STEPS} steps of " in sentence
     assert heading.split()[:7] == ["who", "ranks", "rank", "pid", "host", "cost", "share"]
     assert "clock of " in err
-    assert "give or take" in err
+    assert "±" in err
 
 
 def test_by_module_names_the_module_that_sleeps(job: Job) -> None:

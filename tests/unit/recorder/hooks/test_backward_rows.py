@@ -134,7 +134,7 @@ def test_a_loss_module_has_the_time_of_its_own_operators(recording, deep_every):
     optimizer = torch.optim.SGD(net.parameters(), 0.0)
     with recording(trace_every=1, trace_deep_every=deep_every) as it:
         for _ in range(3):
-            out = torch.sigmoid(net(torch.ones(4, 8))).view(-1)  # between the two: it is nobody's
+            out = torch.sigmoid(net(torch.ones(4, 8))).view(-1)  # between the two: it belongs to neither
             loss(out, torch.ones(32)).backward()
             optimizer.step()
 

@@ -405,7 +405,7 @@ def test_an_unrecognized_training_loop_does_not_silence_calls(recording):
         for _ in range(4):
             net(torch.ones(4, 8))
 
-    assert len(it.steps) == 2 + 3  # the first with gradients could have begun a training
+    assert len(it.steps) == 2 + 3  # the first with gradients could have begun training
 
 
 def test_functional_calls_are_calls_of_the_job(recording):
