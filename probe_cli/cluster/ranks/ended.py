@@ -15,13 +15,13 @@ from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, Unix
 
 __all__ = ["none_lives", "rank_text", "told_first"]
 
-#: So many are named.
+#: At most this many are named.
 MAX_NAMED = 16
-#: Letters of an exception.
+#: Characters of an exception that are shown.
 MAX_HOW = 120
-#: Where nobody saw an end, the last tick of the recorder stands for it: these come every 0.25 s.
+#: An end that was not seen is dated by the recorder's last tick; ticks come every 0.25 s.
 UNSEEN_S = 0.5
-#: The clocks of two hosts may be so far apart.
+#: How far the clocks of two hosts may be apart.
 CLOCKS_S = 0.1
 
 
@@ -42,8 +42,8 @@ def none_lives(targets: Sequence[TargetInfo], at: Endpoint | None = None) -> NoA
 
 
 def told_first(targets: Iterable[TargetInfo], *, of_living_jobs: bool = False) -> list[str]:
-    """For each job in `targets` of which ranks have ended, which of them was the first, how, and how sure that is; or
-    only for jobs of which a rank lives."""
+    """For each job with ended ranks, a sentence: which one was the first, how it ended, and how sure that is; or only
+    for jobs with a living rank."""
     said = []
     for ranks in _jobs(targets):
         ended = sorted((target for target in ranks if target.ended), key=_last)
@@ -54,7 +54,7 @@ def told_first(targets: Iterable[TargetInfo], *, of_living_jobs: bool = False) -
 
 
 def _jobs(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
-    """By job. A later job may meet at the same place: it begins where a rank comes a second time."""
+    """Grouped by job. A later job may use the same store: it begins where a rank appears a second time."""
     jobs: list[list[TargetInfo]] = []
     for target in sorted(targets, key=lambda target: target.attached_at):
         for job in jobs:

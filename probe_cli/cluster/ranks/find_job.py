@@ -26,13 +26,13 @@ from .listing import LIST_S
 __all__ = ["Job", "find_job"]
 
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
-#: What tells two targets apart, wherever they are met: host, and when the recorder came in.
+#: Identifies a target: its host, and when the recorder was attached.
 Key = tuple[str, float]
 
 
 @dataclass(frozen=True)
 class Job:
-    """Where all ranks can be asked, each once, and who cannot."""
+    """Endpoints for all ranks, each once, and the ranks that cannot be asked."""
 
     endpoints: tuple[Endpoint, ...]
     missing: tuple[tuple[Endpoint | MissingRanks, ProbeError], ...]
@@ -113,7 +113,7 @@ async def find_job(
 
 
 async def _unprepared(answered: Sequence[tuple[Endpoint, _Told]], ranks: Collection[int]) -> list[Unprepared]:
-    """For each PID of which ranks of its job are not known: those on this host without a recorder."""
+    """For each PID whose job has unknown ranks: those on this host without a recorder."""
     found: list[Unprepared] = []
     seen = {endpoint.pid for endpoint, _ in answered if isinstance(endpoint, LocalProcess)}
     for endpoint, told in answered:
@@ -128,7 +128,7 @@ async def _unprepared(answered: Sequence[tuple[Endpoint, _Told]], ranks: Collect
 
 
 def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoint, ProbeError]]:
-    """Why there is nobody to ask, where none of the targets lives; a folder may be of a dead one."""
+    """Why no target can be asked, if none lives; a folder may belong to one that has ended."""
     if any(isinstance(at, Archive) or any(target.alive for target in told.targets) for at, told in answered):
         return []
     return [(at, none_lives(told.targets, at)) for at, told in answered if told.targets]
@@ -137,7 +137,7 @@ def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoin
 def _ended_of_living_jobs(
     here: Mapping[Key, TargetInfo], peers: Collection[Key]
 ) -> Iterable[tuple[Endpoint | MissingRanks, ProbeError]]:
-    """The ranks that have ended of jobs that go on, as far as the jobs' stores do not tell of them."""
+    """Ranks that have ended while their jobs go on, unless the jobs' stores name them already."""
     living = {(target.job, target.rank) for target in here.values() if target.alive}
     jobs = {job for job, _ in living} - {""}
     for key, target in here.items():
@@ -148,7 +148,7 @@ def _ended_of_living_jobs(
             yield who, NoAnswer(f"{who}, pid {target.pid} has ended", _ASK_DEAD)
 
 
-#: What to type where ranks are of which nothing is known.
+#: What to do about ranks of which nothing is known.
 _ELSEWHERE = "start ranks that have no recorder with PROBE=1"
 _ASK_DEAD = "query what it left by its PID, or by its server and rank"
 
@@ -186,7 +186,7 @@ def _meant(endpoint: Endpoint, targets: Sequence[TargetInfo]) -> tuple[TargetInf
 
 
 def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
-    """What stands for all ranks there: the server, or each process of the job on this host."""
+    """Endpoints that cover all ranks there: the server, or each process of the job on this host."""
     if isinstance(endpoint, TcpServer | UnixServer):
         job = next((target.job for target in told.targets if target.job), None) if told.has_others else None
         return [replace(endpoint, rank=None, pid=None, job=job or endpoint.job)]
@@ -196,8 +196,8 @@ def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
 
 
 def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeError | None:
-    """Put the server that answers for `peer` among the `others`, for this job alone where its name is known, or say why
-    that is not possible."""
+    """Add the host server of `peer` to `others`, for this job alone if its name is known; return the reason if that is
+    not possible."""
     if peer.address is None:
         return NoAnswer(
             f"{_place(peer)}: {peer.note}", f"start a host server on {peer.host}: probe serve --listen HOST:PORT"
@@ -221,7 +221,7 @@ def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeErro
 
 
 def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[MissingRanks, ProbeError]]:
-    """The ranks of which nothing is known but that they must be there."""
+    """Ranks that must exist, by the world size, and of which nothing else is known."""
     missing: list[tuple[MissingRanks, ProbeError]] = []
     for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
         known = {peer.rank for each in told for peer in each.peers}

@@ -1,4 +1,4 @@
-"""The jobs that targets are ranks of: a question that is about the ranks of one job never gets those of two.
+"""Jobs: telling them apart, so that a command about the ranks of one job never mixes two.
 
 Pure functions on what host servers have told of their targets.
 """
@@ -15,14 +15,14 @@ from probe_cli.text import ranks_text
 
 __all__ = ["NoSuchJob", "in_job", "jobs_of", "one_job", "same_job"]
 
-#: So many are listed.
+#: At most this many are listed.
 MAX_LISTED = 16
-#: Letters of a command line.
+#: Characters of a command line that are shown.
 MAX_COMMAND = 80
 
 
 class NoSuchJob(NoAnswer):
-    """A host has no job of that name: of several hosts, others may have it."""
+    """This host has no job of that name; another host may have it."""
 
 
 def same_job(one: TargetInfo, other: TargetInfo) -> bool:
@@ -34,7 +34,7 @@ def same_job(one: TargetInfo, other: TargetInfo) -> bool:
 
 
 def jobs_of(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
-    """By job, those that have a rank; the job that has a name is found before those that do not know theirs yet."""
+    """Targets with a rank, grouped by job; named jobs come before those whose names are not known yet."""
     jobs: list[list[TargetInfo]] = []
     for target in sorted(targets, key=lambda target: (not target.job, target.job)):
         if target.rank is None:
@@ -48,8 +48,8 @@ def jobs_of(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
 
 
 def in_job(targets: Sequence[TargetInfo], name: str, at: Endpoint) -> tuple[TargetInfo, ...]:
-    """The ranks of the job whose name begins with `name`: of one that lives, if there is one. Raises NoSuchJob, or
-    BadRequest where there are several."""
+    """Return the ranks of the job whose name begins with `name`, of a living one if possible. Raises NoSuchJob, or
+    BadRequest if there are several."""
     found = [target for target in targets if target.job.startswith(name)]
     names = {target.job for target in found if target.alive} or {target.job for target in found}
     if name in names:
@@ -67,8 +67,8 @@ def in_job(targets: Sequence[TargetInfo], name: str, at: Endpoint) -> tuple[Targ
 
 
 def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
-    """Raise BadRequest, with a list, where `targets` are ranks of several jobs. Those that were named one by one may
-    be single processes: each is a job of its own."""
+    """Raise BadRequest, with a list, if `targets` belong to several jobs. Targets named one by one may be single
+    processes, each a job of its own."""
     jobs = jobs_of(targets)
     if len(jobs) < 2:
         return
@@ -88,7 +88,7 @@ def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
 
 
 def _are_nameless(one: TargetInfo, other: TargetInfo) -> bool:
-    """Whether nothing tells them apart: they do not know their jobs, nor where these meet."""
+    """Whether nothing tells them apart: neither has a job or a store."""
     nothing = not one.job and not other.job and not one.store and not other.store
     return nothing and 1 < one.world_size == other.world_size
 
@@ -98,7 +98,7 @@ def _are_here(named: Sequence[Endpoint]) -> bool:
 
 
 def _picks(endpoint: Endpoint) -> bool:
-    """Whether somebody who names it means a certain target, or a job."""
+    """Whether the endpoint names one target or job."""
     return isinstance(endpoint, LocalProcess | Archive) or bool(endpoint.selector)
 
 
