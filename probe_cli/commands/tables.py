@@ -65,7 +65,7 @@ def _named(tables: tuple[TableInfo, ...], name: str) -> TableInfo:
     if near:
         hint = f"use {' or '.join(near)}"
     elif having:
-        hint = f"{name} is a column of: {', '.join(having)}"
+        hint = f"query {' or '.join(having)}, with the column {name}"
     raise BadRequest(f"there is no table {name!r}", hint)
 
 

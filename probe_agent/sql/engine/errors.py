@@ -20,6 +20,7 @@ __all__ = ["READ_ONLY", "duckdb_error", "failed"]
 
 READ_ONLY = "Probe's SQL is read-only: one SELECT over the tables that `probe tables` lists"
 
+_LIST = "list the tables and their columns with: probe … tables"
 _TABLE_AT = re.compile(r'"[^"]+"(?:\."[^"]+")?|[\w$]+(?:\.[\w$]+)*')
 
 
@@ -35,7 +36,9 @@ def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], m
     missing = _missing(said, sql, tables)
     if missing is not None:
         return QueryFailed(f"SQL error{place}: {missing[0]}", missing[1])
-    return QueryFailed(f"SQL error{place}: {_first_line(message)}", _hint(message))
+    return QueryFailed(
+        f"SQL error{place}: {_first_line(message)}", _hint(message) or "correct the statement; the dialect is DuckDB's"
+    )
 
 
 def duckdb_error(text: str) -> duckdb.Error:
@@ -73,19 +76,20 @@ def _missing(said: Mapping[str, str], sql: str, tables: Mapping[str, Sequence[st
     name = said.get("name", "")
     if said.get("error_subtype") == "COLUMN_NOT_FOUND":
         found = [candidate.strip() for candidate in said.get("candidates", "").split(",") if candidate.strip()]
-        return f'there is no column "{name}"', _hint_for_column(name, sql, tables) or _did_you_mean(found)
+        return f'there is no column "{name}"', _hint_for_column(name, sql, tables) or _use(found) or _LIST
     if match := re.match(r'(?:Values list|Table) "([^"]+)" does not have a column named "([^"]+)"', message):
-        return f'"{match[1]}" has no column "{match[2]}"', _hint_for_column(match[2], sql, tables)
+        return f'"{match[1]}" has no column "{match[2]}"', _hint_for_column(match[2], sql, tables) or _LIST
     if said.get("type") in ("Table", "View") or re.match(r"Table with name .* does not exist because schema", message):
         position = said.get("position", "")
         text = sql.encode()[int(position) :].decode("utf-8", "replace") if position.isdigit() else name
         written = _TABLE_AT.match(text)
         asked = written[0].replace('"', "") if written else name
         near, having = suggest_table(asked, tables)
-        hint = _did_you_mean(near) or _column_of(asked, having) or "tables: " + ", ".join(sorted(tables))
+        hint = _use(near) or _column_of(asked, having) or "use one of the tables: " + ", ".join(sorted(tables))
         return f'there is no table "{asked}"', hint
     if said.get("type", "").endswith("Function"):
-        return f'there is no function "{name}"', _did_you_mean([c for c in said.get("candidates", "").split(",") if c])
+        found = [candidate for candidate in said.get("candidates", "").split(",") if candidate]
+        return f'there is no function "{name}"', _use(found) or "use a function of DuckDB's SQL"
     return None
 
 
@@ -95,18 +99,18 @@ def _hint_for_column(name: str, sql: str, tables: Mapping[str, Sequence[str]]) -
     mentioned = {t: columns for t, columns in tables.items() if t.rpartition(".")[2].lower() in lowered}
     known = list(dict.fromkeys(column for columns in mentioned.values() for column in columns))
     return (
-        _did_you_mean(suggest_column(name, known))
+        _use(suggest_column(name, known))
         or _column_of(name, [table for table, columns in tables.items() if name.lower() in columns])
-        or "; ".join(f"columns of {table}: {', '.join(columns)}" for table, columns in mentioned.items())
+        or "; ".join(f"use a column of {table}: {', '.join(columns)}" for table, columns in mentioned.items())
     )
 
 
 def _column_of(name: str, tables: Sequence[str]) -> str:
-    return f"{name} is a column of: {', '.join(tables)}" if tables else ""
+    return f"query {' or '.join(tables)}, with the column {name}" if tables else ""
 
 
-def _did_you_mean(names: Sequence[str]) -> str:
-    return "did you mean: " + ", ".join(names) if names else ""
+def _use(names: Sequence[str]) -> str:
+    return "use " + " or ".join(names) if names else ""
 
 
 def _first_line(message: str) -> str:

@@ -111,5 +111,5 @@ def test_an_error_in_the_sql_blames_no_host(hosts: Hosts) -> None:
     table = probe(list(hosts.addresses[:2]), "query", "SELECT * FROM test.step")
 
     assert column.returncode == table.returncode == 1
-    assert 'there is no column "stepp"\ntry: did you mean: step' in column.stderr
-    assert 'line 1, column 15: there is no table "test.step"\ntry: did you mean: test.steps' in table.stderr
+    assert 'there is no column "stepp"\ntry: use step' in column.stderr
+    assert 'line 1, column 15: there is no table "test.step"\ntry: use test.steps' in table.stderr
