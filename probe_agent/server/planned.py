@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from time import time
 
 from probe_agent.untrusted_files import opened
 
@@ -16,6 +17,8 @@ __all__ = ["planned_server_problem"]
 #: As activate/listen.py names it.
 _SAID = "server.txt"
 _MAX_BYTES = 4096
+#: A port that is taken may be that of a host server that is just starting: the recorder knows by then.
+START_S = 30.0
 
 
 def planned_server_problem(folder: str) -> str:
@@ -27,9 +30,10 @@ def planned_server_problem(folder: str) -> str:
             except BlockingIOError:
                 return ""
             text = os.read(descriptor, _MAX_BYTES).decode("utf-8", "replace").strip()
+            age_s = time() - os.fstat(descriptor).st_mtime
     except OSError:
         return ""  # none was wanted
-    if "listening on " in text:
+    if "listening on " in text or (text.startswith("cannot listen on ") and age_s < START_S):
         return ""
     lines = text.splitlines() or ["the host server for PROBE_LISTEN ended before it served"]
     return " ".join(line.removeprefix("probe: ") for line in lines[-2:])

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import plain
+from support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -50,13 +51,21 @@ def environment() -> Iterator[dict[str, str]]:
             training.kill()
 
 
-@pytest.mark.parametrize(("command", "shown"), examples(ROOT / "docs" / "quickstart.md"))
-def test_quickstart_example_prints_what_the_page_shows(
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [*examples(ROOT / "docs" / "quickstart.md"), *examples(ROOT / "docs" / "walkthrough.md")],
+)
+def test_example_prints_what_the_page_shows(
     environment: dict[str, str], command: str, shown: list[str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    def run() -> subprocess.CompletedProcess[str] | None:
+        done = subprocess.run(
+            ["bash", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        # Right after the attach: the hint is to wait for a sampled step.
+        return None if "no sampled step has ended" in done.stderr else done
+
+    done = until(run)
 
     assert done.returncode == 0, done.stdout + done.stderr
     printed = iter(done.stdout.splitlines())  # an iterator: `in` goes on where the last line was found

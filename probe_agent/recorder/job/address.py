@@ -11,7 +11,7 @@ import os
 import re
 import socket
 
-__all__ = ["SERVER_FILE", "listening", "reachable"]
+__all__ = ["SERVER_FILE", "announced", "listening", "reachable"]
 
 #: File of a host server in the user's folder, one address per line.
 SERVER_FILE = re.compile(r"server-\d+\.txt")
@@ -22,14 +22,17 @@ _WILDCARD = ("", "*", "0.0.0.0", "::")
 
 def listening(user_folder: str) -> list[str]:
     """Return the TCP addresses of this user's running host servers, the most widely reachable one first."""
-    found = []
-    for name in os.listdir(user_folder):
-        if SERVER_FILE.fullmatch(name):
-            found += _said_by_the_living(os.path.join(user_folder, name))
+    found = announced(user_folder)
     planned = os.environ.get("PROBE_LISTEN", "")
     if not found and planned and not planned.startswith("unix:"):
         found = ["https://" * bool(os.environ.get("PROBE_TLS_CERT")) + planned.rpartition("://")[2]]
     return sorted((address for address in found if _ADDRESS.fullmatch(address)), key=_nearness)
+
+
+def announced(user_folder: str) -> list[str]:
+    """Return the TCP addresses that this user's running host servers have written down."""
+    names = filter(SERVER_FILE.fullmatch, os.listdir(user_folder))
+    return [address for name in names for address in _said_by_the_living(os.path.join(user_folder, name))]
 
 
 def reachable(addresses: list[str], towards_store: str) -> tuple[str | None, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -128,6 +129,29 @@ def test_packages_that_a_server_lacks_become_one_row_of_errors(bare_python: Path
     assert "No module named" in rows[0]["message"]
     assert "pip install probe-training" in rows[0]["message"]
     assert (out, err) == ("", "")
+
+
+@pytest.mark.situation("PROBE_LISTEN, another program has the port", "recorded; probe.errors and probe list say it")
+def test_a_port_that_another_program_has_is_said() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        started(
+            sys.executable, "-c", WAITS, PROBE_LISTEN=f"127.0.0.1:{other.getsockname()[1]}", PROBE_FLUSH_INTERVAL="0.05"
+        ) as process,
+    ):
+        process.stdout.readline()
+        wait_for_target(process.pid)
+        (said,) = Path("/dev/shm").glob(f"probe-{os.getuid()}/{process.pid}-*/server.txt")
+        at_once = probe("list").stderr
+        os.utime(said, (0, 0))  # half a minute later
+        listed = probe("list").stderr
+        sql = "SELECT message FROM probe.errors WHERE source = 'host_server'"
+        rows = until(lambda: json.loads(probe(str(process.pid), "query", "--format", "json", sql).stdout or "[]"))
+        process.communicate("", timeout=30)
+
+    assert f"pid {process.pid}: " not in at_once
+    assert f"pid {process.pid}: cannot listen on " in listed
+    assert "Address already in use" in rows[0]["message"]
 
 
 @pytest.mark.situation(
