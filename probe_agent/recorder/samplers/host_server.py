@@ -15,7 +15,7 @@ from ..source import Source as BaseSource
 
 __all__ = ["Source"]
 
-#: Output file of the server, which holds a lock on it for as long as it lives; of this target, if the address was taken.
+#: Output file of the server, which holds a lock on it for as long as it lives, or of this target if the port was taken.
 SAID = "server.txt"
 #: The first target's host server has announced its address by then.
 START_S = 30.0
