@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.targets import running, torchrun
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -60,18 +61,10 @@ class Job:
 @contextmanager
 def start_job(folder: Path, what: str, *, program: Path = PROGRAM, ranks: int = 2) -> Iterator[Job]:
     """Run a program of targets/; end it with the block."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(program), str(folder), what]
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+    command = torchrun(ranks, [str(program), str(folder), what])
+    with running(command, folder, dict(os.environ)) as process:
         job = Job(folder, process)
         try:
             yield job
         finally:
             job.close()
-            (folder / "stop").touch()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait(30)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,30 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.targets import running, target, torchrun
 
 from tests.integration.distributed.conftest import Job
-
-PROGRAM = Path(__file__).parents[2] / "targets" / "frameworks.py"
-LAUNCH = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d")
 
 
 @contextmanager
 def start(folder: Path, kind: str) -> Iterator[Job]:
-    launch = LAUNCH if kind == "distributed" else ()
+    program = target("frameworks.py", folder, kind)
+    command = torchrun(2, program) if kind == "distributed" else [sys.executable, *program]
     environ = {**os.environ, "PROBE_TRACE_EVERY": "2", "PROBE_TRACE_DEEP_EVERY": "2", "PROBE_TRACE_BUDGET": "0"}
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, *launch, str(PROGRAM), str(folder), kind], stdout=output, stderr=output, env=environ
-        )
-        try:
-            yield Job(folder, process)
-        finally:
-            (folder / "stop").touch()
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait(30)
+    with running(command, folder, environ) as process:
+        yield Job(folder, process)
 
 
 class Trained:

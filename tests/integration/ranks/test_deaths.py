@@ -6,16 +6,16 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.targets import MEET, target, torchrun
 
 pytest.importorskip("torch")
 
-from support.commands import ROOT, Probe, environment
+from support.commands import Probe, environment
 from support.waiting import until
 
 from .conftest import NUM_RANKS, TwoRanks
@@ -23,9 +23,7 @@ from .conftest import NUM_RANKS, TwoRanks
 
 @contextmanager
 def job_in(folder: Path, **environ: str) -> Iterator[TwoRanks]:
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
-    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", "--monitor-interval=2"]
-    command += [str(ROOT / "tests" / "targets" / "spawned_ranks.py"), str(folder)]
+    command = torchrun(NUM_RANKS, target("spawned_ranks.py", folder), meet=[*MEET, "--monitor-interval=2"])
     (folder / "join").touch()
     with (folder / "output").open("wb") as output:
         process = subprocess.Popen(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,11 @@ from typing import Any
 
 import httpx
 import pytest
+from support.targets import target, torchrun
 
 pytest.importorskip("torch")
 
-from support.commands import ROOT, Probe, environment
+from support.commands import Probe, environment
 from support.waiting import until
 
 from .conftest import Hosts
@@ -37,9 +37,7 @@ class Job:
 def job(hosts: Hosts) -> Iterator[Job]:
     """Running, with both ranks known to both hosts; in the end it must have learnt the same as without us."""
     endpoints = [hosts.serve(str(rank), f"127.0.0.{rank + 2}") for rank in range(NUM_RANKS)]
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
-    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d"]
-    command += [str(ROOT / "tests" / "targets" / "ranks_job.py"), str(hosts.base), *endpoints]
+    command = torchrun(NUM_RANKS, target("ranks_job.py", hosts.base, *endpoints))
     output = hosts.base / "output"
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environment(OMP_NUM_THREADS="1"))

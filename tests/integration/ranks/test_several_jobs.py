@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.targets import target, torchrun
 
 pytest.importorskip("torch")
 
-from support.commands import ROOT, Probe, environment
+from support.commands import Probe, environment
 from support.waiting import until
 
 from .conftest import Hosts
@@ -31,9 +32,8 @@ class Job:
     def __init__(self, folder: Path, port: int, **environ: str) -> None:
         folder.mkdir(exist_ok=True)
         self.folder, self.port = folder, port
-        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
-        command += ["--master-addr=127.0.0.1", f"--master-port={port}"]
-        command += [str(ROOT / "tests" / "targets" / "ranks_job.py"), str(folder)]
+        meet = ["--master-addr=127.0.0.1", f"--master-port={port}"]
+        command = torchrun(NUM_RANKS, target("ranks_job.py", folder), meet=meet)
         with (folder / "output").open("wb") as output:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, env=environment(OMP_NUM_THREADS="1", **environ)

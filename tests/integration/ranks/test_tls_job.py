@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from support.ports import free_port
+from support.targets import target, torchrun
 
 pytest.importorskip("torch")
 
@@ -72,9 +72,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         PROBE_TLS_KEY=f"{folder}/key.pem", PYTHONPATH=str(PATH_ENTRY), XDG_CONFIG_HOME=str(folder),
         XDG_STATE_HOME=str(folder), OMP_NUM_THREADS="1",
     )  # fmt: skip
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
-    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d"]
-    command += [str(ROOT / "tests" / "targets" / "ranks_job.py"), str(folder)]
+    command = torchrun(NUM_RANKS, target("ranks_job.py", folder))
     output = folder / "output"
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file, env=environ)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -13,7 +12,8 @@ from time import sleep
 from typing import Any
 
 import pytest
-from support.commands import plain
+from support.commands import environment
+from support.targets import running, target, torchrun
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -21,7 +21,6 @@ pytest.importorskip("torch")
 from probe_agent.targets import TargetDirectory, newest_step
 from probe_cli.main import run
 
-PROGRAM = Path(__file__).parents[2] / "targets" / "straggling.py"
 NUM_RANKS = 4
 NUM_STEPS = 60
 START_S = 100.0
@@ -73,17 +72,6 @@ class Job:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     folder = tmp_path_factory.mktemp("job")
     (folder / "case").write_text("nobody")
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={NUM_RANKS}"]
-    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(PROGRAM), str(folder)]
-    environ = plain()
-    with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env={**environ, "OMP_NUM_THREADS": "1"})
-        try:
-            yield Job(folder, process)
-        finally:
-            (folder / "stop").touch()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait(30)
+    command = torchrun(NUM_RANKS, target("straggling.py", folder))
+    with running(command, folder, environment(OMP_NUM_THREADS="1")) as process:
+        yield Job(folder, process)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,11 +12,11 @@ from time import sleep
 import pytest
 from support.commands import ROOT, Probe, environment, probe_in
 from support.hosts import server_command
+from support.targets import running, target, torchrun
 from support.waiting import until
 
 pytest.importorskip("torch")
 
-PROGRAM = ROOT / "tests" / "targets" / "together_training.py"
 START_S = 90.0
 
 
@@ -88,12 +87,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 @contextmanager
 def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps: int = 0) -> Iterator[Job]:
     """A job with `num_ranks` ranks; without a recorder for 0 hosts."""
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={num_ranks}"]
-    command += ["--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d", str(PROGRAM)]
-    command += [str(folder), optimizer, str(num_hosts), *([str(steps)] if steps else [])]
-    with ExitStack() as running, (folder / "output").open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment())
-        job = Job(folder, process, num_ranks, running)
+    program = target("together_training.py", folder, optimizer, num_hosts, *([steps] if steps else []))
+    with ExitStack() as servers, running(torchrun(num_ranks, program), folder, environment()) as process:
+        job = Job(folder, process, num_ranks, servers)
         try:
             if num_hosts:
                 job.wait_for_recorders()
@@ -101,13 +97,7 @@ def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps
                 job.serve(host)
             yield job
         finally:
-            (folder / "stop").touch()
             (folder / "stand").unlink(missing_ok=True)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.terminate()
-                process.wait(60)
 
 
 @pytest.fixture(scope="module")
