@@ -145,7 +145,7 @@ def test_a_job_is_named_by_its_name_or_how_that_begins(how: str, host: Host, pro
     assert [(row["job"], row["rank"]) for row in listed] == [(first, rank) for rank in range(NUM_RANKS)]
     assert [row["endpoint"] for row in listed] == [f"{host.endpoint}/{first}/{rank}" for rank in range(NUM_RANKS)]
     pids = {row["pid"] for row in listed}
-    assert {row["pid"] for row in json.loads(compared.stdout)["ranks"]} <= pids
+    assert {row["pid"] for row in json.loads(compared.stdout)["rows"]} <= pids
 
 
 def test_job_and_rank_pick_one_target(host: Host, probe: Probe) -> None:

@@ -128,7 +128,7 @@ def test_ranks_are_compared(job: Job) -> None:
 
     found = json.loads(done.stdout)
     assert done.returncode == found["verdict"]["exit_code"], done.stderr
-    assert sorted(row["rank"] for row in found["ranks"]) == [0, 1]
+    assert sorted(row["rank"] for row in found["rows"]) == [0, 1]
     assert found["unanswered"] == []
 
 
