@@ -22,7 +22,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("bt", "stack", "stacks", "where", "dump", "traceback", "pystack", "threads"), ("backtrace",)),
     **dict.fromkeys(("hang", "hung", "stuck"), ("backtrace", "compare")),
     **dict.fromkeys(("attach", "start", "load"), ("inject", "run")),
-    **dict.fromkeys(("stop", "quit", "exit", "unload", "uninject", "eject", "remove"), ("detach",)),
+    **dict.fromkeys(("quit", "exit", "unload", "uninject", "eject", "remove"), ("detach",)),
     **dict.fromkeys(("exec", "python", "py", "code", "call", "print"), ("eval", "repl")),
     **dict.fromkeys(("shell", "console", "ipython", "debug"), ("repl", "eval")),
     **dict.fromkeys(("sql", "select", "ask", "db"), ("query",)),

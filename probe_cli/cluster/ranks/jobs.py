@@ -105,7 +105,7 @@ def _picks(endpoint: Endpoint) -> bool:
 def _line(job: Sequence[TargetInfo]) -> str:
     ranks = {target.rank for target in job if target.rank is not None}
     steps = [target.step for target in job if target.step is not None]
-    command = " ".join(job[0].command)
+    command = " ".join(" ".join(job[0].command).split())  # on one line, also a script behind -c
     return (
         f"{job[0].job or '(name not known yet)'}  rank{'s' if len(ranks) > 1 else ''} {ranks_text(ranks)} of"
         f" {job[0].world_size}, {f'step {max(steps)}' if steps else 'no step yet'},"
