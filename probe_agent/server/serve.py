@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import gc
 import ipaddress
@@ -16,7 +17,7 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import Thread
 from time import monotonic, sleep, time
@@ -45,6 +46,9 @@ LAST_LOOK_S = 1.0
 _TICK_S = 0.25
 #: A connection that the kernel has queued is accepted by then.
 _QUEUED_S = 0.02
+#: How long the query workers may take to end.
+_REAP_S = 1.0
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def serve(
@@ -104,7 +108,7 @@ def linger(path: str, linger_s: float, ready: int | None) -> int:
     except ListenRefused as refusal:
         raise BadRequest(refusal.message, refusal.hint) from None
     places = _Places([listener])
-    lingering = _Lingering(places, linger_s)
+    lingering = _Lingering(places, linger_s, app.state.engine.close)
     app.state.leave = lingering.leave
     write_record(path, Record(os.getpid(), probe_agent.__version__, build(), time(), linger_s))
 
@@ -113,10 +117,15 @@ def linger(path: str, linger_s: float, ready: int | None) -> int:
             os.write(ready, b".")
             os.close(ready)
 
+    if not linger_s:
+        # Query workers whose parent ends before them become our children, not those of process 1.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         Hosting(app, [listener], None, places.leave).run(lingering.watch, tell)
     finally:
         places.leave()
+    if not linger_s:
+        _reap()
     return 0
 
 
@@ -153,8 +162,9 @@ class _Lingering:
     """When a server ends that a command has started. No client is cut off: first its place is given up, so that nobody
     new comes, and it ends once the last client has gone."""
 
-    def __init__(self, places: _Places, linger_s: float) -> None:
+    def __init__(self, places: _Places, linger_s: float, end_workers: Callable[[], None]) -> None:
         self._places = places
+        self._end_workers = end_workers
         self._linger_s = linger_s
 
     def leave(self) -> None:
@@ -188,7 +198,18 @@ class _Lingering:
         self._places.leave()
         await asyncio.sleep(_QUEUED_S)
         if not hosting.has_clients:
+            self._end_workers()
+            _reap()
             os._exit(0)  # the command waits for us, and there is nothing else to put in order
+
+
+def _reap() -> None:
+    """Wait for all children, which are ending, so that nobody inherits them."""
+    ends = monotonic() + _REAP_S
+    with contextlib.suppress(ChildProcessError):
+        while monotonic() < ends:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                sleep(0.002)
 
 
 def _prepare() -> None:

@@ -290,3 +290,32 @@ def test_an_archive_can_be_named_on_the_unix_socket_only(tmp_path: Path) -> None
 
     assert told.status_code == 403
     assert json.loads(told.text)["error"]["kind"] == "Forbidden"
+
+
+PROCESS_1 = """
+import os, subprocess, sys
+environment = {**os.environ, "PROBE_RUNTIME_DIR": sys.argv[2]}
+subprocess.run([sys.argv[1], "query", "SELECT 1"], stdout=-3, stderr=-3, env=environment)
+others = [name for name in os.listdir("/proc") if name.isdigit() and int(name) > 1]
+print(others, os.listdir(sys.argv[2]))
+try:
+    os.waitpid(-1, os.WNOHANG)
+except ChildProcessError:
+    print("no child")
+"""
+
+
+@pytest.mark.skipif(not is_isolated_possible(), reason="may not be alone")
+@pytest.mark.situation("process 1 of a container, a command runs beside it", "it gets no child that it never started")
+def test_a_job_that_is_process_1_gets_no_server_for_a_child(runtime: str) -> None:
+    done = subprocess.run(
+        [*ISOLATED[:-2], sys.executable, "-c", PROCESS_1, PROBE, runtime],
+        env=plain(),
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.stdout.startswith("[] ")
+    assert ".sock" not in done.stdout
+    assert "no child" in done.stdout
