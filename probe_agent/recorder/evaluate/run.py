@@ -9,6 +9,7 @@ import __future__
 
 import ast
 import itertools
+import sys
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterator
 from time import monotonic
@@ -19,7 +20,6 @@ from ..guest.main_thread import repair_threading
 from ..names.lookup import Lookup
 from . import show
 from .capture import Capture, Sink
-from .device import follow_job
 from .fence import Fence, Stopped
 from .foreign import is_from_signal_handler
 from .session import Namespace, drop
@@ -127,7 +127,7 @@ class Evaluation:
     def _execute(self) -> None:
         try:
             if not self._at_step:
-                follow_job()
+                _use_device_of_job()
             show.remember_source(self._file, self._code)
             body, last = self._compiled or _compile(self._code, self._file)
             exec(body, self.namespace)
@@ -183,3 +183,17 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         yield error
         seen.add(id(error))
         error = error.__cause__ or error.__context__
+
+
+def _use_device_of_job() -> None:
+    """Select the CUDA device on which the job holds memory for this thread, if there is exactly one.
+
+    Otherwise `torch.zeros(1, device="cuda")` on rank 3 would create a context of some hundred MiB on device 0. Takes
+    about 100 µs if CUDA is in use, otherwise nothing.
+    """
+    cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized() or cuda.device_count() < 2:
+        return
+    used = [device for device in range(cuda.device_count()) if cuda.memory_reserved(device)]
+    if len(used) == 1:
+        cuda.set_device(used[0])
