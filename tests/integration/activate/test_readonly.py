@@ -79,5 +79,5 @@ def test_the_command_line_says_so_and_root_is_refused_as_well(target: subprocess
 
     for done in refused:
         assert done.returncode == 1, done.args
-        assert "this target is read-only (PROBE_READONLY)" in done.stderr
+        assert "(PROBE_READONLY)" in done.stderr
     assert json.loads(answered.stdout)[0]["frames"] > 0

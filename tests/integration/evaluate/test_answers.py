@@ -176,7 +176,7 @@ def test_completion_knows_the_names_of_the_job(target: Target, text: str, expect
     ("line", "message"),
     [
         (b"no json\n", "bad request: "),
-        (b"[1]\n", "bad request: a list"),
+        (b"[1]\n", "bad request: expected a JSON object, not a list"),
         (b'{"op": "nix"}\n', "unknown operation 'nix'"),
         (b'{"op": "break"}\n', "the recorder failed at break: ZeroDivisionError"),
         (b'{"op": "eval"}\n', "missing `code`"),

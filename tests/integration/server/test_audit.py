@@ -58,7 +58,7 @@ def test_every_way_to_change_a_target_leaves_a_row(server: Served, state: Path) 
         ("eval", long[:60], "finished"),
         ("eval", "1 / 0", "failed"),
         ("config", "trace.every=7", "done"),
-        ("config", "trace.evry=7", "failed: unknown setting 'trace"),
+        ("config", "trace.evry=7", "failed: unknown setting 'trace.evr"),
         ("profile", found[4]["text"][:60], "done"),  # type: ignore[index]
         ("eval", "3", "finished"),
         ("eval", "4", "finished"),
