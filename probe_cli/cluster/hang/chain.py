@@ -220,7 +220,7 @@ def _causes(
     if stuck:
         yield Cause.DEVICE, stuck
     if not waits_for and not late_here:
-        yield Cause.NETWORK, []
+        yield (Cause.NETWORK if len(call.group.ranks) > 1 else Cause.UNSEEN), []
 
 
 def _reached(rank: int, blockers: Mapping[int, set[int]]) -> set[int]:

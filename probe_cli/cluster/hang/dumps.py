@@ -87,8 +87,8 @@ def _load(path: Path) -> _Entry:
 
 
 def _members(dumps: Mapping[int, _Entry]) -> dict[tuple[int, str], tuple[int, ...]]:
-    """The ranks of each rank's groups. gloo leaves them out: then they are the ranks that have called in the group,
-    and those that say nothing of it are not known to be members."""
+    """The ranks of each rank's groups. gloo leaves them out: then the default group is everybody, and of any other
+    those that have called in it are known to be members."""
     told = {
         (rank, str(config.get("name") or uid)): _numbers(config.get("ranks"))
         for rank, dump in dumps.items()
@@ -103,7 +103,7 @@ def _members(dumps: Mapping[int, _Entry]) -> dict[tuple[int, str], tuple[int, ..
     for rank, dump in dumps.items():
         for name, desc in {_group_name(entry) for entry in dump["entries"]}:
             everyone = desc == "default_pg" or len(callers) == 1
-            inferred = tuple(sorted(dumps)) if everyone else tuple(sorted(callers[name]))
+            inferred = tuple(range(max(dumps) + 1)) if everyone else tuple(sorted(callers[name]))
             found[rank, name] = told.get((rank, name)) or inferred
     return {**told, **found}
 

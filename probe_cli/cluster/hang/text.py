@@ -1,0 +1,119 @@
+"""A hang in words: one sentence for each end of a chain, and the lines of evidence below it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from probe_cli.cluster.compare.text import seconds
+from probe_cli.ranklist import ranks_text
+
+from .calls import Call, Frame, Rank
+from .chain import Cause, Stop, Wait
+
+__all__ = ["evidence", "sentence"]
+
+#: Folders of code that is not the job's own.
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<")
+
+
+def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
+    """What is wrong, in one sentence."""
+    wait = stop.wait
+    call = f"{wait.op} {wait.seq} of {_group(wait, ranks)}"
+    held = f"; {_num(len(stop.held_up), 'rank')} held up" if stop.held_up else ""
+    if stop.cause is Cause.ABSENT:
+        return (
+            f"{_ranks(stop.ranks, 'has', 'have')} not come to {call},"
+            f" in which {_ranks(wait.inside, 'waits', 'wait')}{held}"
+        )
+    if stop.cause is Cause.NO_PEER:
+        other = "receive" if wait.op == "send" else "send"
+        way = "to" if wait.op == "send" else "from"
+        return (
+            f"{_ranks(stop.ranks, 'has', 'have')} not called the {other} that answers rank {wait.inside[0]}'s"
+            f" {wait.op} {way} rank {wait.peer} in {_group(wait, ranks)}{held}"
+        )
+    if stop.cause is Cause.MISMATCH:
+        found = "; ".join(f"{_ranks(who, 'calls', 'call')} {what}" for what, who in stop.variants)
+        fault = f"{_ranks(stop.ranks, 'differs', 'differ')}" if stop.ranks else "the ranks differ"
+        return f"{fault} in collective {wait.seq} of {_group(wait, ranks)}: {found}{held}"
+    if stop.cause is Cause.CYCLE:
+        links = "; ".join(
+            f"{_ranks(link.inside, 'is', 'are')} in {link.op}"
+            f"{f' {link.seq}' if link.peer is None else f' with rank {link.peer}'} of {_group(link, ranks)}"
+            f" and {'needs' if len(link.inside) == 1 else 'need'} {_plain(link.missing)}"
+            for link in stop.links
+        )
+        return f"ranks {ranks_text(stop.ranks)} wait for each other: {links}{held}"
+    if stop.cause is Cause.DEVICE:
+        return (
+            f"the device of {_plain(stop.ranks)} has not begun {call}, which {_ranks(stop.ranks, 'has', 'have')} called"
+            f" and other ranks have begun{held}"
+        )
+    if stop.cause is Cause.UNSEEN:
+        waiting = _ranks(wait.inside, "waits", "wait")
+        whom = _plain(stop.ranks) if stop.ranks else "the other ranks of this group"
+        return f"nothing is known of {whom}, for which {waiting} in {call}{held}"
+    where = f"send or receive between ranks {wait.inside[0]} and {wait.peer}" if wait.peer is not None else call
+    inside = _ranks(wait.inside, "is", "are")
+    return f"{inside} in {where} and nobody is done: the network between them, or a device{held}"
+
+
+def evidence(stop: Stop, ranks: Mapping[int, Rank]) -> list[str]:
+    """Where each rank named was last seen in a call, and from where those that wait called."""
+    newest = max((call.called for rank in ranks.values() for call in rank.calls), default=0.0)
+    lines = []
+    for number in stop.ranks[:8]:
+        if number not in ranks:
+            continue
+        calls = ranks[number].calls
+        if not calls:
+            lines.append(f"rank {number}: it has called nothing")
+            continue
+        last = calls[-1]
+        done = "ended" if last.is_over else "not over"
+        lines.append(
+            f"rank {number}: its last call is {_call(last, ranks)} ({done}),"
+            f" {seconds(newest - last.called)} before the newest call of the job{_from(last)}"
+        )
+    for number in stop.wait.inside[:1] if stop.cause is not Cause.CYCLE else ():
+        waiting = next((call for call in ranks[number].calls if _is(call, stop.wait)), None)
+        if waiting is not None and number not in stop.ranks:
+            lines.append(f"rank {number}: in {_call(waiting, ranks)}{_from(waiting)}")
+    return lines
+
+
+def _is(call: Call, wait: Wait) -> bool:
+    return (call.group, call.seq, call.peer) == (wait.group, wait.seq, wait.peer)
+
+
+def _call(call: Call, ranks: Mapping[int, Rank]) -> str:
+    if call.peer is not None:
+        return f"{call.op} {'to' if call.op == 'send' else 'from'} rank {call.peer}"
+    return f"{call.op} {call.seq} of {_group(call, ranks)}"
+
+
+def _group(of: Call | Wait, ranks: Mapping[int, Rank]) -> str:
+    """`group dp (3)`: what the job calls it and torch's own name, without one that says nothing."""
+    desc = next((seen.groups[of.group] for seen in ranks.values() if seen.groups.get(of.group)), "")
+    return f"group {desc} ({of.group.name})" if desc and desc != of.group.name else f"group {of.group.name}"
+
+
+def _from(call: Call) -> str:
+    """The innermost line of the job's own that made the call."""
+    own = [frame for frame in call.frames if not any(folder in frame.file for folder in _LIBRARIES)]
+    frame: Frame | None = next(iter(own or call.frames), None)
+    return f", called by {frame.func} ({frame.file.rpartition('/')[2]}:{frame.line})" if frame is not None else ""
+
+
+def _plain(ranks: Iterable[int]) -> str:
+    ordered = sorted(ranks)
+    return f"rank {ordered[0]}" if len(ordered) == 1 else f"ranks {ranks_text(ordered)}"
+
+
+def _ranks(ranks: Sequence[int], one: str, many: str) -> str:
+    return f"{_plain(ranks)} {one if len(ranks) == 1 else many}"
+
+
+def _num(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
