@@ -1,0 +1,159 @@
+"""What a rank does, by the stack of the thread that trains.
+
+The innermost frame that is known decides. Frames of the standard library and of torch have names that do not change;
+what a C function does, which has no frame, is told by the line that calls it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from probe_agent.wire import Backtrace, Frame, ThreadStack
+
+__all__ = ["Activity", "Doing", "doing", "has_moved", "job_frame"]
+
+
+class Activity(Enum):
+    """What takes a rank's time. The value completes `rank 3 …`."""
+
+    COLLECTIVE = "is in a collective"
+    INIT = "waits in init_process_group"
+    DESTROY = "is in destroy_process_group"
+    DATA = "waits for its data loader"
+    SAVE = "saves"
+    LOAD = "loads a checkpoint"
+    COMPILE = "compiles"
+    LOCK = "waits for a lock"
+    JOIN = "waits for a thread to end"
+    QUEUE = "waits for a queue"
+    CHILD = "waits for a process that it started"
+    SLEEP = "sleeps"
+    READ = "reads a file, pipe or socket"
+    EXIT = "has ended its program and shuts down"
+    STOPPED = "is stopped by a signal"
+    ENDED = "has ended"
+    GIL = "holds the GIL in native code"
+    PYTHON = "runs"
+    UNKNOWN = "is somewhere that cannot be seen"
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether a healthy job may do this for a minute or two without ending a step or moving a frame."""
+        return self in (Activity.SAVE, Activity.LOAD, Activity.COMPILE, Activity.INIT)
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What one rank does, and the line of the job's own that has it do that."""
+
+    activity: Activity
+    #: `train_step (train.py:88)`; None where no frame is the job's own.
+    frame: str | None = None
+    #: The function that decided, as `torch.save`.
+    detail: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.frame}" if self.frame else ""
+        detail = f" ({self.detail})" if self.detail else ""
+        return f"{self.activity.value}{detail}{where}"
+
+
+#: The end of a file's path, the function, and what it means; the first one that fits a frame.
+_FRAMES = [
+    (r"torch/utils/data/dataloader\.py$", r"_?(try_)?(next|get)_data|_get_data|__next__", Activity.DATA),
+    (r"torch/distributed/checkpoint/.*\.py$", r".*load.*", Activity.LOAD),
+    (r"torch/distributed/checkpoint/.*\.py$", r".*", Activity.SAVE),
+    (r"torch/serialization\.py$", r"load|_load|_legacy_load", Activity.LOAD),
+    (r"torch/serialization\.py$", r"save|_save|_legacy_save|_open_zipfile_writer.*|__exit__", Activity.SAVE),
+    (r"safetensors/.*\.py$", r"save.*", Activity.SAVE),
+    (r"torch/distributed/distributed_c10d\.py$", r"destroy_process_group|_shutdown_backend", Activity.DESTROY),
+    (r"torch/distributed/distributed_c10d\.py$", r"init_process_group|new_group.*|split_group", Activity.INIT),
+    (r"torch/distributed/rendezvous\.py$", r".*", Activity.INIT),
+    (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"[a-z].*", Activity.COLLECTIVE),
+    (r"torch/(_dynamo|_inductor)/.*\.py$", r".*compile.*|transform|convert_frame.*|trace.*", Activity.COMPILE),
+    (r"/multiprocessing/(popen_fork|popen_spawn_posix|process)\.py$", r"wait|poll|join", Activity.CHILD),
+    (r"/subprocess\.py$", r"wait|_wait|_try_wait|communicate|_communicate", Activity.CHILD),
+    (r"/threading\.py$", r"_wait_for_tstate_lock|join", Activity.JOIN),
+    (r"/threading\.py$", r"_shutdown", Activity.EXIT),
+    (r"/queue\.py$", r"get|put", Activity.QUEUE),
+    (r"/threading\.py$", r"wait|acquire|__enter__|wait_for", Activity.LOCK),
+    (r"/(socket|ssl)\.py$", r".*", Activity.READ),
+]
+_KNOWN = [(re.compile(file), re.compile(func), activity) for file, func, activity in _FRAMES]
+#: What the innermost line calls, where that is in C.
+_LINES = [
+    (re.compile(r"\bsleep\("), Activity.SLEEP),
+    (re.compile(r"\.acquire\(|^\s*with \w*lock\w*|\block\b.*:$", re.IGNORECASE), Activity.LOCK),
+    (re.compile(r"\.wait(pid)?\(|\bos\.wait"), Activity.CHILD),
+    (re.compile(r"\.(read|readline|recv|recv_into)\(|\bos\.read\(|\bopen\("), Activity.READ),
+]
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
+
+
+def doing(stacks: Backtrace | None, *, state: str = "", alive: bool = True) -> Doing:
+    """What the rank of these stacks does; `state` is what the kernel says of its process."""
+    thread = _trains(stacks) if stacks is not None else None
+    frame = job_frame(thread.frames) if thread is not None else None
+    if not alive:
+        return Doing(Activity.ENDED)
+    if state.startswith("stopped"):
+        return Doing(Activity.STOPPED, frame)
+    if thread is None or not thread.frames:
+        return Doing(Activity.UNKNOWN, detail=thread.native or "" if thread is not None else "")
+    for at, each in enumerate(thread.frames):
+        activity = _of_frame(each) or (_of_line(each) if at == 0 else None)
+        if activity is not None:
+            shown = "" if activity is Activity.EXIT or at == 0 and not _LIBRARY.search(each.file) else _short(each.func)
+            return Doing(activity, frame, shown)
+    if thread.holds_gil and stacks is not None and stacks.source != "recorder" and _is_native(thread):
+        return Doing(Activity.GIL, frame)
+    return Doing(Activity.PYTHON, frame)
+
+
+def has_moved(before: Backtrace | None, after: Backtrace | None) -> bool | None:
+    """Whether the thread that trains was elsewhere a moment ago; None where that is not known."""
+    first, second = (_trains(stacks) if stacks is not None else None for stacks in (before, after))
+    if first is None or second is None or not first.frames or not second.frames:
+        return None
+    # A loop that goes round in one function, on whatever line, has not moved.
+    return [(frame.func, frame.file) for frame in first.frames] != [
+        (frame.func, frame.file) for frame in second.frames
+    ] or [frame.lineno for frame in first.frames[1:]] != [frame.lineno for frame in second.frames[1:]]
+
+
+def job_frame(frames: Sequence[Frame]) -> str | None:
+    """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code."""
+    for frame in frames:
+        if frame.lineno and not _LIBRARY.search(frame.file):
+            return f"{_short(frame.func)} ({frame.file.rpartition('/')[2]}:{frame.lineno})"
+    return None
+
+
+def _trains(stacks: Backtrace) -> ThreadStack | None:
+    threads = [thread for thread in stacks.threads if not thread.is_probe]
+    return next(
+        (thread for thread in threads if thread.is_training),
+        next((thread for thread in threads if thread.is_main), None),
+    )
+
+
+def _of_frame(frame: Frame) -> Activity | None:
+    for file, func, activity in _KNOWN:
+        if file.search(frame.file) and func.fullmatch(_short(frame.func)):
+            return activity
+    return None
+
+
+def _of_line(frame: Frame) -> Activity | None:
+    return next((activity for line, activity in _LINES if frame.source and line.search(frame.source)), None)
+
+
+def _is_native(thread: ThreadStack) -> bool:
+    return bool(thread.frames) and thread.frames[0].frame_type != "python" or bool(thread.native)
+
+
+def _short(func: str) -> str:
+    return func.rpartition(".")[2]
