@@ -45,7 +45,7 @@ def command(folder: Path, format_: str) -> int:
     from probe_cli.cluster.hang.chain import Cause, stops
     from probe_cli.cluster.hang.dumps import read_folder
     from probe_cli.cluster.hang.text import evidence, sentence
-    from probe_cli.ranklist import ranks_text
+    from probe_cli.text import ranks_text
 
     ranks, unread = read_folder(folder)
     found = stops(ranks)

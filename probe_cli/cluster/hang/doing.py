@@ -93,12 +93,10 @@ _LINES = [
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
 
 
-def doing(stacks: Backtrace | None, *, state: str = "", alive: bool = True) -> Doing:
-    """What the rank of these stacks does; `state` is what the kernel says of its process."""
+def doing(stacks: Backtrace | None, *, state: str = "") -> Doing:
+    """What a living rank with these stacks does; `state` is what the kernel says of its process."""
     thread = _trains(stacks) if stacks is not None else None
     frame = job_frame(thread.frames) if thread is not None else None
-    if not alive:
-        return Doing(Activity.ENDED)
     if state.startswith("stopped"):
         return Doing(Activity.STOPPED, frame)
     if thread is None or not thread.frames:
@@ -106,8 +104,8 @@ def doing(stacks: Backtrace | None, *, state: str = "", alive: bool = True) -> D
     for at, each in enumerate(thread.frames):
         activity = _of_frame(each) or (_of_line(each) if at == 0 else None)
         if activity is not None:
-            shown = "" if activity is Activity.EXIT or at == 0 and not _LIBRARY.search(each.file) else _short(each.func)
-            return Doing(activity, frame, shown)
+            is_the_jobs = at == 0 and not _LIBRARY.search(each.file)
+            return Doing(activity, frame, "" if is_the_jobs or activity is Activity.EXIT else _short(each.func))
     if thread.holds_gil and stacks is not None and stacks.source != "recorder" and _is_native(thread):
         return Doing(Activity.GIL, frame)
     return Doing(Activity.PYTHON, frame)
@@ -152,7 +150,7 @@ def _of_line(frame: Frame) -> Activity | None:
 
 
 def _is_native(thread: ThreadStack) -> bool:
-    return bool(thread.frames) and thread.frames[0].frame_type != "python" or bool(thread.native)
+    return (bool(thread.frames) and thread.frames[0].frame_type != "python") or bool(thread.native)
 
 
 def _short(func: str) -> str:

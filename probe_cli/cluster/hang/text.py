@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from probe_cli.cluster.compare.text import seconds
-from probe_cli.ranklist import ranks_text
+from probe_cli.text import ranks_text, seconds
 
 from .calls import Call, Frame, Rank
 from .chain import Cause, Stop, Wait

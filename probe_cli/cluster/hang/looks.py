@@ -1,0 +1,198 @@
+"""One look at a rank: how far it has come, the calls it is in, and the stack of the thread that trains.
+
+Two looks a moment apart tell a rank that stands still from one that works. Runs in the CLI on its event loop, for all
+ranks at once; a rank answers a look with a few milliseconds of its server, and of its GIL only for Flight Recorder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from probe_agent.errors import NoAnswer, ProbeError, QueryFailed
+from probe_agent.wire import Backtrace, QueryRequest, QueryResult
+from probe_cli.client import Client
+from probe_cli.cluster.compare.questions import ranks_in
+
+from .calls import Call, Group, Rank, Shapes
+
+__all__ = ["Look", "Pace", "as_ranks", "look"]
+
+#: Calls that are not over, newest last; enough for one that runs far ahead of its device.
+MAX_CALLS = 400
+
+_PACE = (
+    "SELECT max(step), epoch(max(ts)), median(duration), max(duration), count(*) FROM python.steps"
+    " WHERE step > (SELECT max(step) FROM python.steps) - 200"
+)
+_CALLED = "SELECT epoch(max(start)), count(*) FROM python.collectives"
+_OPEN = (
+    'SELECT "group", op, seq, epoch(start), coalesce(peer, -1), arg_max(state, ts) AS newest FROM python.collectives'
+    " WHERE start > (SELECT max(start) FROM python.collectives) - INTERVAL 1 HOUR"
+    " GROUP BY ALL HAVING newest IN ('waiting', 'launched') ORDER BY 4"
+)
+_COME = 'SELECT "group", max(seq) FROM python.collectives WHERE seq >= 0 GROUP BY 1'
+_GROUPS = (
+    "SELECT \"group\", coalesce(nullif(group_desc, 'undefined'), ''), ranks, coalesce(last_enqueued, -1)"
+    " FROM torch.process_groups"
+)
+_RECORDED = (
+    "SELECT \"group\", op, seq, epoch(ts), state, coalesce(shape, ''), coalesce(dtype, ''), coalesce(bytes, 0),"
+    " coalesce(timeout, 0.0), started IS NOT NULL FROM torch.flight_recorder"
+    f" WHERE NOT is_p2p AND state <> 'completed' ORDER BY ts LIMIT {MAX_CALLS}"
+)
+_HISTORY = (
+    "SELECT epoch(max(ts)), coalesce(max(gap), 0.0), count(*) FROM"
+    " (SELECT ts, epoch(ts) - epoch(lag(ts) OVER (ORDER BY ts)) AS gap FROM torch.flight_recorder)"
+)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a rank went, of its newest steps or calls; times in seconds."""
+
+    #: When the newest ended, or was called, in seconds since 1970 by its host's clock.
+    newest: float
+    median: float
+    longest: float
+    num: int
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one rank showed."""
+
+    step: int | None = None
+    steps: Pace | None = None
+    #: Collectives that torch's Flight Recorder has kept: the one witness of what was before the recorder came.
+    calls: Pace | None = None
+    newest_call: float | None = None
+    num_calls: int = 0
+    #: By name: what the job calls it, and its ranks; nothing where the recorder is silent.
+    groups: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
+    #: By name: the number of the newest collective that was called in the group.
+    come: Mapping[str, int] = field(default_factory=dict)
+    open_calls: tuple[tuple[object, ...], ...] = ()
+    recorded: tuple[tuple[object, ...], ...] = ()
+    stacks: Backtrace | None = None
+    #: What could not be asked, and why.
+    gaps: tuple[str, ...] = ()
+
+    @property
+    def progress(self) -> object:
+        """Two looks that differ in this have seen the rank get on."""
+        return self.step, self.newest_call, self.num_calls, self.come
+
+
+def look(timeout_s: float, *, outside: bool) -> Callable[[Client], Awaitable[Look]]:
+    """The question for one look. With `outside` the stacks are read without asking the recorder."""
+
+    async def ask(client: Client) -> Look:
+        gaps: list[str] = []
+
+        async def rows(sql: str) -> Sequence[Sequence[object]]:
+            try:
+                told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(sql, timeout_s=timeout_s))
+            except (NoAnswer, QueryFailed) as silence:
+                gaps.append(silence.message)
+                return ()
+            return tuple(told.rows)
+
+        pace = await rows(_PACE)
+        called = await rows(_CALLED)
+        open_calls = await rows(_OPEN)
+        come = {str(name): _int(newest) for name, newest in await rows(_COME)}
+        groups = await rows(_GROUPS)
+        recorded = await rows(_RECORDED) if groups else ()
+        history = await rows(_HISTORY) if groups and not (pace and pace[0][0]) else ()
+        try:
+            stacks = await client.get(Backtrace, "/v1/backtrace", **({"outside": "true"} if outside else {}))
+        except ProbeError as silence:
+            gaps.append(silence.message)
+            stacks = None
+        for name, _, _, newest in groups:
+            come[str(name)] = max(come.get(str(name), -1), _int(newest))
+        return Look(
+            _int(pace[0][0]) if pace and pace[0][0] is not None else None,
+            _pace(pace[0][1:]) if pace and pace[0][0] is not None else None,
+            Pace(_float(history[0][0]), 0.0, _float(history[0][1]), _int(history[0][2]))
+            if history and history[0][0] is not None
+            else None,
+            _float(called[0][0]) if called and called[0][0] is not None else None,
+            _int(called[0][1]) if called else 0,
+            {str(name): (str(desc), ranks_in(str(ranks))) for name, desc, ranks, _ in groups},
+            come,
+            tuple(map(tuple, open_calls)),
+            tuple(map(tuple, recorded)),
+            stacks,
+            tuple(dict.fromkeys(gaps)),
+        )
+
+    return ask
+
+
+def as_ranks(looks: Mapping[int, Look], waiting: Collection[int]) -> dict[int, Rank]:
+    """The calls that each rank is in, as the analysis takes them. A rank that is not among the `waiting` (it has ended,
+    or is stopped) has come as far as it has, and is in none of its calls."""
+    members: dict[str, set[tuple[int, ...]]] = {}
+    for seen in looks.values():
+        for name, (_, ranks) in seen.groups.items():
+            members.setdefault(name, set()).add(ranks)
+    return {rank: _as_rank(rank, seen, members, rank in waiting) for rank, seen in looks.items()}
+
+
+def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]], is_waiting: bool) -> Rank:
+    def group(name: object) -> Group:
+        known = [ranks for ranks in members.get(str(name), ()) if rank in ranks]
+        return Group(str(name), known[0] if known else (rank,))
+
+    found: dict[tuple[str, int, int], Call] = {}
+    for name, op, seq, called, state, shape, dtype, size, timeout, started in seen.recorded:
+        found[str(name), _int(seq), -1] = Call(
+            group(name),
+            _int(seq),
+            str(op),
+            0,
+            has_started=bool(started) or state == "started",
+            is_over=not is_waiting,
+            inputs=_shapes(str(shape), _int(size)),
+            dtypes=(str(dtype),) if dtype else (),
+            called=_float(called),
+            timeout_s=_float(timeout) or None,
+        )
+    for name, op, seq, called, peer, _state in seen.open_calls:
+        other = _int(peer) if _int(peer) >= 0 else None
+        if (str(name), _int(seq), _int(peer)) not in found and (other is not None or _int(seq) >= 0):
+            found[str(name), _int(seq), _int(peer)] = Call(
+                group(name), _int(seq), str(op), 0, is_over=not is_waiting, called=_float(called), peer=other
+            )
+    for name, newest in seen.come.items():
+        if newest >= 0 and (name, newest, -1) not in found:
+            found[name, newest, -1] = Call(group(name), newest, "", 0, is_over=True)
+    ordered = sorted(found.values(), key=lambda call: (call.called, call.seq))
+    calls = tuple(replace(call, order=order) for order, call in enumerate(ordered))
+    return Rank(rank, calls, {group(name): desc for name, (desc, _) in seen.groups.items()})
+
+
+def _pace(row: Sequence[object]) -> Pace:
+    newest, median, longest, num = row
+    return Pace(_float(newest), _float(median), _float(longest), _int(num))
+
+
+def _shapes(shape: str, num_bytes: int) -> Shapes:
+    """The first tensor's shape; of several the bytes say whether the others are alike."""
+    text, more, _ = shape.partition(" +")
+    try:
+        first = tuple(map(int, json.loads(text))) if text else ()
+    except (ValueError, TypeError):
+        first = ()
+    return (first, (num_bytes,)) if more else (first,) if text else ()
+
+
+def _int(value: object) -> int:
+    return int(value) if isinstance(value, int | float | str) else -1
+
+
+def _float(value: object) -> float:
+    return float(value) if isinstance(value, int | float | str) else float("nan")
