@@ -20,7 +20,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("top", "monitor", "tail", "logs"), ("watch", "list")),
     **dict.fromkeys(("step", "steps", "loss", "losses", "metrics", "stats", "timings"), ("query", "watch")),
     **dict.fromkeys(("bt", "stack", "stacks", "where", "dump", "traceback", "pystack", "threads"), ("backtrace",)),
-    **dict.fromkeys(("hang", "hung", "stuck"), ("backtrace", "compare")),
+    **dict.fromkeys(("hung", "stuck", "freeze", "deadlock"), ("hang", "backtrace")),
     **dict.fromkeys(("attach", "start", "load"), ("inject", "run")),
     **dict.fromkeys(("quit", "exit", "unload", "uninject", "eject", "remove"), ("detach",)),
     **dict.fromkeys(("exec", "python", "py", "code", "call", "print"), ("eval", "repl")),

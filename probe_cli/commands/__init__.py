@@ -22,6 +22,8 @@ SHORT_HELP: Mapping[str, str] = {
     "detach": "Take the recorder out of the target.",
     "doctor": "Say what would prevent an attach; touches nothing.",
     "eval": "Run Python in the target and print its output.",
+    "fr-trace": "Name the rank that hung, from dumps of Flight Recorder.",
+    "hang": "Say whether the job hangs, and which rank it waits for.",
     "inject": "Attach to a running process now.",
     "list": "List targets: PID, job, rank, step, state, age, command.",
     "profile": "Profile a few steps, or a few seconds of CPU time.",

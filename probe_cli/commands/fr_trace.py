@@ -7,14 +7,18 @@ from pathlib import Path
 
 import click
 
-from probe_cli.session import remark
+from probe_cli.cluster.hang.chain import Cause, stops
+from probe_cli.cluster.hang.dumps import read_folder
+from probe_cli.cluster.hang.text import evidence, sentence
+from probe_cli.messages import remark
+from probe_cli.text import ranks_text
 
 __all__ = ["command"]
 
 NONE, FOUND, UNKNOWN = 0, 1, 3
 
 
-@click.command("fr-trace", short_help="Say which rank hung, from a folder of Flight Recorder dumps.")
+@click.command("fr-trace")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
     "--format",
@@ -42,11 +46,6 @@ def command(folder: Path, format_: str) -> int:
       2  there is no dump, or two of a rank
       3  the chains end at ranks that left no dump, or dumps could not be read and nothing else was found
     """
-    from probe_cli.cluster.hang.chain import Cause, stops
-    from probe_cli.cluster.hang.dumps import read_folder
-    from probe_cli.cluster.hang.text import evidence, sentence
-    from probe_cli.text import ranks_text
-
     ranks, unread = read_folder(folder)
     found = stops(ranks)
     expected = {rank for seen in ranks.values() for group in seen.groups for rank in group.ranks}

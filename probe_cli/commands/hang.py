@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import click
 
-from probe_cli.options import timeout_option
-from probe_cli.session import Session, remark
-
-if TYPE_CHECKING:
-    from probe_agent.wire import TargetInfo
-    from probe_cli.cluster.hang.looks import Look
-    from probe_cli.cluster.hang.verdict import Verdict
-    from probe_cli.endpoint import Endpoint
+from probe_agent.wire import TargetInfo
+from probe_cli.cluster.fanout import Answers
+from probe_cli.cluster.hang.looks import Look, look
+from probe_cli.cluster.hang.verdict import State, Verdict, judge
+from probe_cli.endpoint import Endpoint
+from probe_cli.messages import remark
+from probe_cli.options import format_option, timeout_option
+from probe_cli.render import Sheet
+from probe_cli.render.show import show, show_envelope
+from probe_cli.session import Session
+from probe_cli.text import ranks_text
 
 __all__ = ["command"]
 
@@ -23,7 +25,7 @@ __all__ = ["command"]
 GRACE_S = 5.0
 
 
-@click.command("hang", short_help="Say whether the job hangs, and which rank it waits for.")
+@click.command("hang")
 @click.option(
     "--between",
     "between_s",
@@ -33,18 +35,11 @@ GRACE_S = 5.0
     metavar="SECONDS",
     help="Time between the two looks at each rank.",
 )
-@click.option(
-    "--format",
-    "format_",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How the answer is written.",
-)
+@format_option()
 @timeout_option(5.0, "How long a rank may take to answer.")
 @click.pass_obj
 def command(session: Session, between_s: float, format_: str, timeout_s: float) -> int:
-    """Say whether the job hangs, which rank it waits for, and where that rank is: one sentence, then a line a rank.
+    """Say whether the job hangs, which rank it waits for, and where that rank is.
 
     Every rank is looked at twice; a rank that has got on in between is not hung. The ranks are aligned by process group
     and the number of the collective, and from each open call the chain of waits is followed to the rank at its end: it
@@ -61,57 +56,40 @@ def command(session: Session, between_s: float, format_: str, timeout_s: float) 
       3  part of the job could not be seen, and nothing else decides
       4  no rank could be reached
     """
-    from probe_cli.cluster.hang.looks import look
-    from probe_cli.cluster.hang.verdict import State, judge
-
-    members = session.ranks_of_job()
-    whose = {endpoint: member.info for endpoint, member in members.answered}
-    living = tuple(endpoint for endpoint, info in whose.items() if info.alive)
-    question = look(timeout_s, outside=True)
+    ranks = session.ranks_of_job()
+    targets = {one.rank: one.info for _, one in ranks.answered}
+    rank_at = {endpoint: one.rank for endpoint, one in ranks.answered}
+    question = look(timeout_s)
     began = time.monotonic()
-    first = _looks(session.ask_these(tuple(whose), question, timeout_s=timeout_s + GRACE_S).answered, whose)
-    if living:
-        time.sleep(max(0.0, between_s - (time.monotonic() - began)))
-    elapsed = time.monotonic() - began
-    answers = session.ask_these(tuple(whose), question, timeout_s=timeout_s + GRACE_S)
-    second = _looks(answers.answered, whose)
-    targets = {_rank(info): info for info in whose.values()}
-    world_size = max((info.world_size for info in targets.values()), default=0)
-    missing = sorted(set(range(world_size)) - set(second))
-    verdict = judge(targets, first, second, now=time.time(), between_s=elapsed, missing=len(missing))
-    notes = [f"rank {rank}: {gap}" for rank, seen in sorted(second.items()) for gap in seen.gaps[:1]]
+    before = _looks(session.ask_ranks(question, timeout_s=timeout_s + GRACE_S, ranks=ranks), rank_at)
+    time.sleep(max(0.0, between_s - (time.monotonic() - began)))
+    elapsed_s = time.monotonic() - began
+    answers = session.ask_ranks(question, timeout_s=timeout_s + GRACE_S, ranks=ranks)
+    after = _looks(answers, rank_at)
+    world_size = max((target.world_size for target in targets.values()), default=0)
+    missing = sorted(set(range(world_size)) - set(after))
+    verdict = judge(targets, before, after, now=time.time(), between_s=elapsed_s, missing=len(missing))
+    notes = [f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]]
     if missing:
-        from probe_cli.text import ranks_text
-
         notes.append(f"nothing is known of rank{'s' if missing[1:] else ''} {ranks_text(missing)}")
-    _show(verdict, targets, second, notes, missing, format_)
-    if verdict.state is State.NONE and (missing or answers.unanswered):
+    _show(verdict, targets, after, notes, answers, format_)
+    if verdict.state is State.NONE and missing:
         return State.UNKNOWN.exit_code
     return verdict.state.exit_code
 
 
-def _looks(answered: tuple[tuple[Endpoint, Look], ...], whose: dict[Endpoint, TargetInfo]) -> dict[int, Look]:
-    return {_rank(whose[endpoint]): seen for endpoint, seen in answered}
-
-
-def _rank(info: TargetInfo) -> int:
-    return info.rank if info.rank is not None else 0
+def _looks(answers: Answers[Look], rank_at: Mapping[Endpoint, int]) -> dict[int, Look]:
+    return {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
 
 
 def _show(
     verdict: Verdict,
-    targets: dict[int, TargetInfo],
-    looks: dict[int, Look],
+    targets: Mapping[int, TargetInfo],
+    looks: Mapping[int, Look],
     notes: list[str],
-    missing: list[int],
+    answers: Answers[Look],
     format_: str,
 ) -> None:
-    from probe_cli.render import Sheet
-    from probe_cli.render.show import show
-
-    doing = verdict.doing or {}
-    columns = ("rank", "host", "pid", "step", "last_step", "state", "in_call", "doing", "line")
-    types = ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", *["VARCHAR"] * 4)
     rows = [
         (
             rank,
@@ -120,16 +98,18 @@ def _show(
             target.step,
             target.step_age_s,
             target.state,
-            _call(looks.get(rank)),
-            doing[rank].activity.value if rank in doing else None,
-            doing[rank].frame if rank in doing else None,
+            looks[rank].first_call if rank in looks else None,
+            verdict.doing[rank].activity.value if rank in verdict.doing else None,
+            verdict.doing[rank].frame if rank in verdict.doing else None,
         )
         for rank, target in sorted(targets.items())
     ]
+    columns = ("rank", "host", "pid", "step", "last_step", "state", "in_call", "doing", "line")
+    types = ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", "DOUBLE", *["VARCHAR"] * 4)
     sheet = Sheet(columns, types, rows)
-    if format_ == "json":
+    if format_ in ("json", "envelope"):
         told = {
-            "state": verdict.state.value[0],
+            "state": verdict.state.label,
             "sentence": verdict.sentence,
             "exit_code": verdict.state.exit_code,
             "ranks": list(verdict.ranks),
@@ -137,23 +117,15 @@ def _show(
             "stands_s": verdict.stands_s,
             "aborts_in_s": verdict.aborts_in_s,
         }
-        print(json.dumps({"verdict": told, "ranks": list(sheet.records()), "notes": notes, "unanswered": missing}))
+        show_envelope(sheet, answers, notes, verdict=told)
         return
-    print(verdict.sentence)
+    sentence = verdict.sentence
     if verdict.aborts_in_s is not None and verdict.aborts_in_s > 0:
-        print(f"torch gives up on it in {verdict.aborts_in_s:.0f} s")
-    print()
-    show(sheet, "table", remark)
+        sentence += f"; torch gives up on it in {verdict.aborts_in_s:.0f} s"
+    if format_ == "table":
+        print(sentence + "\n", flush=True)
+    else:
+        remark(sentence)
+    show(sheet, format_)
     for note in notes:
         remark(note)
-
-
-def _call(seen: Look | None) -> str | None:
-    """The earliest call that the rank is in."""
-    if seen is None:
-        return None
-    for name, op, seq, *_ in seen.recorded:
-        return f"{op} {seq} of group {name}"
-    for name, op, seq, _, peer, _ in seen.open_calls:
-        return f"{op} with rank {peer}" if peer != -1 else f"{op} {seq} of group {name}"
-    return None

@@ -114,6 +114,11 @@ class _Job:
             self._away[place] = frozenset(call.group.ranks) - come
         return self._away[place]
 
+    def is_done(self, call: Call, rank: int) -> bool:
+        """Whether it is over on a rank that has come to it; what a rank has long ended it need not have kept."""
+        made = self.at(call).get(rank)
+        return made is None or made.is_over
+
     def late_devices(self, call: Call) -> frozenset[int]:
         """Ranks that have called it but whose device has not begun it, where that of others has."""
         place = (call.group, call.seq)
@@ -151,8 +156,7 @@ class _Job:
     def _is_about_to_end(self, call: Call) -> bool:
         if call.peer is not None:
             return False
-        made = self.at(call)
-        return any(other.is_over for other in made.values()) and not self.away(call)
+        return not self.away(call) and any(self.is_done(call, rank) for rank in call.group.ranks)
 
 
 def _ends(job: _Job) -> Iterable[Stop]:
@@ -189,11 +193,10 @@ def _blockers(job: _Job, rank: int, call: Call) -> set[int]:
     away = job.away(call)
     if away:
         return set(away)
-    made = job.at(call)
     elsewhere = set()
     for other in call.group.ranks:
         theirs = job.call[other]
-        is_here = theirs is None or (theirs.group, theirs.seq) == (call.group, call.seq) or made[other].is_over
+        is_here = theirs is None or (theirs.group, theirs.seq) == (call.group, call.seq) or job.is_done(call, other)
         if other != rank and not is_here:
             elsewhere.add(other)
     late = job.late_devices(call)

@@ -84,9 +84,18 @@ class Look:
         """Two looks that differ in this have seen the rank get on."""
         return self.step, self.newest_call, self.num_calls, self.come
 
+    @property
+    def first_call(self) -> str | None:
+        """The earliest call that the rank is in."""
+        for name, op, seq, *_ in self.recorded:
+            return f"{op} {seq} of group {name}"
+        for name, op, seq, _, peer, _ in self.open_calls:
+            return f"{op} with rank {peer}" if peer != -1 else f"{op} {seq} of group {name}"
+        return None
 
-def look(timeout_s: float, *, outside: bool) -> Callable[[Client], Awaitable[Look]]:
-    """The question for one look. With `outside` the stacks are read without asking the recorder."""
+
+def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
+    """The question for one look. Stacks are read from outside: a rank that holds its GIL shows them, too."""
 
     async def ask(client: Client) -> Look:
         gaps: list[str] = []
@@ -107,7 +116,7 @@ def look(timeout_s: float, *, outside: bool) -> Callable[[Client], Awaitable[Loo
         recorded = await rows(_RECORDED) if groups else ()
         history = await rows(_HISTORY) if groups and not (pace and pace[0][0]) else ()
         try:
-            stacks = await client.get(Backtrace, "/v1/backtrace", **({"outside": "true"} if outside else {}))
+            stacks = await client.get(Backtrace, "/v1/backtrace", outside="true")
         except ProbeError as silence:
             gaps.append(silence.message)
             stacks = None

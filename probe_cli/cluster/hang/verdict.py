@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from statistics import median
 
@@ -34,7 +34,13 @@ class State(Enum):
     UNKNOWN = ("unknown", 3)
 
     @property
+    def label(self) -> str:
+        """Its name in JSON."""
+        return self.value[0]
+
+    @property
     def exit_code(self) -> int:
+        """What `probe hang` exits with."""
         return self.value[1]
 
 
@@ -48,7 +54,7 @@ class Verdict:
     ranks: tuple[int, ...] = ()
     cause: str = ""
     stops: tuple[Stop, ...] = ()
-    doing: Mapping[int, Doing] | None = None
+    doing: Mapping[int, Doing] = field(default_factory=dict)
     #: Seconds without progress of any rank; None where that is not known.
     stands_s: float | None = None
     #: Seconds until torch gives up on the call that has waited longest.
