@@ -1,7 +1,7 @@
 """What a rank does, by the stack of the thread that trains.
 
-The innermost frame that is known decides. Frames of the standard library and of torch have names that do not change;
-what a C function does, which has no frame, is told by the line that calls it.
+What the job's innermost line has called decides, where that is known: frames of the standard library and of torch have
+names that do not change. What a C function does, which has no frame, is told by the line that calls it.
 """
 
 from __future__ import annotations
@@ -52,13 +52,16 @@ class Doing:
     activity: Activity
     #: `train_step (train.py:88)`; None where no frame is the job's own.
     frame: str | None = None
-    #: The function that decided, as `torch.save`.
+    #: The function that decided, as `save`.
     detail: str = ""
+    #: What the job's own code was called for, further out.
+    within: Activity | None = None
 
     def __str__(self) -> str:
         where = f" in {self.frame}" if self.frame else ""
         detail = f" ({self.detail})" if self.detail else ""
-        return f"{self.activity.value}{detail}{where}"
+        within = f", called while it {self.within.value}" if self.within else ""
+        return f"{self.activity.value}{detail}{where}{within}"
 
 
 #: The end of a file's path, the function, and what it means; the first one that fits a frame.
@@ -83,6 +86,8 @@ _FRAMES = [
     (r"/(socket|ssl)\.py$", r".*", Activity.READ),
 ]
 _KNOWN = [(re.compile(file), re.compile(func), activity) for file, func, activity in _FRAMES]
+#: Worth telling where it is further out than the job's own code.
+_CONTEXTS = {Activity.DATA, Activity.SAVE, Activity.LOAD, Activity.COMPILE, Activity.EXIT}
 #: What the innermost line calls, where that is in C.
 _LINES = [
     (re.compile(r"\bsleep\("), Activity.SLEEP),
@@ -101,14 +106,24 @@ def doing(stacks: Backtrace | None, *, state: str = "") -> Doing:
         return Doing(Activity.STOPPED, frame)
     if thread is None or not thread.frames:
         return Doing(Activity.UNKNOWN, detail=thread.native or "" if thread is not None else "")
-    for at, each in enumerate(thread.frames):
-        activity = _of_frame(each) or (_of_line(each) if at == 0 else None)
-        if activity is not None:
-            is_the_jobs = at == 0 and not _LIBRARY.search(each.file)
-            return Doing(activity, frame, "" if is_the_jobs or activity is Activity.EXIT else _short(each.func))
+    library, job = _split(thread.frames)
+    known = [(each, activity) for each in library if (activity := _of_frame(each)) is not None]
+    context = next((activity for each in job if (activity := _of_frame(each)) in _CONTEXTS), None)
+    if known:
+        each, activity = known[-1]  # what the job called; the rest is how that is done
+        return Doing(activity, frame, "" if activity is Activity.EXIT else _short(each.func), context)
+    line = _of_line(thread.frames[0])
+    if line is not None:
+        return Doing(line, frame, within=context)
     if thread.holds_gil and stacks is not None and stacks.source != "recorder" and _is_native(thread):
-        return Doing(Activity.GIL, frame)
-    return Doing(Activity.PYTHON, frame)
+        return Doing(Activity.GIL, frame, within=context)
+    return Doing(Activity.PYTHON, frame, within=context)
+
+
+def _split(frames: Sequence[Frame]) -> tuple[Sequence[Frame], Sequence[Frame]]:
+    """The library's frames that the job's innermost one has called, and the rest."""
+    first = next((at for at, frame in enumerate(frames) if not _LIBRARY.search(frame.file)), len(frames))
+    return frames[:first], frames[first:]
 
 
 def has_moved(before: Backtrace | None, after: Backtrace | None) -> bool | None:
