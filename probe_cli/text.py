@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-__all__ = ["age", "mebibytes", "num_ranks", "percent", "ranks_text", "seconds", "sum_up"]
+__all__ = ["age", "mebibytes", "num_ranks", "percent", "ranks_in", "ranks_text", "seconds", "sum_up"]
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -76,3 +76,15 @@ def sum_up(sentences: Sequence[str], at_most: int = 4) -> str:
     """Several findings as one text, the first ones in full."""
     more = len(sentences) - at_most
     return "; ".join(sentences[:at_most]) + (f"; and {more} more" if more > 0 else "")
+
+
+def ranks_in(text: str) -> tuple[int, ...]:
+    """`0, 3-7` or `0-14:2`, as the recorder writes the ranks of a group; nothing of a text that is cut."""
+    found: list[int] = []
+    for part in text.split(","):
+        span, _, by = part.strip().partition(":")
+        first, dash, last = span.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or (by and not by.isdigit()):
+            return ()
+        found += range(int(first), int(last or first) + 1, int(by or 1))
+    return tuple(found)

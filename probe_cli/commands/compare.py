@@ -13,9 +13,8 @@ from probe_cli.client.loop import run
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Comparison, Verdict, help_text
 from probe_cli.cluster.compare.explain import GRACE_S, Asked, explained, hung
-from probe_cli.cluster.compare.facts import Facts, Who, one_clock_a_host
+from probe_cli.cluster.compare.facts import Facts, Who, one_clock_a_host, standstill_s
 from probe_cli.cluster.compare.gather import question
-from probe_cli.cluster.compare.hang import standstill_s
 from probe_cli.cluster.compare.questions import Extent
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.ranks.listing import Rank

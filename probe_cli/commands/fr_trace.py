@@ -42,9 +42,9 @@ def command(folder: Path, format_: str) -> int:
     \b
     Exit codes:
       0  no rank is in a call
-      1  the ranks that hold up the others, or the call that does not end, are named
+      1  the job hung: the ranks that hold up the others are named, or the call
       2  there is no dump, or two of a rank
-      3  the chains end at ranks that left no dump, or dumps could not be read and nothing else was found
+      3  unknown: ranks left no dump, or one that cannot be read
     """
     ranks, unread = read_folder(folder)
     found = stops(ranks)

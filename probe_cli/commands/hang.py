@@ -68,7 +68,7 @@ def command(session: Session, between_s: float, format_: str, timeout_s: float) 
     after = _looks(answers, rank_at)
     world_size = max((target.world_size for target in targets.values()), default=0)
     missing = sorted(set(range(world_size)) - set(after))
-    verdict = judge(targets, before, after, now=time.time(), between_s=elapsed_s, missing=len(missing))
+    verdict = judge(targets, before, after, between_s=elapsed_s, missing=len(missing))
     notes = [f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]]
     if missing:
         notes.append(f"nothing is known of rank{'s' if missing[1:] else ''} {ranks_text(missing)}")

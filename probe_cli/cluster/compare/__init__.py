@@ -3,7 +3,6 @@
     questions.py    one SQL statement a fact; rows become the columns and dataclasses of facts.py
     facts.py        what one rank has told, on one clock for all hosts
     gather.py       asks one rank for facts, and for its host's clock
-    hang.py         whether the job stands still, and who has not come to which collective
     study.py        the delay analysis (cluster/delays) of these ranks, and who is whose peer
     phases.py       what each rank does itself in a step, phase by phase
     verdict.py      from all of these to one verdict

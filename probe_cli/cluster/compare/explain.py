@@ -15,17 +15,17 @@ from typing import TypeVar
 from probe_agent.wire import CpuProfileRequest, TargetInfo
 from probe_cli.client import Client, Data
 from probe_cli.cluster.fanout import Answers, ask
-from probe_cli.cluster.folded import job_frame, job_lines
-from probe_cli.cluster.stacks import ask_stacks
+from probe_cli.cluster.folded import job_lines
+from probe_cli.cluster.hang import verdict as hang
+from probe_cli.cluster.hang.looks import Look, look
 from probe_cli.endpoint import Endpoint
 from probe_cli.messages import remark
 
 from .by.module import slow_module
-from .comparison import Comparison
+from .comparison import Comparison, Verdict
 from .evidence import NEEDS, beside, slow_line
-from .facts import Facts, Who, one_clock_a_host
+from .facts import Facts, Who, standstill_s
 from .gather import question
-from .hang import BETWEEN_S, Progress, hang, look, silence_s, standstill_s
 from .questions import Extent
 from .study import Study
 from .verdict import Named, judge, named
@@ -44,47 +44,42 @@ MAX_PEERS = 4
 NUM_PERIODS, MAX_WATCH_S = 2, 10
 #: Stacks a second while a rank is watched; py-spy starts and ends within the grace.
 WATCH_RATE, WATCH_GRACE_S = 50, 30.0
-#: Ranks that a hung job waits for, of which it is shown where they are.
-MAX_STACKS = 4
+#: Between the two looks at a job that may hang.
+BETWEEN_S = 2.0
 
 
 async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: float) -> Comparison | None:
     """The comparison of a job that hangs: two looks, a moment apart, before that is said."""
-    has_steps = any(fact.steps for fact in facts)
-    if has_steps and standstill_s(facts, now) is None:
+    if any(fact.steps for fact in facts) and standstill_s(facts, now) is None:
         return None
-    offsets = {fact.who: fact.clock.offset for fact in one_clock_a_host(facts) if fact.clock is not None}
-    by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
+    rank_at = {endpoint: who.rank for who, (endpoint, _) in asked.items()}
+    targets = {who.rank: target for who, (_, target) in asked.items()}
 
-    async def progress() -> dict[Who, Progress]:
-        answers = await _ask(tuple(by_endpoint), look(timeout_s, with_history=not has_steps), timeout_s + GRACE_S)
-        return {by_endpoint[endpoint]: found for endpoint, found in answers.answered}
+    async def looks() -> dict[int, Look]:
+        answers = await _ask(tuple(rank_at), look(timeout_s), timeout_s + GRACE_S)
+        return {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
 
-    before = await progress()
-    stands_s = standstill_s(facts, now) if has_steps else silence_s(before, offsets, now)
-    if stands_s is None:
-        return None
+    before = await looks()
     await asyncio.sleep(BETWEEN_S)
-    after = await progress()
-    targets = {who: target for who, (_, target) in asked.items()}
-    verdict = hang(targets, before, after, stands_s + BETWEEN_S, has_steps=has_steps)
-    if verdict is None:
+    after = await looks()
+    missing = max(target.world_size for target in targets.values()) - len(after)
+    verdict = hang.judge(targets, before, after, between_s=BETWEEN_S, missing=max(0, missing))
+    if verdict.state is not hang.State.HANGS:
         return None
-    waited_for = [asked[who][0] for who in asked if who.rank in verdict.ranks][:MAX_STACKS]
-    sentence = "; ".join([verdict.sentence, *await _where(waited_for, by_endpoint, timeout_s)])
-    return Comparison(replace(verdict, sentence=sentence), (), (), ())
-
-
-async def _where(endpoints: Sequence[Endpoint], whose: Mapping[Endpoint, Who], timeout_s: float) -> list[str]:
-    """Where these ranks are, by the innermost line of the job."""
-
-    async def stacks(client: Client) -> str | None:
-        taken = await ask_stacks(client, outside=True)
-        threads = [thread for thread in taken.threads if thread.is_training or thread.is_main]
-        return job_frame(threads[0].frames) if threads else None
-
-    found = (await _ask(endpoints, stacks, timeout_s)).answered
-    return [f"{whose[endpoint]} is in {frame}" for endpoint, frame in found if frame is not None]
+    where = verdict.stops[0].wait if verdict.stops else None
+    return Comparison(
+        Verdict(
+            "hangs",
+            verdict.sentence,
+            ranks=verdict.ranks,
+            where=f"{where.op} {where.seq} of group {where.group.name}" if where is not None else None,
+            value=verdict.stands_s,
+            evidence="two looks",
+        ),
+        (),
+        (),
+        (),
+    )
 
 
 async def explained(

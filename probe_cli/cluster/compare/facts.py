@@ -16,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from probe_cli.cluster.delays.rows import Who
+from probe_cli.cluster.hang.verdict import is_long
 
 __all__ = [
     "NUM_TRIPS",
@@ -37,6 +39,7 @@ __all__ = [
     "clock_of",
     "of_host",
     "one_clock_a_host",
+    "standstill_s",
     "uncertainty_between",
     "with_recent",
 ]
@@ -222,3 +225,18 @@ def _keys(calls: Columns) -> set[tuple[str, int]]:
 
 def _keys_in_order(calls: Columns) -> list[tuple[str, int]]:
     return list(zip(calls["group"].tolist(), calls["seq"].tolist(), strict=True)) if calls else []
+
+
+def standstill_s(facts: Sequence[Facts], now: float) -> float | None:
+    """For how long no rank has ended a step, if that is long; `now` is by our clock, in seconds since 1970."""
+    ended, durations = [], []
+    for fact in facts:
+        if fact.steps:
+            ended.append(float(fact.steps["ended"].max()) - (fact.clock.offset if fact.clock is not None else 0.0))
+            durations.append(fact.steps["duration"])
+    if not ended:
+        return None
+    age = now - max(ended)
+    usual = median(float(median(values.tolist())) for values in durations)
+    longest = max(float(values.max()) for values in durations)
+    return age if is_long(age, usual, longest) else None

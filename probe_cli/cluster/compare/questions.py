@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from probe_cli.text import ranks_in
+
 from .facts import Columns, Group, Memory, ModuleTime, Trait, are_late
 
-__all__ = ["FACTS", "Extent", "Question", "ranks_in"]
+__all__ = ["FACTS", "Extent", "Question"]
 
 #: Rows of all ranks together; and of one rank at least, and at most.
 ALL_STEPS, MIN_STEPS, MAX_STEPS = 600_000, 50, 5_000
@@ -139,18 +141,6 @@ def _groups(rows: Sequence[Row]) -> dict[str, Group]:
         str(name): Group("" if desc in (None, "undefined") else str(desc), ranks_in(str(ranks)))
         for name, desc, ranks in rows
     }
-
-
-def ranks_in(text: str) -> tuple[int, ...]:
-    """`0, 3-7` or `0-14:2`, as the recorder writes the ranks of a group; nothing of a text that is cut."""
-    found: list[int] = []
-    for part in text.split(","):
-        span, _, by = part.strip().partition(":")
-        first, dash, last = span.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or (by and not by.isdigit()):
-            return ()
-        found += range(int(first), int(last or first) + 1, int(by or 1))
-    return tuple(found)
 
 
 def _modules(rows: Sequence[Row]) -> tuple[ModuleTime, ...]:

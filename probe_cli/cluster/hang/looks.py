@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from probe_agent.errors import NoAnswer, ProbeError, QueryFailed
 from probe_agent.wire import Backtrace, QueryRequest, QueryResult
 from probe_cli.client import Client
-from probe_cli.cluster.compare.questions import ranks_in
+from probe_cli.cluster.stacks import ask_stacks
+from probe_cli.text import ranks_in
 
 from .calls import Call, Group, Rank, Shapes
 
@@ -22,15 +23,21 @@ __all__ = ["Look", "Pace", "as_ranks", "look"]
 #: Calls that are not over, newest last; enough for one that runs far ahead of its device.
 MAX_CALLS = 400
 
+
+def _age(time: str) -> str:
+    """SQL for how long ago that was, in seconds by the clock that wrote it: hosts' clocks differ."""
+    return f"epoch(now()) - epoch({time})"
+
+
 _PACE = (
-    "SELECT max(step), epoch(max(ts)), median(duration), max(duration), count(*) FROM python.steps"
+    f"SELECT max(step), {_age('max(ts)')}, median(duration), max(duration), count(*) FROM python.steps"
     " WHERE step > (SELECT max(step) FROM python.steps) - 200"
 )
-_CALLED = "SELECT epoch(max(start)), count(*) FROM python.collectives"
+_CALLED = f"SELECT epoch(max(start)), {_age('max(start)')}, count(*) FROM python.collectives"
 _OPEN = (
-    'SELECT "group", op, seq, epoch(start), coalesce(peer, -1), arg_max(state, ts) AS newest FROM python.collectives'
+    f'SELECT "group", op, seq, {_age("start")}, coalesce(peer, -1) FROM python.collectives'
     " WHERE start > (SELECT max(start) FROM python.collectives) - INTERVAL 1 HOUR"
-    " GROUP BY ALL HAVING newest IN ('waiting', 'launched') ORDER BY 4"
+    " GROUP BY \"group\", op, seq, start, peer HAVING arg_max(state, ts) IN ('waiting', 'launched') ORDER BY start"
 )
 _COME = 'SELECT "group", max(seq) FROM python.collectives WHERE seq >= 0 GROUP BY 1'
 _GROUPS = (
@@ -43,7 +50,7 @@ _RECORDED = (
     f" WHERE NOT is_p2p AND state <> 'completed' ORDER BY ts LIMIT {MAX_CALLS}"
 )
 _HISTORY = (
-    "SELECT epoch(max(ts)), coalesce(max(gap), 0.0), count(*) FROM"
+    f"SELECT {_age('max(ts)')}, coalesce(max(gap), 0.0), count(*) FROM"
     " (SELECT ts, epoch(ts) - epoch(lag(ts) OVER (ORDER BY ts)) AS gap FROM torch.flight_recorder)"
 )
 
@@ -52,8 +59,8 @@ _HISTORY = (
 class Pace:
     """How fast a rank went, of its newest steps or calls; times in seconds."""
 
-    #: When the newest ended, or was called, in seconds since 1970 by its host's clock.
-    newest: float
+    #: How long ago the newest ended, or was called.
+    age: float
     median: float
     longest: float
     num: int
@@ -67,7 +74,9 @@ class Look:
     steps: Pace | None = None
     #: Collectives that torch's Flight Recorder has kept: the one witness of what was before the recorder came.
     calls: Pace | None = None
+    #: When the newest collective was called, by its host's clock, and how long ago.
     newest_call: float | None = None
+    newest_call_age: float | None = None
     num_calls: int = 0
     #: By name: what the job calls it, and its ranks; nothing where the recorder is silent.
     groups: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -89,7 +98,7 @@ class Look:
         """The earliest call that the rank is in."""
         for name, op, seq, *_ in self.recorded:
             return f"{op} {seq} of group {name}"
-        for name, op, seq, _, peer, _ in self.open_calls:
+        for name, op, seq, _, peer in self.open_calls:
             return f"{op} with rank {peer}" if peer != -1 else f"{op} {seq} of group {name}"
         return None
 
@@ -116,7 +125,7 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
         recorded = await rows(_RECORDED) if groups else ()
         history = await rows(_HISTORY) if groups and not (pace and pace[0][0]) else ()
         try:
-            stacks = await client.get(Backtrace, "/v1/backtrace", outside="true")
+            stacks = await ask_stacks(client, outside=True)
         except ProbeError as silence:
             gaps.append(silence.message)
             stacks = None
@@ -129,7 +138,8 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
             if history and history[0][0] is not None
             else None,
             _float(called[0][0]) if called and called[0][0] is not None else None,
-            _int(called[0][1]) if called else 0,
+            _float(called[0][1]) if called and called[0][1] is not None else None,
+            _int(called[0][2]) if called else 0,
             {str(name): (str(desc), ranks_in(str(ranks))) for name, desc, ranks, _ in groups},
             come,
             tuple(map(tuple, open_calls)),
@@ -143,7 +153,7 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
 
 def as_ranks(looks: Mapping[int, Look], waiting: Collection[int]) -> dict[int, Rank]:
     """The calls that each rank is in, as the analysis takes them. A rank that is not among the `waiting` (it has ended,
-    or is stopped) has come as far as it has, and is in none of its calls."""
+    or is stopped) has come as far as it has, and is in none of its calls. A call's time is that before the look."""
     members: dict[str, set[tuple[int, ...]]] = {}
     for seen in looks.values():
         for name, (_, ranks) in seen.groups.items():
@@ -157,7 +167,7 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
         return Group(str(name), known[0] if known else (rank,))
 
     found: dict[tuple[str, int, int], Call] = {}
-    for name, op, seq, called, state, shape, dtype, size, timeout, started in seen.recorded:
+    for name, op, seq, age, state, shape, dtype, size, timeout, started in seen.recorded:
         found[str(name), _int(seq), -1] = Call(
             group(name),
             _int(seq),
@@ -167,14 +177,14 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
             is_over=not is_waiting,
             inputs=_shapes(str(shape), _int(size)),
             dtypes=(str(dtype),) if dtype else (),
-            called=_float(called),
+            called=-_float(age),
             timeout_s=_float(timeout) or None,
         )
-    for name, op, seq, called, peer, _state in seen.open_calls:
+    for name, op, seq, age, peer in seen.open_calls:
         other = _int(peer) if _int(peer) >= 0 else None
         if (str(name), _int(seq), _int(peer)) not in found and (other is not None or _int(seq) >= 0):
             found[str(name), _int(seq), _int(peer)] = Call(
-                group(name), _int(seq), str(op), 0, is_over=not is_waiting, called=_float(called), peer=other
+                group(name), _int(seq), str(op), 0, is_over=not is_waiting, called=-_float(age), peer=other
             )
     for name, newest in seen.come.items():
         if newest >= 0 and (name, newest, -1) not in found:
@@ -185,8 +195,8 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
 
 
 def _pace(row: Sequence[object]) -> Pace:
-    newest, median, longest, num = row
-    return Pace(_float(newest), _float(median), _float(longest), _int(num))
+    age, median, longest, num = row
+    return Pace(_float(age), _float(median), _float(longest), _int(num))
 
 
 def _shapes(shape: str, num_bytes: int) -> Shapes:

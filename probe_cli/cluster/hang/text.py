@@ -55,7 +55,7 @@ def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
         return f"nothing is known of {whom}, for which {waiting} in {call}{held}"
     where = f"send or receive between ranks {wait.inside[0]} and {wait.peer}" if wait.peer is not None else call
     inside = _ranks(wait.inside, "is", "are")
-    return f"{inside} in {where} and nobody is done: the network between them, or a device{held}"
+    return f"{inside} in {where} and none has finished it: the network between them, or a device{held}"
 
 
 def evidence(stop: Stop, ranks: Mapping[int, Rank]) -> list[str]:

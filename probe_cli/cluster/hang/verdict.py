@@ -15,7 +15,7 @@ from .doing import Activity, Doing, doing, has_moved
 from .looks import Look, as_ranks
 from .text import sentence
 
-__all__ = ["BUSY_S", "State", "Verdict", "judge"]
+__all__ = ["LONG_S", "State", "Verdict", "is_long", "judge"]
 
 #: No step for so long, for so many steps' time, and for so many times the longest known.
 LONG_S, LONG_STEPS, LONGEST = 10.0, 10.0, 2.0
@@ -66,12 +66,11 @@ def judge(
     before: Mapping[int, Look],
     after: Mapping[int, Look],
     *,
-    now: float,
     between_s: float,
     missing: int = 0,
 ) -> Verdict:
-    """The verdict on ranks that were looked at twice, `between_s` apart; `now` is the time of the second look, and
-    `missing` the number of ranks of which nothing is known."""
+    """The verdict on ranks that were looked at twice, `between_s` apart; `missing` is the number of ranks of which
+    nothing is known."""
     acts = {rank: doing(seen.stacks, state=targets[rank].state) for rank, seen in after.items()}
     acts.update({rank: Doing(Activity.ENDED) for rank, target in targets.items() if not target.alive})
     if not any(target.alive for target in targets.values()):
@@ -83,7 +82,7 @@ def judge(
     ranks = as_ranks(after, waiting)
     found = tuple(stops(ranks))
     out = tuple(sorted(set(targets) - set(waiting)))
-    stands_s, is_long = _standstill(after, now)
+    stands_s, stands_long = _standstill(after)
     verdict = Verdict(State.UNKNOWN, "", stops=found, doing=acts, stands_s=stands_s)
     if out:
         verdict = replace(verdict, ranks=out, cause="gone")
@@ -101,14 +100,14 @@ def judge(
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
     busy = [rank for rank in verdict.ranks if _is_busy(rank, acts, before, after)]
-    if not is_long and not out:
+    if not stands_long and not out:
         return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {age}, not long for this job")
     if busy and len(busy) == len(verdict.ranks) and stands_s < max(BUSY_S, BUSY_STEPS * _usual(after)):
         return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}")
     if verdict.cause == Cause.UNSEEN.value or (missing and verdict.cause == "no progress"):
         return replace(verdict, sentence=f"the job stands still: {said}; {age}")
     aborts = [
-        call.called + call.timeout_s - now
+        call.called + call.timeout_s
         for rank in ranks.values()
         for call in rank.calls
         if call.timeout_s and not call.is_over
@@ -118,23 +117,26 @@ def judge(
     )
 
 
-def _standstill(looks: Mapping[int, Look], now: float) -> tuple[float | None, bool]:
+def is_long(age: float, usual: float, longest: float) -> bool:
+    """Whether `age` seconds without a step are long for a job whose steps take so long in the median, and at most."""
+    return age >= max(LONG_S, LONG_STEPS * usual, LONGEST * longest)
+
+
+def _standstill(looks: Mapping[int, Look]) -> tuple[float | None, bool]:
     """For how long no rank has got on, and whether that is long for this job; None where nothing tells."""
     paces = [seen.steps for seen in looks.values() if seen.steps is not None]
-    newest = [pace.newest for pace in paces]
-    newest += [seen.newest_call for seen in looks.values() if seen.newest_call is not None]
+    ages = [seen.newest_call_age for seen in looks.values() if seen.newest_call_age is not None]
     if paces:
-        age = max(0.0, now - max(newest))
-        return age, age >= max(LONG_S, LONG_STEPS * _usual(looks), LONGEST * max(pace.longest for pace in paces))
+        age = max(0.0, min([*ages, *(pace.age for pace in paces)]))
+        return age, is_long(age, _usual(looks), max(pace.longest for pace in paces))
     calls = [seen.calls for seen in looks.values() if seen.calls is not None]
-    if calls:
-        age = max(0.0, now - max(pace.newest for pace in calls))
-        known = max(pace.num for pace in calls) >= FEW_CALLS
-        return age, age >= (max(LONG_S, LONGEST * max(pace.longest for pace in calls)) if known else LONG_START_S)
-    if newest:
-        age = max(0.0, now - max(newest))
+    ages += [pace.age for pace in calls]
+    if not ages:
+        return None, False
+    age = max(0.0, min(ages))
+    if max((pace.num for pace in calls), default=0) < FEW_CALLS:
         return age, age >= LONG_START_S
-    return None, False
+    return age, is_long(age, 0.0, max(pace.longest for pace in calls))
 
 
 def _usual(looks: Mapping[int, Look]) -> float:
@@ -166,10 +168,11 @@ def _out(ranks: tuple[int, ...], targets: Mapping[int, TargetInfo]) -> str:
     said = []
     for rank in ranks[:4]:
         target = targets[rank]
+        named = f"rank {rank} (pid {target.pid} on {target.host})"
         if not target.alive:
-            said.append(f"rank {rank} has ended" + (f": it {target.ended}" if target.ended else ""))
+            said.append(f"{named} has ended" + (f": it {target.ended}" if target.ended else ""))
         else:
-            said.append(f"rank {rank} is stopped by a signal; resume it with: kill -CONT {target.pid}")
+            said.append(f"{named} is stopped by a signal; resume it with: kill -CONT {target.pid}")
     return "; ".join(said)
 
 

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from probe_cli.cluster.compare.hang import LONG_S
+from probe_cli.cluster.hang.verdict import LONG_S
 
 from .conftest import NUM_RANKS, NUM_STEPS, Job
 

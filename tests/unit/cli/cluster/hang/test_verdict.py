@@ -11,7 +11,6 @@ from probe_agent.wire import Backtrace, Frame, TargetInfo, ThreadStack
 from probe_cli.cluster.hang.looks import Look, Pace
 from probe_cli.cluster.hang.verdict import State, Verdict, judge
 
-NOW = 1_000_000.0
 RANKS = (0, 1, 2, 3)
 GROUPS = {"0": ("default_pg", RANKS)}
 
@@ -31,12 +30,13 @@ def at(line: str, func: str = "train") -> Backtrace:
 
 def rank_look(seq: int, waits: bool, stood_s: float, stacks: Backtrace) -> Look:
     """A rank that has come to call `seq`, and has not got on for `stood_s`."""
-    call = ("0", "all_reduce", seq, NOW - stood_s, "scheduled", "[4]", "float32", 16, 1800.0, False)
+    call = ("0", "all_reduce", seq, stood_s, "scheduled", "[4]", "float32", 16, 1800.0, False)
     return Look(
         20,
-        Pace(NOW - stood_s, 0.1, 0.3, 20),
+        Pace(stood_s, 0.1, 0.3, 20),
         None,
-        NOW - stood_s,
+        1_000_000.0,
+        stood_s,
         60,
         GROUPS,
         {"0": seq},
@@ -57,7 +57,7 @@ def looks(stood_s: float, culprit: int | None, line: str = "x.backward()", func:
 
 def verdict(before: Mapping[int, Look], after: Mapping[int, Look], **targets: TargetInfo) -> Verdict:
     known = {rank: targets.get(f"rank{rank}", target(rank)) for rank in RANKS}
-    return judge(known, before, after, now=NOW, between_s=2.0, missing=len(set(RANKS) - set(after)))
+    return judge(known, before, after, between_s=2.0, missing=len(set(RANKS) - set(after)))
 
 
 def test_the_rank_that_has_not_come_is_named_with_what_it_does() -> None:
@@ -123,6 +123,64 @@ def test_ranks_of_which_nothing_is_known_are_not_blamed_with_certainty() -> None
 
 
 def test_without_a_step_or_a_call_nobody_says_how_long_is_long() -> None:
-    blind = {rank: replace(seen, steps=None, newest_call=None, step=None) for rank, seen in looks(60.0, 2).items()}
+    nothing = {"steps": None, "step": None, "newest_call": None, "newest_call_age": None}
+    blind = {rank: replace(seen, **nothing) for rank, seen in looks(60.0, 2).items()}  # type: ignore[arg-type]
 
     assert verdict(blind, blind).state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("ages", "gap", "num", "state"),
+    [
+        ((60.0, 45.0, 60.0, 60.0), 0.2, 500, State.HANGS),
+        ((60.0, 1.0, 60.0, 60.0), 0.2, 500, State.NONE),  # one of them still calls
+        ((60.0, 45.0, 60.0, 60.0), 30.0, 500, State.NONE),  # it has paused for as long before
+        ((60.0, 45.0, 60.0, 60.0), 0.2, 3, State.NONE),  # it may have just begun
+        ((360.0,) * 4, 0.2, 3, State.HANGS),
+    ],
+)
+def test_without_steps_flight_recorder_tells_how_long_the_job_usually_takes(
+    ages: tuple[float, ...], gap: float, num: int, state: State
+) -> None:
+    seen = {
+        rank: replace(
+            look, steps=None, step=None, newest_call=None, newest_call_age=None, calls=Pace(ages[rank], 0.0, gap, num)
+        )
+        for rank, look in looks(60.0, 2, "time.sleep(60)").items()
+    }
+
+    assert verdict(seen, seen).state is state
+
+
+def test_in_a_pipeline_the_rank_that_does_not_send_is_named() -> None:
+    seen = {
+        rank: replace(
+            rank_look(0, False, 60.0, at("dist.recv(x, rank - 1)")),
+            open_calls=(("0", "recv", -1, 60.0, rank - 1),) if rank else (),
+        )
+        for rank in RANKS
+    }
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks, said.cause) == (State.HANGS, (0,), "no peer")
+    assert "rank 0 has not called the send that answers rank 1's recv from rank 0" in said.sentence
+
+
+def test_a_job_that_has_ended_does_not_hang() -> None:
+    ended = {f"rank{rank}": target(rank, alive=False, state="gone", ended="exited") for rank in RANKS}
+    seen = looks(60.0, 2)
+
+    assert verdict(seen, seen, **ended).state is State.NONE
+
+
+def test_ended_and_stopped_ranks_are_reported_together() -> None:
+    seen = looks(60.0, None)
+
+    said = verdict(
+        seen, seen, rank3=target(3, alive=False, ended="was killed by SIGKILL"), rank1=target(1, state="stopped")
+    )
+
+    assert said.ranks == (1, 3)
+    assert "rank 1 (pid 101 on node1) is stopped by a signal; resume it with: kill -CONT 101" in said.sentence
+    assert "rank 3 (pid 103 on node1) has ended: it was killed by SIGKILL" in said.sentence
