@@ -86,7 +86,7 @@ def judge(
     verdict = Verdict(State.UNKNOWN, "", stops=found, doing=acts, stands_s=stands_s)
     if out:
         verdict = replace(verdict, ranks=out, cause="gone")
-        about = [_out(out, targets)]
+        about = [_out(out, targets), *(sentence(stop, ranks) for stop in found[:1])]
     elif found:
         verdict = replace(verdict, ranks=found[0].ranks, cause=found[0].cause.value)
         about = [sentence(found[0], ranks)]

@@ -61,8 +61,8 @@ def test_a_hang_is_reported_with_the_missing_rank(ranks: list[subprocess.Popen[s
     verdict = json.loads(out.getvalue())["verdict"]
 
     assert (code, verdict["state"], verdict["ranks"]) == (7, "hangs", [1]), out.getvalue() + err.getvalue()
-    assert verdict["sentence"].startswith("the job hangs: no rank has called a collective for ")
-    assert "ranks 0,2 wait in all_reduce 21 of group 0" in verdict["sentence"]
-    assert "which rank 1 has not reached" in verdict["sentence"]
+    reached = "rank 1 has not come to all_reduce 21 of group default_pg (0), in which ranks 0,2 wait"
+    assert verdict["sentence"].startswith(f"the job hangs: {reached}")
+    assert "no rank has ended a step or called a collective for " in verdict["sentence"]
     assert f"{PROGRAM.name}:19" in verdict["sentence"]  # the line that sleeps
     assert all(process.poll() is None for process in ranks)
