@@ -107,11 +107,13 @@ def test_an_eval_whose_client_leaves_is_reported(server: Served, way: str) -> No
 
 def test_an_attach_leaves_a_row_and_a_second_one_that_does_nothing_leaves_none(tmp_path: Path) -> None:
     code = "import time\nwhile True: time.sleep(0.05)"
+    # The command writes the row and its host server reads it: both in this folder.
+    own = {"XDG_STATE_HOME": str(tmp_path), "PROBE_RUNTIME_DIR": str(tmp_path), "PROBE_LINGER": "0"}
     with subprocess.Popen([sys.executable, "-c", code], env=plain()) as job:
         try:
-            done = [probe(str(job.pid), "inject", XDG_STATE_HOME=str(tmp_path)) for _ in range(2)]
+            done = [probe(str(job.pid), "inject", **own) for _ in range(2)]
             sql = f"SELECT peer, role, action, result FROM probe.audit WHERE pid = {job.pid}"
-            asked = probe(str(job.pid), "query", sql, "--format", "json", XDG_STATE_HOME=str(tmp_path))
+            asked = probe(str(job.pid), "query", sql, "--format", "json", **own)
         finally:
             job.kill()
 
