@@ -21,9 +21,11 @@ import pytest
 from support.commands import plain, probe
 from support.waiting import until
 
+from probe_agent.server.location import find
 from probe_agent.sql.query_engine import QueryEngine
 
 from .served import PROBE, Served, serving, training
+from .test_sandbox import SLOW, busy_below, cpu_seconds
 
 ENDLESS = "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE hash(a.range, b.range) = 1"
 #: Each of them took gigabytes, or minutes after its limit, in the server itself.
@@ -311,16 +313,18 @@ def test_dropping_an_engine_ends_its_processes() -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_command_that_asks_in_its_own_process_takes_its_workers_along(pid: int, how: int) -> None:
+def test_a_query_ends_with_the_command_that_asked_it(pid: int, how: int) -> None:
     (folder,) = Path("/dev/shm").glob(f"probe-{os.getuid()}/{pid}-*")
-    with subprocess.Popen([PROBE, "-t", str(folder), "query", ENDLESS], env=plain(), stderr=subprocess.PIPE) as asking:
-        until(lambda: any(map(_is_running, below(asking.pid)[1:])))
-        workers = below(asking.pid)
+    assert probe("list").returncode == 0  # a host server runs now
+    running = find()
+    assert running is not None
+    with subprocess.Popen([PROBE, "-t", str(folder), "query", SLOW], env=plain(), stderr=subprocess.PIPE) as asking:
+        worker = until(lambda: busy_below(running.pid), process=asking)
 
         asking.send_signal(how)
         asking.wait(60)
 
-        until(lambda: all(_state(each) in "ZX" for each in workers))
+        until(lambda: cpu_seconds(worker) is None)
 
 
 def test_the_command_line_without_a_server_leaves_no_process(pid: int) -> None:
