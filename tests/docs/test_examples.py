@@ -62,8 +62,9 @@ def test_example_prints_what_the_page_shows(
         done = subprocess.run(
             ["bash", "-c", command], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
         )
-        # Right after the attach: the hint is to wait for a sampled step.
-        return None if "no sampled step has ended" in done.stderr else done
+        # Right after the attach: the hint is to wait for the first step, or the first one that is sampled.
+        is_early = any(hint in done.stderr for hint in ("no sampled step has ended", "the first step has not ended"))
+        return None if is_early else done
 
     done = until(run)
 

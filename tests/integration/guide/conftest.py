@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from support.commands import environment
 from support.ports import free_address
@@ -54,12 +52,6 @@ def host_server(folder: Path) -> Iterator[str]:
             server.terminate()
 
 
-def authorization() -> dict[str, str]:
-    """The header with the token that the host server has made."""
-    token = Path(os.environ["XDG_CONFIG_HOME"], "probe", "token").read_text().strip()
-    return {"Authorization": f"Bearer {token}"}
-
-
 @pytest.fixture(
     scope="module",
     params=[
@@ -80,10 +72,7 @@ def endpoint(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
         command = ["probe", str(process.pid), "inject"]
         subprocess.run(command, env=environment(), check=True, capture_output=True)
         with host_server(folder) as address:
-            others = httpx.get(f"http://{address}/v1/health", headers=authorization()).json()["targets"] - 1
-            if others:
-                pytest.skip(f"{others} other targets run on this host, so host:port alone means none of them")
-            yield address
+            yield f"{address}/pid={process.pid}"  # tests beside this one have targets on this host, too
 
 
 @pytest.fixture(scope="module")

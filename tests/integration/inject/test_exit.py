@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
+from support.waiting import until
 
 from probe_agent import inject
 
@@ -58,6 +60,7 @@ def test_a_collection_frees_all_functions_of_the_recorder(python: str) -> None:
     with program(COUNTS, python=python, stdin=subprocess.PIPE) as process:
         for _ in range(2):
             detach(inject.attach(process.pid))
+        until(lambda: len(os.listdir(f"/proc/{process.pid}/task")) == 1)  # the recorder's thread holds what it runs
         output, _ = process.communicate("count\n", timeout=60)
 
     assert output.split()[-2:] == ["0", "0"]

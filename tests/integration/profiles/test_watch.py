@@ -7,6 +7,7 @@ import signal
 import time
 
 import pytest
+from support.waiting import until
 
 from .conftest import Training
 
@@ -27,8 +28,14 @@ def test_each_look_has_the_values_of_its_step(training: Training) -> None:
     assert {row["value"] - row["step"] for row in counted} == {counted[0]["value"] - counted[0]["step"]}
     assert all(row["value"] > 0 for row in rows if row["expression"] == "loss.item()")
     assert {row["text"] for row in rows if row["expression"].startswith("type")} == {"Trainer"}
-    kept = training.rows("query", "SELECT step, value FROM python.variables WHERE expression = 'trainer.current_step'")
-    assert [{"step": row["step"], "value": row["value"]} for row in counted] == kept[-3:]
+    expected = [{"step": row["step"], "value": row["value"]} for row in counted]
+    sql = "SELECT step, value FROM python.variables WHERE expression = 'trainer.current_step'"
+
+    def kept() -> list[dict[str, object]]:  # rows are written a moment after they are printed
+        done = training.probe("query", sql, "--format", "json", code=None)
+        return json.loads(done.stdout)[-3:] if done.returncode == 0 else []
+
+    until(lambda: kept() == expected, says=kept)
 
 
 def test_a_source_that_fails_three_times_is_removed(training: Training) -> None:

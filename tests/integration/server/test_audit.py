@@ -49,8 +49,10 @@ def test_every_way_to_change_a_target_leaves_a_row(server: Served, state: Path) 
         server.ask("POST", f"/v1/profile/cpu{at}", "control", json={"seconds": 1, "format": "folded"})
         server.ask("POST", f"/v1/eval{at}", "read", json={"code": "2"})  # refused: it is not done, and no row
         server.ask("POST", f"/v1/query{at}", "read", json={"sql": "SELECT 1"})
-        probe("-t", f"unix:{server.unix}//pid={pid}", "eval", "3", XDG_STATE_HOME=str(state))
-        probe(str(pid), "eval", "4", XDG_STATE_HOME=str(state))
+        # A host server of its own for these two: one that lingers writes where it was started to.
+        own = {"XDG_STATE_HOME": str(state), "PROBE_RUNTIME_DIR": str(state), "PROBE_LINGER": "0"}
+        probe("-t", f"unix:{server.unix}//pid={pid}", "eval", "3", **own)
+        probe(str(pid), "eval", "4", **own)
         server.ask("POST", f"/v1/detach{at}", "control")
         found = rows(server, pid, f"WHERE pid = {pid}")
 

@@ -75,7 +75,7 @@ def test_watching_a_variable_of_a_process_without_steps_says_why(plain: str) -> 
         said = it.stderr.readline()
         it.send_signal(signal.SIGINT)
 
-    assert "no step ends" in said
+    assert "no step has ended" in said
     assert "torch is not imported" in said
 
 
