@@ -1,27 +1,29 @@
-"""A job of four gloo ranks that trains, and in which something goes wrong on rank 2 in its 20th step.
+"""A job of four gloo ranks that trains, and in which something goes wrong on rank 2 in its 200th step.
 
     python -m benchmarks.hangs.job FOLDER FAULT
 
-Each rank is a process of its own and writes its PID to FOLDER/rank_R; a healthy job trains on until it is killed.
+Each rank is a process of its own, writes its PID to FOLDER/rank_R, and makes FOLDER/trains_R when its loop begins; a
+healthy job trains on until it is killed.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, Dataset
 
-WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 20
+WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 200
 STEP_S = 0.02
 
 
@@ -58,14 +60,6 @@ def read_pipe() -> None:
     os.read(reader, 1)
 
 
-def save(folder: Path) -> None:
-    """To a pipe that nobody reads: as on storage that has gone away."""
-    path = folder / "checkpoint"
-    os.mkfifo(path)
-    threading.Thread(target=lambda: os.open(path, os.O_RDONLY) and for_ever(), daemon=True).start()
-    torch.save(torch.zeros(1_000_000), path)
-
-
 def hold_gil() -> None:
     ctypes.PyDLL(None).sleep(3600)
 
@@ -78,8 +72,7 @@ def spin() -> None:
 class Faults:
     """What may go wrong, each a function of the rank's own calls."""
 
-    def __init__(self, rank: int, folder: Path) -> None:
-        self.rank, self.folder = rank, folder
+    def __init__(self) -> None:
         self.pair = dist.new_group([0, CULPRIT], group_desc="pair")
         self.other = dist.new_group([CULPRIT, 0], group_desc="other")
 
@@ -95,39 +88,17 @@ class Faults:
     def stopped(self) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
-    def exits(self) -> None:
-        os._exit(3)
-
-    def killed(self) -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def segfault(self) -> None:
-        ctypes.string_at(0)
-
-    def raises(self) -> None:
-        raise RuntimeError("the loss is not finite")
-
-    def destroy(self) -> None:
-        dist.destroy_process_group()
-        for_ever()
-
     def lock(self) -> None:
         lock()
 
     def pipe(self) -> None:
         read_pipe()
 
-    def save(self) -> None:
-        save(self.folder)
-
     def gil(self) -> None:
         hold_gil()
 
     def spins(self) -> None:
         spin()
-
-    def sizes(self) -> None:
-        dist.all_reduce(torch.ones(7))
 
     def operation(self) -> None:
         dist.all_gather([torch.ones(4) for _ in range(WORLD_SIZE)], torch.ones(4))
@@ -140,14 +111,15 @@ def train(rank: int, folder: Path, fault: str) -> None:
     (folder / f"rank_{rank}").write_text(str(os.getpid()))
     world_size = int(os.environ["WORLD_SIZE"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
-    faults = Faults(rank, folder)
+    faults = Faults()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     is_culprit = rank == CULPRIT
     stuck = for_ever if is_culprit and fault in ("loader", "worker") else None
     batches = iter(DataLoader(Numbers(stuck, fault == "worker"), batch_size=8, num_workers=int(fault == "worker")))
-    for step in endless():
+    (folder / f"trains_{rank}").touch()
+    for step in itertools.count(1):
         batch = next(batches)
         loss = model(batch).mean()
         loss.backward()
@@ -158,8 +130,6 @@ def train(rank: int, folder: Path, fault: str) -> None:
                     dist.all_reduce(torch.ones(1), group=group)
             elif is_culprit and hasattr(faults, fault):
                 getattr(faults, fault)()
-            elif fault == "cycle":
-                dist.recv(torch.ones(1), (rank + 1) % WORLD_SIZE)
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
@@ -167,13 +137,6 @@ def train(rank: int, folder: Path, fault: str) -> None:
         if fault == "slow" and step >= LAST_STEP and is_culprit:
             time.sleep(1.5)
         time.sleep(STEP_S)
-
-
-def endless() -> Iterator[int]:
-    step = 0
-    while True:
-        step += 1
-        yield step
 
 
 def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
@@ -186,7 +149,7 @@ def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
                 **os.environ,
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(WORLD_SIZE + (fault == "init")),
+                "WORLD_SIZE": str(WORLD_SIZE),
                 "OMP_NUM_THREADS": "1",
             },
         )
