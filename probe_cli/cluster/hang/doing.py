@@ -35,7 +35,7 @@ class Activity(Enum):
     EXIT = "has ended its program and shuts down"
     STOPPED = "is stopped by a signal"
     ENDED = "has ended"
-    GIL = "holds the GIL in native code"
+    GIL = "keeps the GIL in native code"
     PYTHON = "runs"
     UNKNOWN = "is somewhere that cannot be seen"
 
@@ -98,14 +98,17 @@ _LINES = [
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
 
 
-def doing(stacks: Backtrace | None, *, state: str = "") -> Doing:
-    """What a living rank with these stacks does; `state` is what the kernel says of its process."""
+def doing(stacks: Backtrace | None, *, state: str = "", is_silent: bool = False) -> Doing:
+    """What a living rank with these stacks does. `state` is what the kernel says of its process; a thread that holds
+    the GIL while its recorder is silent keeps it."""
     thread = _trains(stacks) if stacks is not None else None
     frame = job_frame(thread.frames) if thread is not None else None
     if state.startswith("stopped"):
         return Doing(Activity.STOPPED, frame)
     if thread is None or not thread.frames:
         return Doing(Activity.UNKNOWN, detail=thread.native or "" if thread is not None else "")
+    if is_silent and thread.holds_gil:
+        return Doing(Activity.GIL, frame)
     library, job = _split(thread.frames)
     known = [(each, activity) for each in library if (activity := _of_frame(each)) is not None]
     context = next((activity for each in job if (activity := _of_frame(each)) in _CONTEXTS), None)
@@ -115,8 +118,6 @@ def doing(stacks: Backtrace | None, *, state: str = "") -> Doing:
     line = _of_line(thread.frames[0])
     if line is not None:
         return Doing(line, frame, within=context)
-    if thread.holds_gil and stacks is not None and stacks.source != "recorder" and _is_native(thread):
-        return Doing(Activity.GIL, frame, within=context)
     return Doing(Activity.PYTHON, frame, within=context)
 
 
@@ -162,10 +163,6 @@ def _of_frame(frame: Frame) -> Activity | None:
 
 def _of_line(frame: Frame) -> Activity | None:
     return next((activity for line, activity in _LINES if frame.source and line.search(frame.source)), None)
-
-
-def _is_native(thread: ThreadStack) -> bool:
-    return (bool(thread.frames) and thread.frames[0].frame_type != "python") or bool(thread.native)
 
 
 def _short(func: str) -> str:

@@ -22,6 +22,8 @@ __all__ = ["Look", "Pace", "as_ranks", "look"]
 
 #: Calls that are not over, newest last; enough for one that runs far ahead of its device.
 MAX_CALLS = 400
+#: A recorder that is stopped, or waits for the GIL, is not waited for: its rings tell most of it.
+RECORDER_S = 2.0
 
 
 def _age(time: str) -> str:
@@ -109,9 +111,9 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
     async def ask(client: Client) -> Look:
         gaps: list[str] = []
 
-        async def rows(sql: str) -> Sequence[Sequence[object]]:
+        async def rows(sql: str, within_s: float = timeout_s) -> Sequence[Sequence[object]]:
             try:
-                told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(sql, timeout_s=timeout_s))
+                told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(sql, timeout_s=within_s))
             except (NoAnswer, QueryFailed) as silence:
                 gaps.append(silence.message)
                 return ()
@@ -121,9 +123,10 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
         called = await rows(_CALLED)
         open_calls = await rows(_OPEN)
         come = {str(name): _int(newest) for name, newest in await rows(_COME)}
-        groups = await rows(_GROUPS)
-        recorded = await rows(_RECORDED) if groups else ()
-        history = await rows(_HISTORY) if groups and not (pace and pace[0][0]) else ()
+        of_recorder_s = min(timeout_s, RECORDER_S)
+        groups = await rows(_GROUPS, of_recorder_s)
+        recorded = await rows(_RECORDED, of_recorder_s) if groups else ()
+        history = await rows(_HISTORY, of_recorder_s) if groups and not (pace and pace[0][0]) else ()
         try:
             stacks = await ask_stacks(client, outside=True)
         except ProbeError as silence:

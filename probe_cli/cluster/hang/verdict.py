@@ -71,7 +71,9 @@ def judge(
 ) -> Verdict:
     """The verdict on ranks that were looked at twice, `between_s` apart; `missing` is the number of ranks of which
     nothing is known."""
-    acts = {rank: doing(seen.stacks, state=targets[rank].state) for rank, seen in after.items()}
+    acts = {
+        rank: doing(seen.stacks, state=targets[rank].state, is_silent=bool(seen.gaps)) for rank, seen in after.items()
+    }
     acts.update({rank: Doing(Activity.ENDED) for rank, target in targets.items() if not target.alive})
     if not any(target.alive for target in targets.values()):
         return Verdict(State.NONE, f"no rank is alive: {_how_they_ended(targets)}", doing=acts)

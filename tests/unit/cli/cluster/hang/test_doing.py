@@ -91,6 +91,13 @@ def test_what_the_kernel_says_of_the_process_comes_first() -> None:
     assert doing(stacks(("pause", "/home/me/train.py", "time.sleep(1)")), state="stopped").activity is Activity.STOPPED
 
 
+def test_who_holds_the_gil_of_a_silent_recorder_keeps_it() -> None:
+    held = stacks(("hold", "/home/me/train.py", "    lib.sleep(3600)"), gil=True)
+
+    assert doing(held).activity is Activity.SLEEP
+    assert doing(held, is_silent=True).activity is Activity.GIL
+
+
 def test_without_a_stack_nothing_is_claimed() -> None:
     assert doing(None).activity is Activity.UNKNOWN
 
