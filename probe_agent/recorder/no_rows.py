@@ -21,6 +21,8 @@ __all__ = ["AwaitedFile", "reasons", "why_no_steps"]
 INTERVAL_S = 1.0
 #: Time given to the first step before it counts as missing.
 PATIENCE_S = 5.0
+#: Backwards without a step: what began as one step is none.
+MANY = 8
 BY_HAND = "call probe_agent.step() at the end of each step"
 MAX_NAMED = 4
 
@@ -79,11 +81,11 @@ def why_no_steps(recorder: Recorder) -> Awaited:
         told = "the step that was running when the recorder started gets no row, and the next one has not ended yet"
         return Awaited(told, "query it again later; see where the job is: probe … backtrace")
     num_backwards = step.micro_batches
+    if monotonic() - seen.since < PATIENCE_S and num_backwards < MANY:
+        return Awaited("the first step has not ended yet", "query it again in a few seconds")
     if num_backwards and not seen.optimizer_classes:
         told = f"backward was called {_times(num_backwards)}, but no optimizer step and no parameter update was seen"
         return Awaited(told, BY_HAND)
-    if monotonic() - seen.since < PATIENCE_S:
-        return Awaited("the first step has not ended yet", "query it again in a few seconds")
     if seen.optimizer_classes:
         told = f"{', '.join(seen.optimizer_classes[:MAX_NAMED])} has not stepped yet"
         if num_backwards:

@@ -5,6 +5,7 @@ Pure functions on what host servers have told of their targets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -23,6 +24,8 @@ MAX_HOW = 120
 UNSEEN_S = 0.5
 #: How far the clocks of two hosts may be apart.
 CLOCKS_S = 0.1
+#: What gloo and NCCL say when another rank has gone.
+_LOST_PEER = re.compile(r"closed by peer|reset by peer|[Bb]roken pipe|remote process exited")
 
 
 def rank_text(target: TargetInfo) -> str:
@@ -46,11 +49,20 @@ def told_first(targets: Iterable[TargetInfo], *, of_living_jobs: bool = False) -
     for jobs with a living rank."""
     said = []
     for ranks in _jobs(targets):
-        ended = sorted((target for target in ranks if target.ended), key=_last)
+        ended = _in_order(target for target in ranks if target.ended)
         is_wanted = not of_living_jobs or any(target.alive for target in ranks)
         if is_wanted and ranks[0].world_size > 1 and any(target.ended_badly for target in ended):
             said.append(_first(ended))
     return said
+
+
+def _in_order(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
+    """The first to end first. The connections of a killed process close before its end is seen, so a rank that raised
+    because a connection was gone comes after one that ended for another reason at about the same time."""
+    ordered = sorted(ended, key=_last)
+    near = [target for target in ordered if _last(target) - _last(ordered[0]) <= UNSEEN_S]
+    cause = next((target for target in near if not _LOST_PEER.search(target.ended)), None)
+    return ordered if cause is None else [cause, *(target for target in ordered if target is not cause)]
 
 
 def _jobs(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
@@ -79,16 +91,16 @@ def _first(ended: list[TargetInfo]) -> str:
     if not others:
         return f"{who} {_how(first)} at {at} UTC"
     gap = _last(others[0]) - _last(first)
-    near = [other for other in others if _last(other) - _last(first) < _doubt(first, other)]
+    near = [other for other in others if 0 <= _last(other) - _last(first) < _doubt(first, other)]
     if near:
         also = ", ".join(map(rank_text, near))
         return f"{who} or {also} ended first, at {at} UTC, too close to tell apart; {rank_text(first)} {_how(first)}"
     if first.ended_at is None:
         return f"{who} was the first to end: last seen at {at} UTC, {gap:.1f} s before the next, {rank_text(others[0])}"
-    return (
-        f"{who} was the first to end: it {_how(first)} at {at} UTC, {gap:.3f} s before {rank_text(others[0])}, which"
-        f" {_how(others[0])}"
-    )
+    how = f"{who} was the first to end: it {_how(first)} at {at} UTC"
+    if gap <= 0:
+        return f"{how}; {rank_text(others[0])} lost its connection, and {_how(others[0])}"
+    return f"{how}, {gap:.3f} s before {rank_text(others[0])}, which {_how(others[0])}"
 
 
 def _how(target: TargetInfo) -> str:

@@ -347,7 +347,13 @@ def test_a_target_that_execs_itself_is_a_target_again(tmp_path):
 
 
 def test_an_environment_without_probe_is_served_by_the_start_file_of_probe_run(bare_python):
-    code = WAITS + "print([name for name in sys.modules if 'probe_a' in name])"
+    # The start takes its modules out a moment after the target can be seen.
+    code = (
+        f"{WAITS}import time; ends = time.monotonic() + 10\n"
+        "ours = lambda: [name for name in sys.modules if 'probe_a' in name]\n"
+        "while ours() and time.monotonic() < ends: time.sleep(0.01)\n"
+        "print(ours())"
+    )
 
     with started(str(bare_python), "-c", code) as process:
         process.stdout.readline()

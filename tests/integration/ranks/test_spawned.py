@@ -75,11 +75,14 @@ def test_before_torch_knows_the_ranks_they_are_null_and_not_0(spawned: Spawned, 
 
 
 def test_rows_written_before_the_ranks_were_known_have_them_too(joined: Spawned, probe: Probe) -> None:
-    done = probe(*joined.targets, "query", BY_RANK, "--format", "jsonl")
+    def told() -> list[dict[str, object]]:  # the name of the job is known half a second after the ranks
+        found = rows(probe(*joined.targets, "query", BY_RANK, "--format", "jsonl"))
+        return found if all(row["job"] for row in found) else []
 
-    (job,) = {row["job"] for row in rows(done)}
-    assert job
-    assert rows(done) == [
+    found = until(told)
+
+    (job,) = {row["job"] for row in found}
+    assert found == [
         {"rank": rank, "world_size": 2, "pid": pid, "job": job, "from_start": True}
         for rank, pid in enumerate(joined.pids)
     ]

@@ -49,6 +49,18 @@ def test_the_first_is_named_with_how_it_ended_and_how_long_before_the_next() -> 
     )
 
 
+def test_a_rank_that_lost_its_connection_ended_after_the_one_that_was_killed() -> None:
+    victim = rank(1, ended="raised RuntimeError: Connection closed by peer [127.0.0.1]:4711", ended_at=1999.98)
+    other = rank(2, ended="raised ValueError: no data", ended_at=1990.0)
+
+    (said,) = told_first([victim, rank(3)])
+    (long_before,) = told_first([victim, rank(3), other])
+
+    assert said.startswith("rank 3 (pid 103 on node1) was the first to end: it was killed by SIGKILL at 00:33:20.000")
+    assert "rank 1 lost its connection, and raised RuntimeError: Connection closed by peer" in said
+    assert long_before.startswith("rank 2 (pid 102 on node1) was the first to end: it raised ValueError: no data")
+
+
 def test_unseen_ends_are_ordered_only_if_further_apart_than_ticks() -> None:
     unseen = rank(1, ended="ended, and nobody saw how", ended_at=None, last_seen=1999.8)
 
