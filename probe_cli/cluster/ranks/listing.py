@@ -119,12 +119,12 @@ def _living(targets: Iterable[TargetInfo]) -> list[TargetInfo]:
 
 def _only(server: TcpServer | UnixServer, target: TargetInfo, targets: Sequence[TargetInfo]) -> Endpoint:
     """The endpoint of one target: by its rank if the server knows only one of that rank, or only one in its job;
-    otherwise by its PID."""
+    otherwise by its PID. Where a job was named its name stays: another job may begin before the endpoint is asked."""
     if isinstance(server, ThisHost):
         return LocalProcess(target.pid)
     same_rank = _living(other for other in targets if other.rank == target.rank)
-    if target.rank is not None and same_rank == [target]:
-        return replace(server, rank=target.rank, job=None)
+    if server.job is None and target.rank is not None and same_rank == [target]:
+        return replace(server, rank=target.rank)
     in_its_job = [other for other in same_rank if other.job == target.job]
     if target.rank is not None and target.job and in_its_job == [target]:
         return replace(server, rank=target.rank, job=target.job)

@@ -163,8 +163,14 @@ def test_a_program_whose_only_thread_is_blocked_for_ever(run: Run, tmp_path: Pat
     assert complaints(process) == ""
 
 
+def cpu_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+
+
 def test_a_thread_that_has_woken_up_is_not_borrowed_as_a_quiet_one(run: Run) -> None:
     pid = run(FOREVER).pid
+    ready = cpu_ns(pid)
+    until(lambda: cpu_ns(pid) > ready + 20_000_000)  # it has left the system call that said so
     process = Tracee(pid)
     place = code_caves.find_free(process, code_caves.find_caves(process))
 

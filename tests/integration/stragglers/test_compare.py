@@ -31,7 +31,7 @@ def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, ran
     assert verdict["where"] == phase, verdict
     assert verdict["num_steps"] == NUM_STEPS
     assert verdict["sentence"].startswith(f"rank {rank} holds the job up: ")
-    assert 0.03 < verdict["cost"] < 0.045
+    assert 0.02 < verdict["cost"] < 0.05  # a busy machine delays the peers too, and less is lost to this rank
     assert 0.05 < verdict["share_low"] <= verdict["share"] <= verdict["share_high"] < 1
     first, *others = found["rows"]
     assert (first["who"], first["phase"]) == (f"rank {rank}", phase)
@@ -59,6 +59,7 @@ def test_the_line_is_named_while_it_is_watched_and_what_other_tables_tell_is_the
     assert 0 <= peers < 1.1
 
 
+@pytest.mark.busy_machine("a rank that a busy machine keeps from the processor does hold the job up")
 def test_no_rank_is_named_if_none_is_slow_and_the_answer_says_what_was_compared(job: Job) -> None:
     job.make("nobody")
     code, out, err = 1, "", ""

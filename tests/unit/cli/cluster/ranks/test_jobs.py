@@ -8,6 +8,7 @@ import pytest
 
 from probe_agent.errors import BadRequest
 from probe_agent.wire import TargetInfo
+from probe_cli.cluster.ranks import listing
 from probe_cli.cluster.ranks.jobs import NoSuchJob, in_job, jobs_of, one_job
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, TlsServer
 
@@ -79,3 +80,11 @@ def test_the_beginning_of_a_name_is_enough_and_the_living_come_first() -> None:
         in_job([living, ended, other], "k", HERE)
     with pytest.raises(NoSuchJob):
         in_job([living, ended, other], "z", HERE)
+
+
+def test_a_rank_of_a_job_that_was_named_keeps_its_name_since_another_job_may_begin_there() -> None:
+    (unnamed,) = listing._behind(HERE, [RANK])
+    (named,) = listing._behind(replace(HERE, job="kfm"), [RANK])
+
+    assert str(unnamed.endpoint) == "node1:8080/0"
+    assert str(named.endpoint) == "node1:8080/kfmcga/0"
