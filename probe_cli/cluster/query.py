@@ -6,9 +6,9 @@ Runs in the CLI on its event loop. The answer is rows, or Arrow as the server en
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from probe_agent.units import MIB
 from probe_agent.wire import QueryRequest, QueryResult, decode
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Limits", "query_arrow", "query_rows"]
 
+Reply = TypeVar("Reply")
 ARROW = "application/vnd.apache.arrow.stream"
 #: The server ends a query at its limit; a server that does not is given up this much later.
 GRACE_S = 3.0
@@ -49,14 +50,7 @@ async def query_rows(
         return await client.send(QueryResult, "POST", "/v1/query", request)
 
     if len(endpoints) < 2:
-        return await ask(
-            endpoints,
-            question,
-            timeout_s=request.timeout_s + GRACE_S,
-            inject=inject,
-            remark=remark,
-            needs_agent=False,
-        )
+        return await _ask_one(endpoints, question, request, inject, remark)
     outcome, answers = await _merged(endpoints, request, limits, inject, remark, arrow=False)
     if outcome is None:
         return Answers((), answers.unanswered)
@@ -78,19 +72,24 @@ async def query_arrow(
         return await client.data("/v1/query", request, ARROW)
 
     if len(endpoints) < 2:
-        return await ask(
-            endpoints,
-            question,
-            timeout_s=request.timeout_s + GRACE_S,
-            inject=inject,
-            remark=remark,
-            needs_agent=False,
-        )
+        return await _ask_one(endpoints, question, request, inject, remark)
     outcome, answers = await _merged(endpoints, request, limits, inject, remark, arrow=True)
     if outcome is None:
         return Answers((), answers.unanswered)
     data = Data(outcome.body, list(outcome.notes), {})
     return Answers(tuple((endpoint, data) for endpoint, _ in answers.answered), answers.unanswered)
+
+
+async def _ask_one(
+    endpoints: Sequence[Endpoint],
+    question: Callable[[Client], Awaitable[Reply]],
+    request: QueryRequest,
+    inject: bool,
+    remark: Callable[[str], None],
+) -> Answers[Reply]:
+    """Ask the one endpoint there is, also while its recorder is on its way: the tables of its host are there."""
+    timeout_s = request.timeout_s + GRACE_S
+    return await ask(endpoints, question, timeout_s=timeout_s, inject=inject, remark=remark, needs_agent=False)
 
 
 async def _merged(
