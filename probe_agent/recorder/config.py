@@ -107,6 +107,20 @@ SETTINGS: tuple[Setting, ...] = (
         "events that torch's CUDA allocator keeps with their Python stack, for torch.memory_blocks; 0 keeps none",
     ),
     Setting(
+        "stall.watch",
+        True,
+        "",
+        "write a snapshot beside the rings (stall.json) and a row of python.stalls when steps have stopped",
+    ),
+    Setting(
+        "stall.after",
+        60.0,
+        "s",
+        "time without the end of a step that counts as a stall, if it is also ten times the median step",
+        0.1,
+    ),
+    Setting("stall.size", 512, "KiB", "size limit of the snapshot; what does not fit is left out and counted", 4),
+    Setting(
         "rings.scale",
         1.0,
         "",

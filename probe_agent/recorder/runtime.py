@@ -72,6 +72,8 @@ class Runtime:
         self._steps = self._recorder.at_step
         self._steps.last_step = self._last_step
         self._evaluator = Evaluator(self._steps, self._training_ident, self._failures.record, self._recorder.step)
+        operations_of = _operations(self._recorder)
+        self._recorder.ask = partial(_ask, operations_of)
         self._server = ControlServer(
             os.path.join(folder, CONTROL),
             {
@@ -83,7 +85,7 @@ class Runtime:
                 "config": self._config,
                 "flush": self._flush,
                 "detach": self._detach,
-                **_operations(self._recorder),
+                **operations_of,
             },
             self._failures.record,
         )
@@ -344,6 +346,11 @@ def _operations(recorder: Recorder) -> dict[str, Operation]:
         return lambda request, reply: module.answer(recorder, request)
 
     return {name.rpartition(".")[2]: operation_of(_module(name)) for name in _modules_of(operations)}
+
+
+def _ask(operations: Mapping[str, Operation], name: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the answer of an operation that needs no connection to its client."""
+    return dict(operations[name](request, None) or {})  # type: ignore[arg-type]  # there is no client
 
 
 def _reading_operations() -> list[str]:

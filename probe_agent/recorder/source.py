@@ -66,6 +66,8 @@ class Recorder:
         #: Call a function on the recorder's thread when a descriptor is ready, and the opposite.
         self.watch: Callable[[int, Callable[[], None]], None] = lambda descriptor, act: None
         self.unwatch: Callable[[int], None] = lambda descriptor: None
+        #: Answer of one of the operations (operations/), as a client would get it.
+        self.ask: Callable[[str, Mapping[str, Any]], dict[str, Any]] = lambda name, request: {}
         #: Weak reference to the DataLoader iterator that gave the job its newest batch.
         self.batches: Callable[[], object] = lambda: None
         #: Name of the job on which its ranks have agreed; empty until they have.
@@ -100,6 +102,16 @@ class Recorder:
         if self._ends is None:
             self._ends = StepEnds(self.step, self.settings, self.governor, self.device, self.buffer(Steps), self.fail)
         return self._ends
+
+    @property
+    def num_steps(self) -> int:
+        """Steps that have ended since the recorder was started, on any thread."""
+        return 0 if self._ends is None else self._ends.num_ended
+
+    @property
+    def steps_are_calls(self) -> bool:
+        """Whether the steps so far are calls of a module, as in a server, and need not follow each other."""
+        return self._ends is not None and self._ends.takes_calls and self._ends.num_ended > 0
 
     @property
     def updates(self) -> Updates:

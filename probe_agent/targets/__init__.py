@@ -14,6 +14,7 @@ from .peers import peers_of
 from .rings import Ring, RingError, newest_step
 from .source_text import read_source, with_source
 from .stacks import take_stacks
+from .stalls import StallSnapshot, read_stall_snapshot, stall_text
 from .target import Target, without_recorder
 from .workers import take_worker_stacks, workers_of
 
@@ -23,6 +24,7 @@ __all__ = [
     "Process",
     "Ring",
     "RingError",
+    "StallSnapshot",
     "Target",
     "TargetDirectory",
     "WhyEmpty",
@@ -33,8 +35,10 @@ __all__ = [
     "read_awaited",
     "read_process",
     "read_source",
+    "read_stall_snapshot",
     "settings",
     "siblings_of",
+    "stall_text",
     "stream",
     "take_stacks",
     "take_worker_stacks",

@@ -68,6 +68,9 @@ class TargetInfo:
     """its known coordinates along the parallel dimensions of its job (dp, tp, pp, cp, ep, stage)"""
     server_problem: str = ""
     """why the host server that it was to start (PROBE_LISTEN) did not start; empty if it did, or was not requested"""
+    stall: str = ""
+    """how long no step has ended, and what the job does instead, if that counts as a stall; of an ended target, at its
+    end"""
 
 
 @dataclass(frozen=True)

@@ -78,6 +78,7 @@ def _notes(listed: TargetList, dead: bool) -> list[str]:
         for target in listed.targets
         if target.alive and target.server_problem
     ]
+    notes += [f"pid {target.pid}: {target.stall}" for target in _shown(listed, dead) if target.stall]
     return notes + told_first(listed.targets, of_living_jobs=left_out > 0)
 
 
@@ -100,18 +101,21 @@ def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
             target.state,
             shown(target.age_s),
             " ".join(target.command),
+            *(() if format_ == "table" else (target.stall or None,)),
         )
         for target in _shown(listed, dead)
     ]
     for candidate in sorted(listed.candidates, key=_unlike_training):
         place = (None, None, None, None)
-        rows.append((candidate.pid, *place, "no agent", shown(candidate.age_s), " ".join(candidate.command)))
+        stall = () if format_ == "table" else (None,)  # people read it as a remark
+        rows.append((candidate.pid, *place, "no agent", shown(candidate.age_s), " ".join(candidate.command), *stall))
     names, ages = ("last_step", "age"), "VARCHAR"
     if format_ != "table":
         names, ages = ("step_age_s", "age_s"), "DOUBLE"
+    more = () if format_ == "table" else ("stall",)
     return Sheet(
-        ("pid", "job", "rank", "step", names[0], "state", names[1], "command"),
-        ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", ages, "VARCHAR", ages, "VARCHAR"),
+        ("pid", "job", "rank", "step", names[0], "state", names[1], "command", *more),
+        ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", ages, "VARCHAR", ages, "VARCHAR", *("VARCHAR" for _ in more)),
         rows,
     )
 

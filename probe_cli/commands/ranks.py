@@ -67,6 +67,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
         for _, member in found.answered
         if member.info.alive and member.info.server_problem
     ]
+    notes += [f"{endpoint}: {member.info.stall}" for endpoint, member in found.answered if member.info.stall]
     answers = Answers(found.answered, found.unanswered + times.unanswered)
     # The rows are one list, whoever told them: JSON is a list as long as all of it is there.
     if format_ == "envelope":

@@ -5,6 +5,7 @@
         control.sock    control socket of the recorder
         <table>.ring    recorded rows
         awaited.json    why tables have no rows
+        stall.json      snapshot of the newest stall
         stacks.txt      written by faulthandler while the GIL is held
         end.json        how it ended, written by itself or by a rank that saw it die
 
@@ -30,6 +31,7 @@ __all__ = [
     "CONTROL",
     "END",
     "STACKS",
+    "STALL",
     "TARGET",
     "check_owner",
     "folder_name",
@@ -52,6 +54,7 @@ CONTROL = "control.sock"
 STACKS = "stacks.txt"
 END = "end.json"
 AWAITED = "awaited.json"
+STALL = "stall.json"
 #: Dead targets whose rings are kept for a post-mortem.
 KEEP_DEAD = 4
 #: Time for which they are kept since they were last seen alive, in seconds: a week.

@@ -134,6 +134,24 @@ class RingWriter:
             self._head = end
             self._counters[_HEAD] = end
 
+    def newest(self, num_rows: int) -> list[list[object]]:
+        """Return the newest rows as plain values, oldest first. Takes no lock, like any other reader."""
+        head = self._head
+        numbers = range(max(0, head - min(num_rows, self._capacity)), head)
+        texts = {number: text for text, number in list(self._numbers.items())}
+        nulls = dict(self._nulls)
+        rows = []
+        for number in numbers:
+            at = self._rows_at + number % self._capacity * self._row.size
+            values: list[object] = list(self._row.unpack_from(self._map, at))
+            for place in self._text_at:
+                values[place] = texts.get(values[place])  # type: ignore[call-overload]  # an int
+            for place, null in nulls.items():
+                values[place] = None if values[place] == null else values[place]
+            rows.append(values)
+        oldest_whole = self._counters[_RESERVED] - self._capacity
+        return [row for number, row in zip(numbers, rows) if number >= oldest_whole]
+
     def text_number(self, text: str | None) -> int:
         """Return the number that stands for `text` in this ring; 0 (NULL) once the string area is full."""
         number = self._numbers.get(text)

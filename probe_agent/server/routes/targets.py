@@ -21,6 +21,7 @@ from probe_agent.targets import (
     peers_of,
     read_process,
     siblings_of,
+    stall_text,
     without_recorder,
 )
 from probe_agent.wire import Candidate, Launched, LaunchedList, Peer, PeerList, SiblingList, TargetInfo, TargetList
@@ -72,6 +73,7 @@ def _info(target: Target) -> TargetInfo:
         store=str(said.get("store", "")),
         roles=target.roles,
         server_problem=planned_server_problem(target.folder) if target.is_alive else "",
+        stall=stall_text(target),
     )
 
 

@@ -1,0 +1,192 @@
+"""A job whose steps stop leaves one row and one snapshot a stall, is named at work, and computes what its twin does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import time
+from typing import Any
+
+import pytest
+from activate.conftest import PATH_ENTRY
+from support.commands import ROOT, Probe, plain, probe_in
+from support.waiting import until
+
+from probe_agent.targets import Ring, Target, TargetDirectory, newest_step, read_stall_snapshot
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+PROGRAM = ROOT / "tests" / "targets" / "stalling.py"
+NAMES = ("stuck", "evaluate", "save", "compile")
+AFTER_S = 0.5
+OFF = {"PROBE": "1", "PROBE_STALL_WATCH": "off", "PROBE_STALL_AFTER": str(AFTER_S), "PROBE_FLUSH_INTERVAL": "0.05"}
+Row = dict[str, Any]
+
+
+class Job:
+    """One run of the program, planned, taken through its stalls one by one."""
+
+    def __init__(self, folder: Path, probe: Probe) -> None:
+        self.folder, self.probe = folder, probe
+        self.process = start(folder, **OFF)
+        #: The row and the snapshot of each stall.
+        self.noticed: dict[str, Row] = {}
+        self.snapshots: dict[str, Any] = {}
+        self.rows_when_off: list[Row] = []
+        self.listed = self.as_json = ""
+
+    @property
+    def target(self) -> Target:
+        (found,) = (target for target in TargetDirectory().targets() if target.pid == self.process.pid)
+        return found
+
+    def rows(self, state: str = "") -> list[Row]:
+        try:
+            ring = Ring(self.target.ring_path("python.stalls"))
+        except (FileNotFoundError, ValueError):
+            return []
+        rows = [row for number in range(ring.head) if (row := ring.row_number(number)) is not None]
+        return [row for row in rows if state in ("", row["state"])]
+
+    def is_quiet(self) -> bool:
+        """Return whether no step has ended for much longer than a stall takes."""
+        try:
+            newest = newest_step(self.target)
+        except ValueError:
+            return False  # it is no target yet
+        return newest is not None and time() - newest[1] > 4 * AFTER_S
+
+    def switch_on(self) -> None:
+        """Let the first stall pass unwatched, and watch from then on."""
+        until(self.is_quiet, 60, process=self.process)
+        self.rows_when_off = self.rows()
+        self.go_on("unwatched")
+        assert self.probe(str(self.process.pid), "config", "stall.watch=on").returncode == 0
+
+    def see(self, name: str) -> None:
+        """Wait for the row of the stall, and let the job go on."""
+        before = [row["began"] for row in self.noticed.values()]
+
+        def new() -> list[Row]:
+            found = [row for row in self.rows("stalled") if "stalling.py" in str(row["place"])]
+            return [row for row in found if row["began"] not in before and "train" not in str(row["place"])]
+
+        self.noticed[name] = until(new, 60, self.rows, self.process)[-1]
+        self.snapshots[name] = read_stall_snapshot(self.target)
+        if name == "stuck":
+            self.listed = self.probe("list").stderr
+            self.as_json = self.probe("list", "--format", "json").stdout
+        self.go_on(name)
+        began = self.noticed[name]["began"]
+        until(lambda: began in [row["began"] for row in self.rows("over")], 60, self.rows)
+
+    def go_on(self, name: str) -> None:
+        (self.folder / name).touch()
+
+    def result(self) -> tuple[str, str]:
+        return self.process.communicate(timeout=60)
+
+
+def start(folder: Path, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**plain(), "PYTHONPATH": PATH_ENTRY, **environ},
+    )
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """The job after its stalls."""
+    pytest.importorskip("torch")
+    one = Job(tmp_path_factory.mktemp("stalls"), probe_in(tmp_path_factory.mktemp("state")))
+    try:
+        one.switch_on()
+        for name in NAMES:
+            one.see(name)
+        yield one
+    finally:
+        one.process.kill()
+        one.process.communicate()
+
+
+def test_a_switched_off_watch_leaves_nothing(job: Job) -> None:
+    assert job.rows_when_off == []
+
+
+def test_each_stall_has_one_row_and_one_when_it_is_over(job: Job) -> None:
+    stalled = [row["began"] for row in job.rows("stalled")]
+    over = [row["began"] for row in job.rows("over")]
+
+    assert len(stalled) == len(set(stalled))
+    assert over == stalled
+    assert {row["began"] for row in job.noticed.values()} <= set(stalled)
+    assert all(row["duration"] >= row["threshold"] >= AFTER_S for row in job.rows())
+
+
+def test_work_is_named_and_not_taken_for_a_hang(job: Job) -> None:
+    named = {name: (row["activity"], row["is_work"]) for name, row in job.noticed.items()}
+
+    assert named == {
+        "stuck": ("python", False),
+        "evaluate": ("evaluation", True),
+        "save": ("save", True),
+        "compile": ("compile", True),
+    }
+    assert str(job.noticed["evaluate"]["place"]).startswith("check (stalling.py:")
+
+
+def test_the_snapshot_has_stacks_and_the_newest_rows(job: Job) -> None:
+    found = job.snapshots["stuck"]
+
+    training = [frame["func"] for frame in found.rows("frames") if frame["number"] == 0]
+    assert training == ["wait_for", "main", "<module>"]
+    steps = [entry["row"]["step"] for entry in found.rows("rows") if entry["table"] == "python.steps"]
+    assert steps[-1] == found.stall["step"] - 1
+    assert {"rss", "host_available"} <= {row["name"] for row in found.rows("memory")}
+    assert str(job.process.pid) in {str(row["tid"]) for row in found.rows("tasks")}
+
+
+def test_list_names_the_stall(job: Job) -> None:
+    (line,) = [line for line in job.listed.splitlines() if line.startswith(f"pid {job.process.pid}: ")]
+    (told,) = [row for row in json.loads(job.as_json) if row["pid"] == job.process.pid]
+
+    assert "no step for " in line
+    assert "; stalled since " in line
+    assert "at wait_for (stalling.py:" in line
+    assert told["stall"].partition("; ")[2] == line.partition("; ")[2]
+
+
+@pytest.mark.situation("a planned job that stalls, evaluates, saves and compiles", "its output equals that of its twin")
+def test_the_job_computes_what_its_twin_does(job: Job, tmp_path: Path) -> None:
+    for name in ("unwatched", *NAMES):
+        (tmp_path / name).touch()
+    with start(tmp_path) as twin:
+        undisturbed = twin.communicate(timeout=60)
+
+    result = job.result()
+
+    assert len(undisturbed[0].split()) == 3
+    assert result == undisturbed
+    assert (job.process.returncode, twin.returncode) == (0, 0)
+
+
+def test_the_stalls_of_an_ended_job_can_be_queried(job: Job) -> None:
+    job.process.wait(60)
+    pid = str(job.process.pid)
+
+    def ask(sql: str) -> list[Row]:
+        answer: list[Row] = json.loads(job.probe(pid, "query", "--format", "json", sql).stdout)
+        return answer
+
+    rows = ask("SELECT DISTINCT activity FROM python.stalls")
+    stacks = ask("SELECT func FROM python.stall_stacks WHERE is_training ORDER BY depth")
+    sections = ask("SELECT content ->> 'name' AS name FROM python.stall_snapshot WHERE section = 'memory'")
+
+    assert {row["activity"] for row in rows} >= {"python", "evaluation", "save", "compile"}
+    assert stacks[-1] == {"func": "<module>"}
+    assert {"name": "rss"} in sections
