@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .suggestions import suggest, suggest_column, suggest_table
     from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
     from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
+    from .tensors import LookedAt, TensorsLine, TensorsRequest
 
 __all__ = [
     "Backtrace",
@@ -53,6 +54,7 @@ __all__ = [
     "HostClock",
     "Launched",
     "LaunchedList",
+    "LookedAt",
     "Peer",
     "PeerList",
     "Problem",
@@ -72,6 +74,8 @@ __all__ = [
     "TableList",
     "TargetInfo",
     "TargetList",
+    "TensorsLine",
+    "TensorsRequest",
     "ThreadStack",
     "TicketMove",
     "TicketState",
@@ -153,6 +157,11 @@ _HOMES = {
         "Health",
         "TargetInfo",
         "TargetList",
+    ),
+    "tensors": (
+        "LookedAt",
+        "TensorsLine",
+        "TensorsRequest",
     ),
 }
 

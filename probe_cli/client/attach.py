@@ -16,9 +16,7 @@ async def attach(pid: int, *, timeout_s: float = 10.0, risk_seccomp: bool = Fals
     """Put the recorder into process `pid`; a second time is a no-op. Raises AttachRefused, also if a seccomp filter
     may kill the process, unless that is risked."""
     # One worker thread does all of it: ptrace answers only the thread that began.
-    attached: Attached = await asyncio.to_thread(
-        _inject().attach, pid, timeout_s=timeout_s, risk_seccomp=risk_seccomp
-    )
+    attached: Attached = await asyncio.to_thread(_inject().attach, pid, timeout_s=timeout_s, risk_seccomp=risk_seccomp)
     return attached
 
 

@@ -19,6 +19,8 @@ from support.waiting import until
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+PAGES = ("quickstart.md", "walkthrough.md", "nan.md")
+
 pytestmark = pytest.mark.torch
 
 
@@ -53,7 +55,7 @@ def environment() -> Iterator[dict[str, str]]:
 
 @pytest.mark.parametrize(
     ("command", "shown"),
-    [*examples(ROOT / "docs" / "quickstart.md"), *examples(ROOT / "docs" / "walkthrough.md")],
+    [example for page in PAGES for example in examples(ROOT / "docs" / page)],
 )
 def test_example_prints_what_the_page_shows(
     environment: dict[str, str], command: str, shown: list[str], tmp_path: Path

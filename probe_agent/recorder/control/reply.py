@@ -9,14 +9,23 @@ import json
 import select
 import socket
 from collections.abc import Mapping
+from math import isfinite
 from time import monotonic
 from typing import Any
 
-__all__ = ["Gone", "Reply"]
+__all__ = ["Gone", "Reply", "json_number"]
 
 #: A client that reads nothing for this long counts as gone.
 SEND_TIMEOUT_S = 10.0
 _CHUNK_BYTES = 1 << 16
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def json_number(value: float | None) -> float | str | None:
+    """Return `value` as JSON can hold it: a text if it is not finite."""
+    return value if value is None or isfinite(value) else _NOT_FINITE[str(value)]
 
 
 class Gone(Exception):

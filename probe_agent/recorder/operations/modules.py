@@ -6,7 +6,6 @@ waits for no device. Takes 20 to 40 µs of CPU time per module, microseconds of 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -64,12 +63,9 @@ class _Sum:
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per module, parents before their children."""
     rows: list[list[object]] = []
-    classes: Counter[str] = Counter()
-    for model, place in recorder.find(inventory.MODEL):
-        name = type(model).__name__
-        classes[name] += 1
+    for name, model, place in inventory.numbered(recorder.find(inventory.MODEL)):
         if len(rows) < MAX_MODULES:
-            rows += _rows(model, name if classes[name] == 1 else f"{name}#{classes[name]}", place)
+            rows += _rows(model, name, place)
     notes = [] if rows else [inventory.unseen("model")]
     if len(rows) > MAX_MODULES:
         del rows[MAX_MODULES:]

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from math import isfinite
 from time import gmtime, monotonic, strftime, time_ns
 from types import CodeType
 from typing import Any
 
-from ..control.reply import Reply
+from ..control.reply import Reply, json_number
 from ..evaluate.watch import FILE, Seen, Watch
 from ..ring.buffer import RowBuffer
 from ..ring.table import NULL_FLOAT, Column, Table
@@ -61,9 +60,8 @@ class _Rows:
         value = NULL_FLOAT if seen.value is None else seen.value
         text, error = self._bounded(seen.text), self._bounded(seen.error)
         self._buffer.rows.append((seen.step, now, number(seen.expression), value, number(text), number(error)))
-        shown = seen.value if seen.value is None or isfinite(seen.value) else _NOT_FINITE[str(seen.value)]
         time = f"{strftime('%Y-%m-%dT%H:%M:%S', gmtime(now // 1_000_000))}.{now % 1_000_000:06}"
-        self._waiting.append([seen.step, time, seen.expression, shown, seen.text, seen.error])
+        self._waiting.append([seen.step, time, seen.expression, json_number(seen.value), seen.text, seen.error])
 
     def _bounded(self, text: str | None) -> str | None:
         if text is not None and text not in self._texts:
@@ -76,9 +74,6 @@ class _Rows:
         rows = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if rows:
             reply.send({"rows": rows})
-
-
-_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapping[str, object]:

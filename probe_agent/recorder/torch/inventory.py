@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..names import candidates, frames
 from ..ring.table import MIB
 from .seen import Seen
 
-__all__ = ["LOADER", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "roots", "unseen", "wrapped_in"]
+__all__ = ["LOADER", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "numbered", "roots", "unseen", "wrapped_in"]
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
 MAX_OBJECTS = 20_000
@@ -41,6 +41,15 @@ def find(kind: candidates.Kind, training_ident: int | None, seen: Seen) -> list[
     if kind is MODEL:
         once = candidates.outermost(once)
     return [(value, place) for value, place, _ in once]
+
+
+def numbered(found: Iterable[tuple[Any, str]]) -> Iterator[tuple[str, Any, str]]:
+    """Yield each object behind its name, the class, with a number from the second one of a class on: `GPT#2`."""
+    classes: dict[str, int] = {}
+    for value, place in found:
+        name = type(value).__name__
+        classes[name] = classes.get(name, 0) + 1
+        yield name if classes[name] == 1 else f"{name}#{classes[name]}", value, place
 
 
 def _in_use(kind: candidates.Kind, seen: Seen) -> list[Any]:

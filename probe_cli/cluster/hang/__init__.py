@@ -1,12 +1,12 @@
 """Whether a job hangs, and the rank at the end of the chain of waits, of a living job or from dumps of Flight Recorder.
 
-    calls.py    the calls of collectives, sends and receives that each rank has made
-    chain.py    from the open calls to the ends of the chains of waits
-    dumps.py    reader of Flight Recorder's dumps
-    looks.py    one look at a living rank: its calls, its pace, its stack
-    doing.py    what a rank does, by its stack
-    verdict.py  from two looks to one verdict
-    text.py     the ends of chains in sentences
+calls.py    the calls of collectives, sends and receives that each rank has made
+chain.py    from the open calls to the ends of the chains of waits
+dumps.py    reader of Flight Recorder's dumps
+looks.py    one look at a living rank: its calls, its pace, its stack
+doing.py    what a rank does, by its stack
+verdict.py  from two looks to one verdict
+text.py     the ends of chains in sentences
 """
 
 __all__: list[str] = []

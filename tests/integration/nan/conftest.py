@@ -1,0 +1,83 @@
+"""A job of two ranks in which a test plants a fault, and `probe` to find it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import environment, plain, probe
+from support.ports import free_port
+from support.targets import running, target
+from support.waiting import until
+
+pytest.importorskip("torch")
+
+NUM_RANKS = 2
+Answer = dict[str, Any]  # JSON
+
+
+class Job:
+    """The ranks' processes; the job trains until its folder has a file `stop`."""
+
+    def __init__(self, folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+        self.folder = folder
+        self.ranks = ranks
+        self._num = 0
+
+    def plant(self, fault: str) -> None:
+        """Return to the first weights, and train with `fault` on rank 1 from then on."""
+        self._num += 1
+        said = f"{fault} {self._num}"
+        (self.folder / "fault.new").write_text(said)
+        os.replace(self.folder / "fault.new", self.folder / "fault")
+
+        def have_all() -> bool:
+            read = [self.folder / f"fault-{rank}" for rank in range(NUM_RANKS)]
+            return all(path.exists() and path.read_text() == said for path in read)
+
+        until(have_all, 60, self.output)
+
+    def output(self) -> str:
+        return "".join((self.folder / f"{rank}/output").read_text() for rank in range(NUM_RANKS))
+
+    def ask(self, *arguments: str) -> tuple[int, Answer]:
+        """Ask all ranks; return the exit code and the JSON."""
+        done = probe("-t", str(self.ranks[0].pid), "--all", *arguments, "--json")
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start the same, and return at once."""
+        command = ["probe", "-t", str(self.ranks[0].pid), "--all", *arguments]
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), bufsize=1
+        )
+
+
+@contextmanager
+def started(folder: Path, *arguments: str) -> Iterator[Job]:
+    """Run tests/targets/planted_nan.py."""
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(NUM_RANKS)}
+    with ExitStack() as stack:
+        ranks = []
+        for rank in range(NUM_RANKS):
+            (folder / str(rank)).mkdir(parents=True)
+            command = [sys.executable, *target("planted_nan.py", folder, *arguments)]
+            environ = plain() | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            ranks.append(stack.enter_context(running(command, folder / str(rank), environ)))
+        stack.callback((folder / "stop").touch)  # before the ranks are waited for
+        yield Job(folder, ranks)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with started(tmp_path_factory.mktemp("job")) as job:
+        job.plant("none")
+        yield job
