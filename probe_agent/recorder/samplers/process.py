@@ -15,7 +15,7 @@ from time import CLOCK_THREAD_CPUTIME_ID, clock_gettime_ns, monotonic, perf_coun
 from typing import Any
 
 from ..guest.main_thread import main_ident
-from ..ring.table import MIB, NULL_FLOAT, Column, Table
+from ..ring.table import MIB, NULL_FLOAT, NULL_INT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 
@@ -53,6 +53,10 @@ class Samples(Table):
         Column("cpu", "float", "s", "CPU time of all threads; divided by period: busy cores"),
         Column("cpu_system", "float", "s", "part of cpu spent in the kernel"),
         Column("cpu_training", "float", "s", "CPU time of the training thread; of the main thread until that is known"),
+        Column("run_delay", "float", "s", "time the training thread was ready to run but waited for a CPU; NULL if the "
+               "kernel does not tell"),
+        Column("cpus", "text", "", "CPUs that the training thread may use, such as 0-3,8"),
+        Column("nice", "int or null", "", "niceness of the training thread"),
         Column("cpu_probe", "float", "s", "CPU time of the recorder's thread"),
         Column("cpu_autograd", "float", "s", "CPU time of torch's autograd threads: backward on a GPU"),
         Column("cpu_data", "float", "s", "CPU time of torch's pin-memory threads; loader workers: python.workers"),
@@ -90,6 +94,8 @@ class Source(BaseSource):
         self._unnamed: set[int] = set()
         self._threads: dict[int, int] = {}  # CPU time of each watched thread at the last sample; 0 is the recorder's
         self._main = main_ident()
+        self._delayed: tuple[int, int] | None = None  # training thread, and its run delay in ns so far
+        self._cpus: tuple[set[int], str] = set(), ""  # those it may use, and the same as text
         self._names_due = self._pss_due = 0.0
         self._last = monotonic()
         self._counters = self._count()
@@ -97,6 +103,7 @@ class Source(BaseSource):
     def start(self) -> None:
         self._look_for_names()
         self._cpu_by_group()
+        self._run_delay(self._training_tid())
 
     def tick(self) -> None:
         now = monotonic()
@@ -110,6 +117,7 @@ class Source(BaseSource):
         self._counters = counters
         change = {name: counters[name] - before[name] for name in counters if name in before}
         groups = self._cpu_by_group()
+        training = self._training_tid()
         cpu = change["cpu"]
         resident, shared = (int(pages) * _PAGES for pages in _read("/proc/self/statm").split()[1:3])
         shm = _shm()
@@ -120,7 +128,11 @@ class Source(BaseSource):
                 period,
                 cpu,
                 change["system"],
-                *(groups[name] for name in _GROUPS),
+                groups["training"],
+                self._run_delay(training),
+                self._buffer.number(self._cpus_of(training)),
+                _niceness(training),
+                *(groups[name] for name in _GROUPS[1:]),
                 max(0.0, cpu - sum(groups.values())),
                 os.stat("/proc/self/task").st_nlink - 2,
                 resident,
@@ -155,6 +167,32 @@ class Source(BaseSource):
             name, _, value = line.partition(": ")
             counters[name] = int(value) / MIB
         return counters
+
+    def _training_tid(self) -> int:
+        """Return the kernel's number of the training thread; of the main thread until that is known."""
+        ident = self.recorder.step.thread
+        threading: Any = sys.modules.get("threading")
+        thread = None if ident in (None, self._main) else getattr(threading, "_active", {}).get(ident)
+        return getattr(thread, "native_id", None) or os.getpid()
+
+    def _run_delay(self, tid: int) -> float:
+        """Return the seconds that a thread has waited for a CPU since the last call."""
+        try:
+            so_far = int(_read(f"/proc/self/task/{tid}/schedstat").split()[1])
+        except (OSError, IndexError):
+            self._delayed = None  # the thread has ended, or the kernel keeps no such statistics
+            return NULL_FLOAT
+        before, self._delayed = self._delayed, (tid, so_far)
+        return (so_far - before[1]) * 1e-9 if before is not None and before[0] == tid else NULL_FLOAT
+
+    def _cpus_of(self, tid: int) -> str | None:
+        try:
+            allowed = os.sched_getaffinity(tid)
+        except OSError:
+            return None  # it has ended
+        if allowed != self._cpus[0]:
+            self._cpus = allowed, _ranges(allowed)
+        return self._cpus[1]
 
     def _cpu_by_group(self) -> dict[str, float]:
         """Return the CPU seconds of each group since the last call; a thread counts from when it was first seen."""
@@ -214,6 +252,24 @@ class Source(BaseSource):
             lines = []  # a kernel before 4.14, or an undumpable process
         self._pss_due = now + max(PSS_S, (perf_counter() - began) / PSS_SHARE)
         return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), NULL_FLOAT)
+
+
+def _ranges(numbers: set[int]) -> str:
+    """Return numbers as the kernel writes them: 0-3,8."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1] = [parts[-1][0], number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def _niceness(tid: int) -> int:
+    try:
+        return os.getpriority(os.PRIO_PROCESS, tid)
+    except OSError:
+        return NULL_INT
 
 
 def _num_descriptors() -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -48,6 +50,28 @@ def test_cpu_time_goes_to_the_thread_that_spent_it(sampling):
     assert 0 < row["cpu_probe"] < 0.1
     assert row["cpu"] == pytest.approx(0.5 + row["cpu_probe"], abs=0.2)
     assert row["num_threads"] == num_threads
+
+
+def test_run_delay_is_the_time_the_thread_waits_for_a_cpu_that_another_process_uses(sampling):
+    it = sampling(Source, Samples)
+    allowed = os.sched_getaffinity(0)
+    cpu = min(allowed)
+    program = f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program]) as hog:
+        try:
+            os.sched_setaffinity(0, [cpu])
+            it.next_row()
+            began, spent = time.perf_counter(), time.thread_time()
+            burn(0.2)
+            row = it.next_row()
+            late = time.perf_counter() - began - (time.thread_time() - spent)
+        finally:
+            os.sched_setaffinity(0, allowed)
+            hog.kill()
+
+    assert row["cpus"] == str(cpu)
+    assert row["nice"] == os.getpriority(os.PRIO_PROCESS, 0)
+    assert 0.02 < row["run_delay"] < late + 0.1
 
 
 @pytest.mark.torch
