@@ -11,12 +11,14 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_CODES", "NO_ANSWER", "Comparison", "Verdict", "help_text"]
 
+NOBODY_TO_BLAME = "ranks wait for each other, but never long for the same one, or because a host is busy"
 #: State of a verdict -> exit code and meaning.
 EXIT_CODES = {
     "nobody": (0, "no rank stands out, and one that did would have been seen"),
     "not enough data": (1, "not enough data to tell"),
     "stands out": (5, "ranks, a host or a stage stand out and are named"),
-    "rotates": (6, "ranks wait for each other, but never long for the same one"),
+    "rotates": (6, NOBODY_TO_BLAME),
+    "busy host": (6, NOBODY_TO_BLAME),
     "hangs": (7, "the job hangs"),
 }
 #: As for every command: who did not answer comes before all but a hang.
@@ -27,13 +29,13 @@ NO_ANSWER = {3: "some ranks did not answer", 4: "none could be reached"}
 class Verdict:
     """The sentence on stdout, and what it says as fields. Times are in seconds."""
 
-    state: Literal["nobody", "not enough data", "stands out", "rotates", "hangs"]
+    state: Literal["nobody", "not enough data", "stands out", "rotates", "busy host", "hangs"]
     sentence: str
     ranks: tuple[int, ...] = ()
     #: What the ranks have in common: rank, ranks, host, stage, …
     kind: str | None = None
     #: The phase (data_wait, forward, backward, optimizer, evaluation, generation, other, "forward or other", "all
-    #: phases"); the module, collective, memory or setting it is about.
+    #: phases"); the module, collective, memory, setting or busy host it is about.
     where: str | None = None
     #: Between which collectives, where that tells more than the phase: "before all_reduce 2 of group 1".
     slot: str | None = None

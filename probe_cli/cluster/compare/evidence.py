@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from probe_cli.text import percent
 
 from .facts import Columns, Facts
 
-__all__ = ["NEEDS", "Beside", "Place", "beside", "line_text", "slow_line"]
+__all__ = ["NEEDS", "Beside", "Place", "beside", "line_text", "rate", "slow_line"]
 
 #: What the named ranks and some peers are asked for.
 NEEDS = ("samples", "pauses", "gpu_clock", "modules")
@@ -22,6 +24,8 @@ NEEDS = ("samples", "pauses", "gpu_clock", "modules")
 TIMES, MIN_FAULTS, MIN_SWITCHES = 3.0, 5.0, 10.0
 #: CPU a rank gets: less than so much of what its peers get.
 LESS_CPU = 0.8
+#: Part of the time that it waits for a CPU, beyond the peers'.
+MIN_DELAY = 0.02
 #: Part of the time in the collector, beyond the peers'.
 MIN_PAUSES = 0.03
 #: A GPU's clock below that of its peers.
@@ -57,6 +61,9 @@ def beside(mine: Facts, peers: Sequence[Facts], since: float, until: float, *, s
 
 
 def _cpu(fields: Mapping[str, tuple[float | None, float | None]], starved: bool) -> str:
+    delay, others_delay = fields.get("run_delay", (None, None))
+    if delay is not None and others_delay is not None and delay - others_delay >= MIN_DELAY:
+        return f"it waits for a CPU {percent(delay)} of the time (its peers {percent(others_delay)})"
     share, others_share = fields.get("cpu_share", (None, None))
     switches, others = fields.get("involuntary_switches", (None, None))
     if share is None or switches is None:
@@ -91,14 +98,22 @@ def _clock(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
     return f"its GPU runs at {clock:.0f} MHz (its peers' {others:.0f})"
 
 
+def rate(fact: Facts, column: str, since: float, until: float) -> float | None:
+    """Return a column of process.samples per second; None if it is not known of half of that time."""
+    rows = fact.samples
+    if not rows or until <= since or column not in rows:
+        return None
+    ended = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
+    inside = np.minimum(ended, until) - np.maximum(ended - rows["period"], since)
+    known = (inside > 0) & np.isfinite(rows[column])
+    if inside[known].sum() < (until - since) / 2:
+        return None
+    part = inside[known] / rows["period"][known]
+    return float((rows[column][known] * part).sum() / inside[known].sum())
+
+
 def _rate(column: str) -> Measure:
-    """`column` of process.samples, by second."""
-
-    def measure(fact: Facts, since: float, until: float) -> float | None:
-        rows = _between(fact.samples, fact, since, until)
-        return None if rows is None else float(rows[column].sum() / rows["period"].sum())
-
-    return measure
+    return lambda fact, since, until: rate(fact, column, since, until)
 
 
 def _collector(fact: Facts, since: float, until: float) -> float | None:
@@ -142,6 +157,7 @@ def line_text(place: Place) -> str:
 Measure = Callable[[Facts, float, float], float | None]
 _MEASURES: dict[str, Measure] = {
     "cpu_share": _rate("cpu_training"),
+    "run_delay": _rate("run_delay"),
     "involuntary_switches": _rate("forced_switches"),
     "major_faults": _rate("major_faults"),
     "collector": _collector,

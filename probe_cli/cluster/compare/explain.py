@@ -27,6 +27,7 @@ from .evidence import NEEDS, beside, slow_line
 from .facts import Facts, Who, standstill_s
 from .gather import question
 from .questions import Extent
+from .starved import starved
 from .study import Study
 from .verdict import Named, judge, named
 
@@ -38,8 +39,8 @@ T = TypeVar("T")
 Asked = Mapping[Who, tuple[Endpoint, TargetInfo]]
 #: A rank is asked a few questions, one after the other, and for its clock.
 GRACE_S = 5.0
-#: Peers whose tables are looked at beside those of a rank that is named.
-MAX_PEERS = 4
+#: Named costs, ranks of each, and peers whose tables are looked at.
+MAX_NAMED, MAX_PEERS = 4, 4
 #: What happens now and then is watched for this many of its periods, but no longer than this.
 NUM_PERIODS, MAX_WATCH_S = 2, 10
 #: Stacks a second while a rank is watched; py-spy starts and ends within the grace.
@@ -86,45 +87,57 @@ async def explained(
     comparison: Comparison, study: Study, asked: Asked, extent: Extent, watch_s: int, timeout_s: float
 ) -> Comparison:
     """The same, with what other tables, and stacks sampled while it works, tell of the rank that is named first."""
-    first, *others = named(study)
-    suspect = study.facts[first.cost.ranks[0]].who
-    peers = [study.facts[at].who for at in study.peers(first.cost)[:MAX_PEERS]]
-    first = await _with_tables(first, study, suspect, peers, asked, extent, timeout_s)
+    found = named(study)
+    told = await _tables(found, study, asked, extent, timeout_s)
+    found = [_with_tables(one, study, told) for one in found]
+    blamed = [one for one in found if one.busy_host is None]
     notes: list[str] = []
-    alive = [who for who in (suspect, *peers) if asked[who][1].alive]
-    if watch_s and alive[:1] == [suspect] and alive[1:]:
-        first, notes = await _with_line(first, study, [asked[who][0] for who in alive[:2]], watch_s)
-    return replace(comparison, verdict=judge(study, [first, *others]), notes=(*comparison.notes, *notes))
+    if watch_s and blamed:
+        watched = [study.facts[blamed[0].cost.ranks[0]].who, *_peers(study, blamed[0])]
+        alive = [who for who in watched if asked[who][1].alive]
+        if alive[:1] == watched[:1] and alive[1:]:
+            blamed[0], notes = await _with_line(blamed[0], study, [asked[who][0] for who in alive[:2]], watch_s)
+    return replace(comparison, verdict=judge(study, blamed or found), notes=(*comparison.notes, *notes))
 
 
-async def _with_tables(
-    first: Named,
-    study: Study,
-    suspect: Who,
-    peers: Sequence[Who],
-    asked: Asked,
-    extent: Extent,
-    timeout_s: float,
-) -> Named:
-    endpoints = {asked[who][0]: who for who in (suspect, *peers)}
+def _peers(study: Study, one: Named) -> list[Who]:
+    """Some peers of the named ranks, those on their hosts first."""
+    hosts = {study.facts[at].who.host for at in one.cost.ranks}
+    peers = [study.facts[at].who for at in study.peers(one.cost)]
+    return sorted(peers, key=lambda who: who.host not in hosts)[:MAX_PEERS]
+
+
+async def _tables(
+    found: Sequence[Named], study: Study, asked: Asked, extent: Extent, timeout_s: float
+) -> dict[Who, Facts]:
+    """What other tables tell of the named ranks and of some of their peers."""
+    wanted = [
+        who
+        for one in found[:MAX_NAMED]
+        for who in (*(study.facts[at].who for at in one.cost.ranks[:MAX_PEERS]), *_peers(study, one))
+    ]
+    endpoints = {asked[who][0]: who for who in wanted}
     answers = await _ask(tuple(endpoints), question(NEEDS, extent, timeout_s), timeout_s + GRACE_S)
     known = {fact.who: fact for fact in study.facts}
-    told = {
-        endpoints[endpoint]: replace(fact, who=endpoints[endpoint], clock=known[endpoints[endpoint]].clock)
+    return {
+        who: replace(fact, who=who, clock=known[who].clock, steps=known[who].steps)
         for endpoint, fact in answers.answered
+        for who in (endpoints[endpoint],)
     }
+
+
+def _with_tables(one: Named, study: Study, told: Mapping[Who, Facts]) -> Named:
+    suspect = study.facts[one.cost.ranks[0]].who
     if suspect not in told:
-        return first
+        return one
+    peers = [told[who] for who in _peers(study, one) if who in told]
     since, until = study.span(suspect)
-    beside_it = beside(
-        told[suspect],
-        [fact for who, fact in told.items() if who != suspect],
-        since,
-        until,
-        starved=first.longer.phase == "all phases",
+    return replace(
+        one,
+        beside=beside(told[suspect], peers, since, until, starved=one.longer.phase == "all phases"),
+        module=slow_module([told[suspect], *peers], suspect),
+        starved=starved(study, one.cost, told),
     )
-    module = slow_module([replace(fact, steps=known[who].steps) for who, fact in told.items()], suspect)
-    return replace(first, beside=beside_it, module=module)
 
 
 async def _with_line(

@@ -29,6 +29,7 @@ MAX_MODULES = 500
 MAX_SAMPLES = 600
 #: Newest rows of python.gc.
 MAX_PAUSES = 5_000
+_NEWEST_SAMPLES = f"SELECT * FROM process.samples ORDER BY ts DESC LIMIT {MAX_SAMPLES}"
 MEMORY = ("rss", "allocated", "reserved", "peak_allocated")
 
 Row = Sequence[Any]  # one row as JSON has it
@@ -110,6 +111,15 @@ _SAMPLES: dict[str, tuple[str, type]] = {
     "cpu_training": ("cpu_training", float),
     "major_faults": ("major_faults", float),
     "forced_switches": ("forced_switches", float),
+    "run_delay": ("run_delay", float),
+    "cpus": ("coalesce(cpus, '')", str),
+    "nice": ("nice", float),
+}
+_OLDER_SAMPLES = {
+    **_SAMPLES,
+    "run_delay": ("NULL::DOUBLE", float),
+    "cpus": ("''", str),
+    "nice": ("NULL::DOUBLE", float),
 }
 _PAUSES: dict[str, tuple[str, type]] = {"ts": ("epoch(ts)", float), "duration": ("duration", float)}
 
@@ -223,8 +233,9 @@ FACTS: dict[str, Question] = {
     ),
     "traits": Question(lambda extent: "SELECT kind, name, value FROM process.env ORDER BY ALL", _traits),
     "samples": Question(
-        lambda extent: _lists(_SAMPLES, f"SELECT * FROM process.samples ORDER BY ts DESC LIMIT {MAX_SAMPLES}"),
+        lambda extent: _lists(_SAMPLES, _NEWEST_SAMPLES),
         _reader(_SAMPLES, "ts"),
+        older=lambda extent: _lists(_OLDER_SAMPLES, _NEWEST_SAMPLES),
     ),
     "pauses": Question(
         lambda extent: _lists(_PAUSES, f"SELECT * FROM python.gc ORDER BY ts DESC LIMIT {MAX_PAUSES}"),

@@ -18,6 +18,7 @@ from .comparison import Verdict
 from .evidence import Beside, Place, line_text
 from .facts import of_host, uncertainty_between
 from .phases import Longer
+from .starved import Starved
 from .study import MIN_STEPS, Study
 
 __all__ = ["Named", "judge", "named"]
@@ -71,6 +72,12 @@ class Named:
     module: str | None = None
     line: Place | None = None
     beside: Beside | None = None
+    starved: Starved | None = None
+
+    @property
+    def busy_host(self) -> str | None:
+        """The host that lacks CPUs, if that is why these ranks are late."""
+        return None if self.starved is None else self.starved.busy_host
 
 
 def named(study: Study) -> list[Named]:
@@ -144,9 +151,11 @@ def judge(study: Study, found: Sequence[Named]) -> Verdict:
         "smallest_visible": analysis.smallest_visible,
         "evidence": "waits",
     }
-    if found:
-        return _named_verdict(study, found, about)
     over = f"{len(study.facts)} ranks compared over {num_steps} steps of {seconds(analysis.step_s)}"
+    if blamed := [one for one in found if one.busy_host is None]:
+        return _named_verdict(study, blamed, about)
+    if found:
+        return _busy_verdict(found[0], over, about)
     most = max((study.cost_of([rank]) for rank in study.top_ranks), key=lambda cost: cost.share)
     if unclear := _clocks(study, MIN_SHARE * analysis.step_s):
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
@@ -234,6 +243,29 @@ def _named_verdict(study: Study, found: Sequence[Named], about: dict[str, Any]) 
         frequency=cost.frequency,
         period=cost.period,
         since=cost.since,
+        **about,
+    )
+
+
+def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where ranks are late because their host lacks CPUs."""
+    assert one.starved is not None
+    waits = "wait" if len(one.cost.ranks) > 1 else "waits"
+    delay, usual = percent(one.starved.delay), percent(one.starved.usual)
+    text = (
+        f"host {one.busy_host} is busy: {one.who} {waits} for a CPU {delay} of the time, peers with the same CPUs"
+        f" {usual}, which costs the job {_share(one.cost)} of its time; no rank holds it up by its own work: {over}"
+    )
+    return Verdict(
+        "busy host",
+        text,
+        kind="host",
+        where=one.busy_host,
+        beside={} if one.beside is None else one.beside.fields,
+        cost=one.cost.seconds_a_step,
+        cost_each=each(one.cost),
+        **_shares(one.cost),
+        frequency=one.cost.frequency,
         **about,
     )
 

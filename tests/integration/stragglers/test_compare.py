@@ -54,9 +54,10 @@ def test_the_line_is_named_while_it_is_watched_and_what_other_tables_tell_is_the
     assert verdict["line"] is not None
     assert verdict["line"].startswith("Case.pause at straggling.py:"), verdict
     assert verdict["line"] in verdict["sentence"]
-    mine, peers = verdict["beside"]["cpu_share"]
-    assert 0 <= mine < 1.1
-    assert 0 <= peers < 1.1
+    for name in ("cpu_share", "run_delay"):
+        mine, peers = verdict["beside"][name]
+        assert 0 <= mine < 1.1, verdict
+        assert 0 <= peers < 1.1, verdict
 
 
 @pytest.mark.busy_machine("a rank that a busy machine keeps from the processor does hold the job up")
@@ -72,9 +73,9 @@ def test_no_rank_is_named_if_none_is_slow_and_the_answer_says_what_was_compared(
     job.until(has_data, 60.0)
 
     sentence, _, heading, *_ = out.splitlines()
-    # On a busy machine ranks wait for each other by turns, which costs something.
+    # On a busy machine ranks wait for each other by turns, or one of them waits for a CPU.
     assert code in (0, 6), out + err
-    assert sentence.startswith(("no rank holds the job up: ", "no rank holds the job up for long: "))
+    assert sentence.startswith(("no rank holds the job up: ", "no rank holds the job up for long: ", "host "))
     assert f"{NUM_RANKS} ranks compared over {NUM_STEPS} steps of " in sentence
     assert heading.split()[:7] == ["who", "ranks", "rank", "pid", "host", "cost", "share"]
     assert "clock of " in err

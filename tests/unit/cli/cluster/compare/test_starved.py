@@ -1,0 +1,102 @@
+"""Ranks that are late because they wait for a CPU: the host is named, unless the rank has CPUs of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from probe_cli.cluster.compare.comparison import Verdict
+from probe_cli.cluster.compare.evidence import beside
+from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.starved import starved
+from probe_cli.cluster.compare.study import study
+from probe_cli.cluster.compare.verdict import judge, named
+
+from .made import job
+
+#: What a rank that gets too little of a CPU takes longer in a step of 41 ms.
+LATE = {"data_wait": 0.003, "forward": 0.008, "backward": 0.016}
+
+
+def samples(
+    fact: Facts, delay: float, *, cpu: float = 0.5, cpus: str = "0-1", nice: float = 0.0, period: float = 1.0
+) -> Facts:
+    """Return a rank whose training thread waits for a CPU, and has one, for such parts of the time."""
+    ended = np.arange(fact.steps["ended"][0] - 5, fact.steps["ended"][-1] + 5, period)
+    each = np.ones(len(ended)) * period
+    columns = {"ts": ended, "period": each, "cpu_training": cpu * each, "run_delay": delay * each}
+    columns |= {"forced_switches": 100 * each, "major_faults": 0 * each, "nice": np.full(len(ended), nice)}
+    return replace(fact, samples={**columns, "cpus": np.array([cpus] * len(ended), dtype=object)})
+
+
+def verdict_on(facts: Sequence[Facts]) -> Verdict:
+    found = study(facts, 100)
+    told = {fact.who: fact for fact in facts}
+    return judge(found, [replace(one, starved=starved(found, one.cost, told)) for one in named(found)])
+
+
+def late(*ranks: int) -> Callable[[int, int], dict[str, float]]:
+    return lambda rank, step: LATE if rank in ranks else {}
+
+
+def test_a_rank_that_waits_for_the_cpus_that_all_share_is_not_named() -> None:
+    facts = [samples(fact, 0.40 if rank == 2 else 0.05) for rank, fact in enumerate(job(4, 120, late(2)))]
+
+    verdict = verdict_on(facts)
+
+    assert (verdict.state, verdict.exit_code, verdict.ranks) == ("busy host", 6, ()), verdict.sentence
+    assert (verdict.kind, verdict.where) == ("host", "node0")
+    assert verdict.sentence.startswith(
+        "host node0 is busy: rank 2 waits for a CPU 40 % of the time, peers with the same CPUs 5 %, which costs"
+    ), verdict.sentence
+    assert verdict.share == pytest.approx(0.40, abs=0.05)
+
+
+@pytest.mark.parametrize("own", [{"cpus": "3"}, {"nice": 10.0}])
+def test_a_rank_with_cpus_or_a_priority_of_its_own_is_named_with_that(own: dict[str, object]) -> None:
+    facts = job(4, 120, late(2))
+    facts = [samples(fact, 0.40, **own) if rank == 2 else samples(fact, 0.05) for rank, fact in enumerate(facts)]
+
+    verdict = verdict_on(facts)
+    told = beside(facts[2], facts[:2], *study(facts, 100).span(facts[2].who), starved=True)
+
+    assert (verdict.state, verdict.ranks) == ("stands out", (2,)), verdict.sentence
+    assert told.sentences == ("it waits for a CPU 40 % of the time (its peers 5 %)",)
+    assert told.fields["run_delay"] == (pytest.approx(0.40), pytest.approx(0.05))
+
+
+def test_a_busy_host_among_others_is_named_as_a_host() -> None:
+    facts = job(8, 120, late(4, 5, 6, 7), hosts=2)
+    facts = [samples(fact, 0.40 if rank >= 4 else 0.05) for rank, fact in enumerate(facts)]
+
+    verdict = verdict_on(facts)
+
+    assert (verdict.state, verdict.kind, sorted(verdict.ranks)) == ("stands out", "host", [4, 5, 6, 7])
+    assert verdict.sentence.startswith("host node1 (ranks 4-7) holds the job up: ")
+
+
+@pytest.mark.parametrize(
+    ("delay", "cpu", "why"),
+    [
+        (0.30, 0.5, "it sleeps, and waits for a CPU no longer than its peers"),
+        (0.40, 0.5, "it waits a little longer, which explains a quarter"),
+        (0.66, 1.0, "it computes more, and waits in proportion"),
+        (float("nan"), 0.5, "the recorder or the kernel does not tell"),
+    ],
+)
+def test_a_rank_that_is_late_for_another_reason_is_named_on_a_busy_host_too(delay: float, cpu: float, why: str) -> None:
+    facts = job(4, 120, late(2))
+    facts = [samples(fact, delay, cpu=cpu) if rank == 2 else samples(fact, 0.30) for rank, fact in enumerate(facts)]
+
+    assert verdict_on(facts).ranks == (2,), why
+
+
+def test_samples_that_cover_less_than_half_of_the_steps_tell_nothing() -> None:
+    facts = [samples(fact, 0.40 if rank == 2 else 0.05) for rank, fact in enumerate(job(4, 120, late(2)))]
+    late_on = [{name: values[-6:] for name, values in fact.samples.items()} for fact in facts]
+    facts = [replace(fact, samples=rows) for fact, rows in zip(facts, late_on, strict=True)]
+
+    assert verdict_on(facts).ranks == (2,)
