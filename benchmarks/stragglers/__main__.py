@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from pathlib import Path
 from benchmarks.machine import provenance
 
 from .cases import KINDS, SHARES, Case, matrix
-from .job import Job, Truth
+from .job import Job, Truth, hog
 from .recording import record, recorded, restored, truth_of
 from .scoring import Answer, Score, ask
 
@@ -28,6 +29,7 @@ def main() -> None:
     parser.add_argument("--healthy", type=int, default=3, help="healthy windows in each job")
     parser.add_argument("--hosts", type=int, default=1, help="names of hosts that the ranks are given")
     parser.add_argument("--beside", choices=list(KINDS), help="a second job on the host, of this kind")
+    parser.add_argument("--hogs", type=int, default=0, help="processes beside the job that use any core all the time")
     parser.add_argument("--steps", type=int, default=200, help="steps of each case that are compared")
     parser.add_argument("--cases", type=int, help="number of faulty cases in each job, drawn at random")
     parser.add_argument("--nice", type=int, default=0, help="of the ranks, also among sessions")
@@ -66,13 +68,14 @@ def _cases(kind: str, chance: random.Random, args: argparse.Namespace) -> list[C
 def _run(kind: str, cases: list[Case], args: argparse.Namespace, score: Score) -> None:
     """Run one job with these cases one after the other."""
     with ExitStack() as stack:
-        job = Job(
-            Path(stack.enter_context(tempfile.TemporaryDirectory())), kind, args.hosts, args.beside or "", args.nice
-        )
+        beside = ", ".join([args.beside] * bool(args.beside) + [f"{args.hogs} hogs"] * bool(args.hogs))
+        job = Job(Path(stack.enter_context(tempfile.TemporaryDirectory())), kind, args.hosts, beside, args.nice)
         stack.callback(job.end)
         if args.beside:
             other = Job(Path(stack.enter_context(tempfile.TemporaryDirectory())), args.beside)
             stack.callback(other.end)
+        for _ in range(args.hogs):
+            stack.callback(_end, hog(args.nice))
         told: list[tuple[str, Truth]] = []
         for case in cases:
             asked = (lambda: None) if args.record else (lambda: ask([str(pid) for pid in job.pids], args.steps))
@@ -86,6 +89,11 @@ def _run(kind: str, cases: list[Case], args: argparse.Namespace, score: Score) -
             for folder in record(job, told, args.record):
                 if not args.no_ask:
                     _replay(folder, score)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 def _replay(folder: Path, score: Score) -> None:

@@ -21,7 +21,7 @@ from benchmarks.process import plain_environment
 
 from .cases import NUM_RANKS, PHASES, Case
 
-__all__ = ["Job", "Truth"]
+__all__ = ["Job", "Truth", "hog"]
 
 PROGRAM = ROOT / "benchmarks" / "programs" / "straggling" / "job.py"
 START_S = 240.0
@@ -32,8 +32,9 @@ WARM_UP_S = 8.0
 NUM_PAIRS = 8
 #: How long a rank looks at a plan that it does not know yet, at most.
 NOTICE_S = 0.4
-#: A CPU hog.
+#: A CPU hog, and the number that share the core of a slowed rank: one alone costs a rank that mostly waits nothing.
 HOG = "while True: pass"
+NUM_HOGS = 4
 
 
 @dataclass(frozen=True)
@@ -201,26 +202,24 @@ class _Outside:
         self.job, self.case, self.seconds = job, case, seconds
         self.begin, self.block = sys.maxsize, 0
         self._ended = threading.Event()
-        self._hog: subprocess.Popen[bytes] | None = None
+        self._hogs: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> _Outside:
-        self._thread = threading.Thread(target={"stop": self._stops, "hog": self._hogs}.get(self.case.what, int))
+        self._thread = threading.Thread(target={"stop": self._stop, "hog": self._hog}.get(self.case.what, int))
         if self.case.what == "hog":
             for rank, pid in enumerate(self.job.pids):
                 _pin(pid, {0} if rank in self.case.ranks else {1})
-            self._hog = subprocess.Popen([sys.executable, "-c", HOG], start_new_session=True)
-            os.sched_setaffinity(self._hog.pid, {0})
-            _set_priority(self._hog.pid, self.job.nice)
-            self._hog.send_signal(signal.SIGSTOP)
+            self._hogs = [hog(self.job.nice, {0}) for _ in range(NUM_HOGS)]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self._hog is not None:
-            self._hog.kill()
-            self._hog.wait()
+        for each in self._hogs:
+            each.kill()
+            each.wait()
+        if self._hogs:
             for pid in self.job.pids:
                 _pin(pid, set(range(os.cpu_count() or 1)))
 
@@ -228,7 +227,7 @@ class _Outside:
         since = self.job.steps_done() - self.begin
         return since >= 0 and not (self.block and since // self.block % 2 == 0)
 
-    def _stops(self) -> None:
+    def _stop(self) -> None:
         last = -1
         while not self._ended.wait(0.002):
             number = self.job.steps_done() // self.case.every
@@ -240,10 +239,20 @@ class _Outside:
                 for rank in self.case.ranks:
                     os.kill(self.job.pids[rank], signal.SIGCONT)
 
-    def _hogs(self) -> None:
-        assert self._hog is not None
+    def _hog(self) -> None:
         while not self._ended.wait(0.005):
-            self._hog.send_signal(signal.SIGCONT if self._is_now() else signal.SIGSTOP)
+            for each in self._hogs:
+                each.send_signal(signal.SIGCONT if self._is_now() else signal.SIGSTOP)
+
+
+def hog(nice: int, cores: set[int] | None = None) -> subprocess.Popen[bytes]:
+    """Start a process that uses a CPU all the time; on these cores alone, it is stopped until it gets SIGCONT."""
+    process = subprocess.Popen([sys.executable, "-c", HOG], start_new_session=True)
+    _set_priority(process.pid, nice)
+    if cores is not None:
+        os.sched_setaffinity(process.pid, cores)
+        process.send_signal(signal.SIGSTOP)
+    return process
 
 
 def _set_priority(pid: int, nice: int) -> None:
