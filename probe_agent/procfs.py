@@ -14,9 +14,9 @@ from time import CLOCK_BOOTTIME, clock_gettime
 
 from probe_agent.recorder.ring.folder import start_ticks
 
-__all__ = ["ENDED", "Process", "Stat", "all_pids", "all_processes", "read_process"]
+__all__ = ["ENDED", "STATES", "Process", "Stat", "all_pids", "all_processes", "read_process"]
 
-_STATES = {
+STATES = {
     "R": "running",
     "S": "sleeping",
     "D": "waiting for a disk",
@@ -104,7 +104,7 @@ class Process:
     @property
     def state(self) -> str:
         """Its state in words, when it was first looked at."""
-        return _STATES.get(self.stat.letter, self.stat.letter)
+        return STATES.get(self.stat.letter, self.stat.letter)
 
     @property
     def is_alive(self) -> bool:
@@ -181,6 +181,8 @@ class Process:
 
     def outer(self, inner: int) -> int | None:
         """Return the thread that it knows by the number `inner`; None if it has no such thread."""
+        if self.inner_pid == self.pid:
+            return inner if os.path.exists(f"{self.proc}/task/{inner}") else None
         for tid in self.threads():
             try:
                 if self.inner(tid) == inner:

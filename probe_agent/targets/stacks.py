@@ -10,6 +10,8 @@ from time import time
 
 from probe_agent import inject
 from probe_agent.errors import NoAnswer
+from probe_agent.procfs import Process
+from probe_agent.thread_state import read_thread_state
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 from .control import ask
@@ -28,7 +30,7 @@ def take_stacks(target: Target, *, all_threads: bool, outside: bool = False) -> 
 
     With `outside`, its recorder is not asked. Raises NoAnswer.
     """
-    return _with_native(target, _take(target, all_threads, outside))
+    return _with_states(target, _take(target, all_threads, outside))
 
 
 def _take(target: Target, all_threads: bool, outside: bool) -> Backtrace:
@@ -88,27 +90,26 @@ def _main_without_frames(target: Target) -> ThreadStack:
     return ThreadStack("MainThread", 0, target.pid, True, False, False, ())
 
 
-def _with_native(target: Target, taken: Backtrace) -> Backtrace:
-    """Add the main thread if it is missing, and to threads without a Python frame what the kernel says they do."""
+def _with_states(target: Target, taken: Backtrace) -> Backtrace:
+    """Add the main thread if it is missing, and to every thread what the kernel says of it."""
     threads = taken.threads
     if not any(thread.is_main for thread in threads):
         threads = (_main_without_frames(target), *threads)
-    return replace(taken, threads=tuple(t if t.frames else replace(t, native=_native(target, t)) for t in threads))
+    return replace(taken, threads=tuple(_with_state(target.process, thread) for thread in threads))
 
 
-def _native(target: Target, thread: ThreadStack) -> str | None:
-    """Return where in the kernel a thread waits, or its state; None if that cannot be read."""
-    tid = target.pid if thread.is_main else thread.tid
-    if target.process is None or tid is None:
-        return None
+def _with_state(process: Process | None, thread: ThreadStack) -> ThreadStack:
+    """Return the thread with its state; without one if it has ended, or may not be read."""
+    if process is None:
+        return thread
     try:
-        waits_in = target.process.read(f"task/{tid}/wchan").strip()
-        if waits_in not in ("", "0"):
-            return waits_in
-        letter = target.process.stat_now(tid).letter
+        tid = process.pid if thread.is_main else None if thread.tid is None else process.outer(thread.tid)
+        if tid is None:
+            return thread
+        seen = read_thread_state(process, tid)
     except OSError:
-        return None
-    return "running native code" if letter == "R" else f"the kernel, in state {letter}"
+        return thread
+    return replace(thread, state=seen.state, syscall=seen.syscall, waits_in=seen.waits_in)
 
 
 def _from_outside(target: Target, all_threads: bool, note: str) -> Backtrace:

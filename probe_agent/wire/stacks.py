@@ -51,13 +51,25 @@ class ThreadStack:
     """innermost first"""
     holds_gil: bool | None = None
     """whether it held the GIL; null if unknown: the recorder itself holds it while it reads"""
-    native: str | None = None
-    """of a thread without a Python frame: the kernel function it waits in, or native code"""
+    state: str | None = None
+    """what the kernel says of it: running, sleeping, waiting for a disk, stopped, …; null if it cannot be read"""
+    syscall: str | None = None
+    """the system call it is in; null outside of one, or without the rights of a debugger"""
+    waits_in: str | None = None
+    """the kernel function it waits in; null when it runs, or the kernel does not say"""
+
+    @property
+    def kernel(self) -> str:
+        """State, system call and kernel function in words; empty if they are not known."""
+        if self.state is None:
+            return ""
+        call = f" in {self.syscall}" if self.syscall else ""
+        return f"{self.state}{call}" + (f" ({self.waits_in})" if self.waits_in else "")
 
     @property
     def no_frame(self) -> str:
         """What stands where its frames would."""
-        return f"(no Python frame{f'; in {self.native}' if self.native else ''})"
+        return f"(no Python frame{f'; {self.kernel}' if self.kernel else ''})"
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def _heading(thread: ThreadStack) -> str:
         if is_so
     ]
     number = f"tid {thread.tid}" if thread.tid is not None else f"ident {thread.ident}"
-    return f"thread {name} ({', '.join([*roles, number])})"
+    return f"thread {name} ({', '.join([*roles, number])})" + (f", {thread.kernel}" if thread.kernel else "")
 
 
 def show_stacks(answers: Answers[Backtrace], *, as_json: bool) -> None:

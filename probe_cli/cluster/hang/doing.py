@@ -106,7 +106,7 @@ def doing(stacks: Backtrace | None, *, state: str = "", is_silent: bool = False)
     if state.startswith("stopped"):
         return Doing(Activity.STOPPED, frame)
     if thread is None or not thread.frames:
-        return Doing(Activity.UNKNOWN, detail=thread.native or "" if thread is not None else "")
+        return Doing(Activity.UNKNOWN, detail=thread.kernel if thread is not None else "")
     if is_silent and thread.holds_gil:
         return Doing(Activity.GIL, frame)
     library, job = _split(thread.frames)

@@ -170,7 +170,7 @@ def test_our_threads_are_marked_in_stacks_from_inside_and_outside(pid: str, prob
     outside = {thread.thread: thread.is_probe for thread in read_stacks(int(pid))}
 
     headings = [line for line in shown.splitlines() if line.startswith("thread ")]
-    assert headings[0] == f"thread MainThread (main, tid {pid})"
+    assert headings[0].startswith(f"thread MainThread (main, tid {pid}), ")
     assert len(headings) > 1
     assert all(line.startswith("thread probe (Probe's own, tid ") for line in headings[1:]), headings
     assert {row["thread"] for row in rows} == {"MainThread", "probe"}

@@ -118,7 +118,9 @@ def test_a_job_with_the_agent_is_seen_from_outside_meanwhile(start: Start, probe
     sources = [json.loads(done.stdout)["source"] for done in (before, shown, after)]
     assert sources == ["recorder", "outside", "recorder"]
     assert f"thread {thread} " in json.loads(shown.stdout)["notes"][0]
-    assert [one["thread"] for one in json.loads(shown.stdout)["threads"] if one["holds_gil"]] == [thread]
+    (holder,) = (one for one in json.loads(shown.stdout)["threads"] if one["holds_gil"])
+    assert holder["thread"] == thread
+    assert (holder["state"], holder["syscall"]) == ("sleeping", "read")
     assert injected.returncode == 4
     assert "holds the GIL" in injected.stderr
     assert "holds the GIL, tid" in injected.stdout

@@ -115,9 +115,10 @@ def test_the_training_thread_stands_for_its_rank_beside_the_one_that_holds_the_g
 
 
 def test_a_rank_without_a_python_frame_is_in_the_tree_with_where_it_is() -> None:
-    main = ThreadStack("MainThread", 0, 7, True, False, False, (), native="futex_wait_queue")
+    kernel = {"state": "sleeping", "syscall": "futex", "waits_in": "futex_wait_queue"}
+    main = ThreadStack("MainThread", 0, 7, True, False, False, (), **kernel)
 
     ((name, thread),) = threads_of(Backtrace((main,), "outside", ()), all_threads=False)
     lines = list(tree_lines(fold([(3, name, thread.frames)]), False))
 
-    assert lines == ["rank 3", "   (no Python frame; in futex_wait_queue)"]
+    assert lines == ["rank 3", "   (no Python frame; sleeping in futex (futex_wait_queue))"]
