@@ -19,6 +19,7 @@ from time import monotonic
 from typing import Any
 
 from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.recorder.guest.redaction import redacted_value
 from probe_agent.wire import Frame, ThreadStack
 
 from .threads.tracee import Tracee
@@ -33,6 +34,9 @@ TRIES = 3
 _OUR_BEGINNING = re.compile(
     r"(<probe>/\S*\.|/probe_agent/recorder/(?:\w+/)*)(boot(\.py)?:start|own_threads(\.py)?:_run)"
 )
+#: Of a frame, and of a variable's text.
+MAX_VARIABLES, MAX_CHARS = 40, 120
+_OF_CODE = re.compile(r"<(type|function|module|builtin_function_or_method) ")
 MAX_SECONDS, MAX_RATE = 3600, 1000
 #: For it to start, and to draw the graph.
 GRACE_S = 30.0
@@ -40,7 +44,7 @@ _DONE = re.compile(rb"Samples: (\d+) Errors: (\d+)")
 _BEHIND = re.compile(rb"([\d.]+)s behind in sampling")
 
 
-def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ...]:
+def read_stacks(pid: int, *, timeout_s: float = READ_S, with_locals: bool = False) -> tuple[ThreadStack, ...]:
     """Return the stacks of all threads of process `pid`, the main thread first. Raises NoAnswer."""
     reader = _installed(pid)
     deadline = monotonic() + timeout_s
@@ -48,7 +52,7 @@ def read_stacks(pid: int, *, timeout_s: float = READ_S) -> tuple[ThreadStack, ..
     for _ in range(TRIES):
         try:
             done = subprocess.run(
-                [reader, "dump", "--nonblocking", "--json", "--pid", str(pid)],
+                [reader, "dump", "--nonblocking", "--json", "--pid", str(pid), *["--locals"] * with_locals],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 timeout=max(0.01, deadline - monotonic()),
@@ -169,6 +173,25 @@ def _complaint(stderr: bytes) -> str:
     return next((line for line in lines if line.startswith("Error: ")), lines[0]).removeprefix("Error: ")
 
 
+def _locals_of(frame: dict[str, Any]) -> dict[str, str] | None:
+    """Return the variables of a frame as py-spy writes them, without secrets; None if they were not asked for."""
+    if frame["locals"] is None:
+        return None
+    return {
+        str(one["name"]): _without_secrets(str(one["name"]), str(one["repr"]))
+        for one in frame["locals"][:MAX_VARIABLES]
+        if one["repr"] is not None and not _OF_CODE.match(one["repr"])
+    }
+
+
+def _without_secrets(name: str, text: str) -> str:
+    if text[:1] in "[({" and '"' in text:
+        return f"{text[0]}…"  # a command line, perhaps, whose secrets are not at their names
+    cut = text.removesuffix('..."')
+    shown = redacted_value(name, text if cut == text else cut.partition("://")[0].removeprefix('"') + "…")
+    return shown if len(shown) <= MAX_CHARS else shown[: MAX_CHARS - 1] + "…"
+
+
 def _threads(pid: int, said: list[dict[str, Any]]) -> tuple[ThreadStack, ...]:
     # It lists the newest thread first, and until Python 3.10 does not know the kernel's numbers.
     main_tid = Tracee(pid).inner_pid
@@ -179,7 +202,9 @@ def _threads(pid: int, said: list[dict[str, Any]]) -> tuple[ThreadStack, ...]:
     for thread in reversed(said):
         is_main = thread["thread_id"] == main_ident
         frames = tuple(
-            Frame(str(frame["name"]), str(frame["filename"]), int(frame["line"]), depth, "python", None)
+            Frame(
+                str(frame["name"]), str(frame["filename"]), int(frame["line"]), depth, "python", None, _locals_of(frame)
+            )
             for depth, frame in enumerate(thread["frames"])
         )
         is_ours = not is_main and any(_OUR_BEGINNING.search(f"{frame.file}:{frame.func}") for frame in frames)

@@ -13,10 +13,10 @@ from .local_ranks import launched_by, siblings_of
 from .peers import peers_of
 from .rings import Ring, RingError, newest_step
 from .source_text import read_source, with_source
-from .stacks import take_stacks
+from .stacks import take_stacks, take_tasks, with_native
 from .stalls import StallSnapshot, read_stall_snapshot, stall_text
 from .target import Target, without_recorder
-from .workers import take_worker_stacks, workers_of
+from .workers import stacks_of_workers, take_worker_stacks, workers_of
 
 __all__ = [
     "ArchiveDirectory",
@@ -38,10 +38,13 @@ __all__ = [
     "read_stall_snapshot",
     "settings",
     "siblings_of",
+    "stacks_of_workers",
     "stall_text",
     "stream",
     "take_stacks",
+    "take_tasks",
     "take_worker_stacks",
+    "with_native",
     "with_source",
     "without_recorder",
     "workers_of",

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from probe_agent.procfs import Process
 from probe_agent.untrusted_files import as_user, opened_inside
-from probe_agent.wire import Backtrace, Frame
+from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 from .target import Target
 
@@ -30,15 +30,22 @@ def with_source(target: Target, taken: Backtrace) -> Backtrace:
     read: dict[str, list[str]] = {}
 
     def shown(frame: Frame) -> Frame:
-        if frame.source is not None:
+        if frame.source is not None or frame.frame_type == "native":
             return frame
         if frame.file not in read:
             read[frame.file] = _lines(target, frame.file)
         lines = read[frame.file]
         return replace(frame, source=lines[frame.lineno - 1].strip() if 0 < frame.lineno <= len(lines) else None)
 
-    threads = tuple(replace(thread, frames=tuple(map(shown, thread.frames))) for thread in taken.threads)
-    return replace(taken, threads=threads)
+    def all_shown(threads: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
+        return tuple(replace(thread, frames=tuple(map(shown, thread.frames))) for thread in threads)
+
+    return replace(
+        taken,
+        threads=all_shown(taken.threads),
+        tasks=tuple(replace(task, frames=tuple(map(shown, task.frames))) for task in taken.tasks),
+        workers=tuple(replace(worker, threads=all_shown(worker.threads)) for worker in taken.workers),
+    )
 
 
 def _lines(target: Target, file: str) -> list[str]:

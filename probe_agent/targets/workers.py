@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from probe_agent import inject
+from probe_agent.errors import NoAnswer
 from probe_agent.procfs import ENDED, Process, all_processes
 from probe_agent.units import mib
-from probe_agent.wire import ThreadStack
+from probe_agent.wire import ThreadStack, WorkerStack
 
+from .stacks import with_state
 from .target import Target
 
-__all__ = ["LOADER_NAME", "Worker", "take_worker_stacks", "workers_of"]
+__all__ = ["LOADER_NAME", "Worker", "stacks_of_workers", "take_worker_stacks", "workers_of"]
 
 #: The name that torch gives the main thread of a loader worker, since torch 2.6.
 LOADER_NAME = "pt_data_worker"
+#: Readers of stacks at once; each takes a processor.
+_SIDE_BY_SIDE = 4
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -56,7 +61,28 @@ def workers_of(target: Target) -> Iterator[Worker]:
 
 def take_worker_stacks(worker: Worker) -> tuple[ThreadStack, ...]:
     """Return the stacks of its threads, the main thread first, read by py-spy in 30 to 130 ms. Raises NoAnswer."""
-    return inject.read_stacks(worker.process.pid)
+    threads = inject.read_stacks(worker.process.pid)
+    return tuple(with_state(worker.process, thread) for thread in threads)
+
+
+def stacks_of_workers(target: Target) -> tuple[tuple[WorkerStack, ...], tuple[str, ...]]:
+    """Return the stacks of all loader workers of `target`, read side by side, and notes on those that could not be
+    read."""
+    workers = list(workers_of(target))
+    if not workers:
+        return (), (f"{target} has no loader workers now",)
+    notes: list[str] = []
+
+    def read(worker: Worker) -> WorkerStack:
+        try:
+            threads = take_worker_stacks(worker)
+        except NoAnswer as unreadable:
+            notes.append(unreadable.message)
+            threads = ()
+        return WorkerStack(worker.process.pid, worker.kind, threads)
+
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        return tuple(pool.map(read, workers)), tuple(notes)
 
 
 def _worker(process: Process, command: tuple[str, ...]) -> Worker | None:

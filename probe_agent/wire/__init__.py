@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
     from .query import QueryColumn, QueryRequest, QueryResult
     from .settings import SettingChanges, SettingInfo, SettingList
-    from .stacks import Backtrace, Frame, ThreadStack
+    from .stacks import Backtrace, Frame, StacksRequest, TaskStack, ThreadStack, WorkerStack
     from .suggestions import suggest, suggest_column, suggest_table
     from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
     from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
@@ -69,11 +69,13 @@ __all__ = [
     "SettingInfo",
     "SettingList",
     "SiblingList",
+    "StacksRequest",
     "StepMark",
     "TableInfo",
     "TableList",
     "TargetInfo",
     "TargetList",
+    "TaskStack",
     "TensorsLine",
     "TensorsRequest",
     "ThreadStack",
@@ -81,6 +83,7 @@ __all__ = [
     "TicketState",
     "WatchLine",
     "WatchRequest",
+    "WorkerStack",
     "decode",
     "quoted",
     "shape",
@@ -136,7 +139,10 @@ _HOMES = {
     "stacks": (
         "Backtrace",
         "Frame",
+        "StacksRequest",
+        "TaskStack",
         "ThreadStack",
+        "WorkerStack",
     ),
     "suggestions": (
         "suggest",

@@ -6,7 +6,27 @@ from dataclasses import dataclass
 
 from ._documented import DOCUMENTED
 
-__all__ = ["Backtrace", "Frame", "ThreadStack"]
+__all__ = ["Backtrace", "Frame", "StacksRequest", "TaskStack", "ThreadStack", "WorkerStack"]
+
+
+@dataclass(frozen=True)
+class StacksRequest:
+    """Which stacks, with what only those may see who may run code."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    all: bool = False
+    """every thread, not only the main and the training thread"""
+    outside: bool = False
+    """read them from outside at once, without the recorder"""
+    native: bool = False
+    """with C and C++ frames: the target stands still while they are read, for some tenths of a second"""
+    locals: bool = False
+    """with local variables: numbers and texts shortened, tensors as shape, dtype and device, secrets as ***"""
+    tasks: bool = False
+    """with asyncio tasks and greenlets"""
+    workers: bool = False
+    """with the stacks of its DataLoader workers"""
 
 
 @dataclass(frozen=True)
@@ -18,7 +38,7 @@ class Frame:
     func: str
     """name of the function"""
     file: str
-    """path of its source in the target"""
+    """path of its source in the target; of a native frame its source if that is known, or its library"""
     lineno: int
     """the line being executed"""
     depth: int
@@ -27,6 +47,8 @@ class Frame:
     """python or native"""
     source: str | None
     """text of that line; null when the file cannot be read"""
+    locals: dict[str, str] | None = None
+    """local variables as text; null unless they were asked for"""
 
 
 @dataclass(frozen=True)
@@ -73,6 +95,38 @@ class ThreadStack:
 
 
 @dataclass(frozen=True)
+class TaskStack:
+    """One task of an event loop that is not done, or one greenlet; innermost frame first."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    name: str
+    """of the task, or the type of the greenlet"""
+    kind: str
+    """asyncio or greenlet"""
+    is_running: bool
+    """whether it ran when the stacks were taken; its frames are then those of its thread"""
+    awaits: str | None
+    """what it waits for: a future, another task; null if that is not known"""
+    frames: tuple[Frame, ...]
+    """the chain of its coroutines"""
+
+
+@dataclass(frozen=True)
+class WorkerStack:
+    """One DataLoader worker."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    pid: int
+    """its process id, as its host sees it"""
+    kind: str
+    """loader: known from torch; fork: a copy of the target (torch before 2.6)"""
+    threads: tuple[ThreadStack, ...]
+    """the main thread first; none if they could not be read"""
+
+
+@dataclass(frozen=True)
 class Backtrace:
     """Stacks of one target, and their source."""
 
@@ -87,3 +141,7 @@ class Backtrace:
     """remarks on this answer"""
     rank: int | None = None
     """rank of the target in its job"""
+    tasks: tuple[TaskStack, ...] = ()
+    """asyncio tasks and greenlets, if they were asked for"""
+    workers: tuple[WorkerStack, ...] = ()
+    """DataLoader workers, if they were asked for"""

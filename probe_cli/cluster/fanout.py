@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from probe_agent.errors import AttachDelayed, AttachRefused, NoAnswer, ProbeError
+from probe_agent.errors import AttachRefused, NoAnswer, ProbeError
 from probe_agent.wire import TargetList
 from probe_cli.client import Client, open_client
 from probe_cli.client.attach import attach
@@ -232,8 +232,8 @@ async def _opened(
 async def ensure_attached(
     client: Client, pid: int, inject: bool, remark: Callable[[str], None], needs_agent: bool
 ) -> None:
-    """Put the recorder into `pid` when it has none. Raises AttachRefused when it cannot, or when it is needed and may
-    not or comes later."""
+    """Put the recorder into `pid` when it has none. Raises AttachRefused when it is needed, and cannot come, may not,
+    or comes later."""
     listed = await client.get(TargetList, "/v1/targets")
     known = [target for target in listed.targets if target.pid == pid]
     # A dead target is asked for what it left, unless another process has its number by now.
@@ -248,10 +248,10 @@ async def ensure_attached(
     started = time.perf_counter()
     try:
         attached = await attach(pid)
-    except AttachDelayed as delay:
-        if needs_agent:
+    except AttachRefused as refusal:
+        if needs_agent or not _exists(pid):
             raise
-        remark(delay.message)
+        remark(refusal.message)  # its stacks can be read all the same: it is stopped, say, or waits in the kernel
         return
     if not attached.already:
         remark(f"attached to {pid} in {(time.perf_counter() - started) * 1e3:.0f} ms ({attached.how})")

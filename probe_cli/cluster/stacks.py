@@ -6,9 +6,9 @@ Folding is a pure function on what was answered, one dictionary look-up a frame.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 
-from probe_agent.wire import Backtrace, Frame, ThreadStack
+from probe_agent.wire import Backtrace, Frame, StacksRequest, ThreadStack
 from probe_cli.client import Client
 
 __all__ = ["Branch", "ask_stacks", "fold", "threads_of"]
@@ -16,9 +16,21 @@ __all__ = ["Branch", "ask_stacks", "fold", "threads_of"]
 Stack = tuple[int, str, Sequence[Frame]]
 
 
-async def ask_stacks(client: Client, *, all_threads: bool = False, outside: bool = False) -> Backtrace:
-    """The stacks of one target; with `outside` no recorder is waited for."""
-    flags = {"all": all_threads, "outside": outside}
+async def ask_stacks(
+    client: Client,
+    *,
+    all_threads: bool = False,
+    outside: bool = False,
+    native: bool = False,
+    with_locals: bool = False,
+    tasks: bool = False,
+    workers: bool = False,
+) -> Backtrace:
+    """Return the stacks of one target; with `outside` no recorder is waited for."""
+    wanted = StacksRequest(all_threads, outside, native, with_locals, tasks, workers)
+    if wanted.native or wanted.locals:
+        return await client.send(Backtrace, "POST", "/v1/backtrace", wanted)
+    flags = {name: on for name, on in asdict(wanted).items() if name not in ("native", "locals")}
     return await client.get(Backtrace, "/v1/backtrace", **{name: str(on).lower() for name, on in flags.items()})
 
 

@@ -9,6 +9,7 @@ from functools import partial
 
 import click
 
+from probe_agent.errors import BadRequest
 from probe_agent.wire import Backtrace
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.stacks import ask_stacks, fold, threads_of
@@ -30,16 +31,46 @@ MAX_SAID = 8
 @click.command("backtrace")
 @click.option("--all", "all_threads", is_flag=True, help="All threads, not only the main one.")
 @click.option("--all-ranks", is_flag=True, help="All ranks behind the endpoints, folded into a tree.")
+@click.option(
+    "--native", is_flag=True, help="With C and C++ frames; the target stands still for some tenths of a second."
+)
+@click.option("--locals", "with_locals", is_flag=True, help="With local variables.")
+@click.option("--tasks", is_flag=True, help="With asyncio tasks and greenlets.")
+@click.option("--workers", is_flag=True, help="With the stacks of its DataLoader workers.")
 @click.option("--json", "as_json", is_flag=True, help="The answer as JSON; an envelope if several were asked.")
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
-def command(session: Session, all_threads: bool, all_ranks: bool, as_json: bool, timeout_s: float) -> int:
+def command(
+    session: Session,
+    all_threads: bool,
+    all_ranks: bool,
+    native: bool,
+    with_locals: bool,
+    tasks: bool,
+    workers: bool,
+    as_json: bool,
+    timeout_s: float,
+) -> int:
     """Show where the target is: every frame with the line being executed and its source text.
+
+    Behind the name of each thread stands what the kernel says of it: its state, the system call it is in, and the
+    kernel function it waits in.
 
     Also works while a C call holds the GIL, and with --no-inject on a process without a recorder: the stacks are then
     read from outside, and a remark says so, and who holds the GIL.
+
+    --native stops the target while C and C++ frames are read, and says for how long. --locals shows numbers and short
+    texts, tensors as shape, dtype and device, and of other objects the type; no code of the job runs for it, and
+    secrets are replaced by ***. Both need the full token.
     """
-    question = partial(ask_stacks, all_threads=all_threads)
+    if all_ranks and (with_locals or tasks or workers):
+        raise BadRequest(
+            "--locals, --tasks and --workers are about single targets, and --all-ranks folds all into one tree",
+            "ask each rank: probe -t ENDPOINT --all backtrace --locals",
+        )
+    question = partial(
+        ask_stacks, all_threads=all_threads, native=native, with_locals=with_locals, tasks=tasks, workers=workers
+    )
     if not all_ranks:
         answers = session.ask(question, timeout_s=timeout_s, needs_agent=False)
         show_stacks(answers, as_json=as_json)

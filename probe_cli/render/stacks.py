@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from probe_agent.wire import Backtrace, Frame, ThreadStack
+from probe_agent.wire import Backtrace, Frame, TaskStack, ThreadStack
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.stacks import Branch
 from probe_cli.messages import remark
@@ -25,37 +25,60 @@ __all__ = ["branch_json", "show_stacks", "stack_lines", "tree_lines"]
 
 #: Names of functions stand in a column of at most this width.
 NAME_WIDTH = 32
+#: Names in C++ hold the types of all arguments; --json has them whole.
+MAX_NATIVE_NAME = 100
 #: A cell as the recorder names it, and its file as one sees it who reads the stack from outside.
 _CELL = re.compile(r"^In \[\d+\]$|/ipykernel_\d+/\d+\.py$")
 
 
 def stack_lines(backtrace: Backtrace, colour: bool) -> Iterator[str]:
-    """One block a thread."""
-    for at, thread in enumerate(backtrace.threads):
+    """One block a thread, then one a task and one a thread of a worker."""
+    blocks = [_thread_lines(thread, _heading(thread), colour) for thread in backtrace.threads]
+    for task in backtrace.tasks:
+        blocks.append(_frame_lines(task.frames, _task_heading(task), colour))
+    for worker in backtrace.workers:
+        for thread in worker.threads:
+            blocks.append(_thread_lines(thread, f"worker {worker.pid} ({worker.kind}): {_heading(thread)}", colour))
+    for at, block in enumerate(blocks):
         if at:
             yield ""
-        yield bold(_heading(thread), colour)
-        if not thread.frames:
-            yield thread.no_frame
-        frames, folded = _without_kernel(thread.frames)
-        # Names in one column: func is what the eye runs down.
-        width = max((len(frame.func) for frame in frames), default=0)
-        for frame in frames:
-            line = (
-                f"#{frame.depth:<3}{bold(visible(frame.func).ljust(min(width, NAME_WIDTH)), colour)}  {_where(frame)}"
-            )
-            yield line.rstrip()
-            if frame.source:
-                yield dim("      " + visible(frame.source.strip()), colour)
-        if folded:
-            idle = "" if frames else "no cell is running: "
-            yield dim(f"… {idle}{folded} frames of IPython (--json has them)", colour)
+        yield from block
+
+
+def _thread_lines(thread: ThreadStack, heading: str, colour: bool) -> Iterator[str]:
+    frames, folded = _without_kernel(thread.frames)
+    yield from _frame_lines(frames, heading, colour)
+    if not thread.frames:
+        yield thread.no_frame
+    if folded:
+        idle = "" if frames else "no cell is running: "
+        yield dim(f"… {idle}{folded} frames of IPython (--json has them)", colour)
+
+
+def _frame_lines(frames: Sequence[Frame], heading: str, colour: bool) -> Iterator[str]:
+    yield bold(heading, colour)
+    # Names in one column: func is what the eye runs down.
+    width = min(NAME_WIDTH, max((len(_name(frame)) for frame in frames), default=0))
+    for frame in frames:
+        yield f"#{frame.depth:<3}{bold(visible(_name(frame)).ljust(width), colour)}  {_where(frame)}".rstrip()
+        if frame.source:
+            yield dim("      " + visible(frame.source.strip()), colour)
+        for name, text in (frame.locals or {}).items():
+            yield f"      {visible(name)} = {visible(text)}"
+
+
+def _name(frame: Frame) -> str:
+    """The function; of C++ shortened: it can fill a screen."""
+    if frame.frame_type != "native" or len(frame.func) <= MAX_NATIVE_NAME:
+        return frame.func
+    return frame.func[: MAX_NATIVE_NAME - 1] + "…"
 
 
 def _where(frame: Frame) -> str:
     if frame.file.startswith("In ["):
         return f"{frame.file}, line {frame.lineno}"
-    return f"{visible(frame.file)}:{frame.lineno}" if frame.file else ""
+    line = f":{frame.lineno}" if frame.lineno else ""
+    return f"{visible(frame.file)}{line}" if frame.file else ""
 
 
 def _without_kernel(frames: Sequence[Frame]) -> tuple[Sequence[Frame], int]:
@@ -81,6 +104,11 @@ def _heading(thread: ThreadStack) -> str:
     ]
     number = f"tid {thread.tid}" if thread.tid is not None else f"ident {thread.ident}"
     return f"thread {name} ({', '.join([*roles, number])})" + (f", {thread.kernel}" if thread.kernel else "")
+
+
+def _task_heading(task: TaskStack) -> str:
+    awaits = f", awaits {visible(task.awaits)}" if task.awaits else ""
+    return f"{task.kind} {visible(task.name)}{', running' if task.is_running else awaits}"
 
 
 def show_stacks(answers: Answers[Backtrace], *, as_json: bool) -> None:
@@ -119,8 +147,7 @@ def _branch_lines(branch: Branch, first: str, prefix: str, colour: bool) -> Iter
     body = prefix + ("│  " if branch.branches else "   ")
     width = min(NAME_WIDTH, max((len(frame.func) for frame in branch.frames), default=0))
     for frame in branch.frames:
-        where = f"{visible(frame.file)}:{frame.lineno}" if frame.file else ""
-        yield f"{body}{visible(frame.func).ljust(width)}  {where}".rstrip()
+        yield f"{body}{visible(_name(frame)).ljust(width)}  {_where(frame)}".rstrip()
     if branch.frames and (source := branch.frames[-1].source):  # where they are, or the last they have in common
         yield body + dim("    " + visible(source.strip()), colour)
     for at, deeper in enumerate(branch.branches, 1):

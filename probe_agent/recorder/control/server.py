@@ -27,6 +27,8 @@ Operation = Callable[[Mapping[str, Any], Reply], "Mapping[str, object] | None"]
 MAX_REQUEST_BYTES = 16 << 20
 REQUEST_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 64
+#: Fields that make a reading request one for those who control the target.
+_MORE_THAN_READING = ("changes", "locals")
 #: Error class, beside the target, of a request that is not permitted.
 _NO = "Forbidden"
 
@@ -190,7 +192,7 @@ class ControlServer:
             known = ", ".join(sorted(self._operations))
             self._answer_error(reply, f"unknown operation {name!r}", f"use one of: {known}")
             return
-        if self._allowed is not None and (name not in self._allowed or request.get("changes")):
+        if self._allowed is not None and (name not in self._allowed or any(map(request.get, _MORE_THAN_READING))):
             told = f"{name} is not permitted: this target is read-only (PROBE_READONLY)"
             hint = "use SQL, stacks and tables, or start the job without PROBE_READONLY"
             self._answer_error(reply, told, hint, _NO)

@@ -1,7 +1,7 @@
 """Stacks of the target's threads, for `probe … backtrace`, `python.backtrace` and `python.stacks`.
 
 Runs on a thread of the recorder, which holds the GIL for a few microseconds per frame. Reads code objects and line
-numbers, never a local variable.
+numbers, and local variables only when they are asked for.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from ..guest.end_mark import what_was_raised
 from ..guest.main_thread import main_ident
 from ..guest.thread_ids import native_ids
 from ..names.cells import cell_line, cell_name
+from ..names.values import locals_of
 from ..source import Recorder
 
 __all__ = ["answer", "take"]
 
 READS = True
 
+#: Of a thread, innermost first.
+MAX_FRAMES_WITH_LOCALS = 50
 #: Name of the recorder's threads in every answer; Python has none for them.
 OUR_NAME = "probe"
 _OURS = __name__.rpartition(".operations.")[0] + "."
@@ -31,11 +34,15 @@ _OURS = __name__.rpartition(".operations.")[0] + "."
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return the stacks of the main and the training thread; with `all`, of every thread."""
-    threads = take(bool(request.get("all")), recorder.step.thread, own_threads.idents())
+    threads = take(
+        bool(request.get("all")), recorder.step.thread, own_threads.idents(), with_locals=bool(request.get("locals"))
+    )
     return {"threads": threads, **({"shuts_down": what_was_raised()} if _shuts_down() else {})}
 
 
-def take(all_threads: bool, training_ident: int | None, probe_idents: Collection[int]) -> list[dict[str, object]]:
+def take(
+    all_threads: bool, training_ident: int | None, probe_idents: Collection[int], *, with_locals: bool = False
+) -> list[dict[str, object]]:
     """Return one entry per thread: the main thread, the training thread, then with `all_threads` the others."""
     main = main_ident()
     threading: Any = sys.modules.get("threading")
@@ -61,7 +68,7 @@ def take(all_threads: bool, training_ident: int | None, probe_idents: Collection
                 "is_training": ident == training_ident,
                 "is_probe": ident in probe_idents,
                 # Not in a variable, which would keep this call alive.
-                "frames": _frames_of(frames.pop(ident), with_ours=ident in probe_idents),
+                "frames": _frames_of(frames.pop(ident), ident in probe_idents, with_locals),
             }
         )
     threads.sort(key=lambda entry: (not entry["is_main"], not entry["is_training"], bool(entry["is_probe"])))
@@ -94,7 +101,7 @@ def _shuts_down() -> bool:
     return threading is not None and not threading.main_thread().is_alive()
 
 
-def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, object]]:
+def _frames_of(frame: FrameType | None, with_ours: bool, with_locals: bool) -> list[dict[str, object]]:
     """Return `frame` and its callers, innermost first; `lineno` is the line being executed.
 
     Without `with_ours` the frames of hooks between two frames of the job are left out.
@@ -108,6 +115,9 @@ def _frames_of(frame: FrameType | None, with_ours: bool) -> list[dict[str, objec
             file, lineno = code.co_filename, frame.f_lineno or code.co_firstlineno
             cell = cell_name(file)
             source = None if cell is None else cell_line(file, lineno)
-            frames.append({"func": func, "file": cell or file, "lineno": lineno, "source": source})
+            told: dict[str, object] = {"func": func, "file": cell or file, "lineno": lineno, "source": source}
+            if with_locals and not with_ours and len(frames) < MAX_FRAMES_WITH_LOCALS:
+                told["locals"] = locals_of(frame)
+            frames.append(told)
         frame = frame.f_back
     return frames

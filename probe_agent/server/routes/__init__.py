@@ -10,4 +10,4 @@ __all__ = ["CONTROL", "READ"]
 #: Endpoints that change nothing in a target.
 READ = (host.read, targets.read, query.read, stacks.read, recorder.read)
 #: Endpoints that run code in a target or change it.
-CONTROL = (evaluate.control, profile.control, recorder.control, tensors.control)
+CONTROL = (evaluate.control, profile.control, recorder.control, stacks.control, tensors.control)

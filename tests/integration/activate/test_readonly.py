@@ -30,6 +30,7 @@ REFUSED = {
     "profile_steps": {"steps": 1},
     "watch_var": {"expressions": ["rate"]},
     "detach": {},
+    "stacks": {"locals": True},
     "an operation that is added some day": {},
 }
 
@@ -62,7 +63,7 @@ def test_the_recorder_refuses_what_would_change_the_target(target: subprocess.Po
 
     error = answer["error"]
     assert isinstance(error, dict)
-    known = operation in ("eval", "complete", "config", "profile_steps", "watch_var", "detach")
+    known = operation != "an operation that is added some day"
     assert ("PROBE_READONLY" in error["message"]) is known
 
 
@@ -74,7 +75,8 @@ def test_operations_that_only_read_are_answered(target: subprocess.Popen[str]) -
 def test_the_command_line_says_so_and_root_is_refused_as_well(target: subprocess.Popen[str]) -> None:
     pid = str(target.pid)
 
-    refused = [probe(pid, "eval", "1"), probe(pid, "profile", "--cpu", "1s")]  # the second asks no recorder
+    asked = (("eval", "1"), ("profile", "--cpu", "1s"), ("backtrace", "--native"), ("backtrace", "--locals"))
+    refused = [probe(pid, *words) for words in asked]  # the second and third ask no recorder
     answered = probe(pid, "query", "--format", "json", "SELECT count(*) AS frames FROM python.backtrace")
 
     for done in refused:
