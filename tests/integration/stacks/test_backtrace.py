@@ -197,7 +197,7 @@ def test_a_stopped_process_shows_its_stacks_and_stays_stopped() -> None:
 
 def test_greenlets_are_stacks_too() -> None:
     pytest.importorskip("gevent")
-    code = "import gevent\ndef wait(): gevent.sleep(60)\ngevent.spawn(wait)\nprint('ready', flush=True)\ngevent.sleep(60)"
+    code = "import gevent\ndef wait(): gevent.sleep(9)\ngevent.spawn(wait)\nprint('ready', flush=True)\ngevent.sleep(9)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
