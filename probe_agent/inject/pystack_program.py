@@ -14,7 +14,7 @@ from time import perf_counter
 from pystack.engine import NativeReportingMode, get_process_threads
 from pystack.types import NativeFrame, PyFrame, PyThread, frame_type
 
-#: Later than whoever has started this gives up: if nobody is left to end it, it ends by itself.
+#: Later than whoever has started this gives up: if no process is left to end it, it ends by itself.
 LIMIT_S = 10
 #: Below the first Python frame it is the same for every process.
 _START = {"_start", "__libc_start_main", "__libc_start_call_main", "clone", "clone3", "start_thread", "__clone"}
