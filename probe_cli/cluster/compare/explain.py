@@ -27,7 +27,6 @@ from .evidence import NEEDS, beside, slow_line
 from .facts import Facts, Who, standstill_s
 from .gather import question
 from .questions import Extent
-from .starved import starved
 from .study import Study
 from .verdict import Named, judge, named
 
@@ -87,9 +86,8 @@ async def explained(
     comparison: Comparison, study: Study, asked: Asked, extent: Extent, watch_s: int, timeout_s: float
 ) -> Comparison:
     """The same, with what other tables, and stacks sampled while it works, tell of the rank that is named first."""
-    found = named(study)
-    told = await _tables(found, study, asked, extent, timeout_s)
-    found = [_with_tables(one, study, told) for one in found]
+    told = await _tables(named(study), study, asked, extent, timeout_s)
+    found = [_with_tables(one, study, told) for one in named(study, told)]
     blamed = [one for one in found if one.busy_host is None]
     notes: list[str] = []
     if watch_s and blamed:
@@ -136,7 +134,6 @@ def _with_tables(one: Named, study: Study, told: Mapping[Who, Facts]) -> Named:
         one,
         beside=beside(told[suspect], peers, since, until, starved=one.longer.phase == "all phases"),
         module=slow_module([told[suspect], *peers], suspect),
-        starved=starved(study, one.cost, told),
     )
 
 

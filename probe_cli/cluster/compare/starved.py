@@ -53,13 +53,12 @@ def starved(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Starved | No
     longer = mean(own[at] for at, _, _ in mine) - median(own[at] for at, _, _ in peers)
     delay, cpu = (mean(each) for each in list(zip(*mine, strict=True))[1:])
     usual, usual_cpu = (median(each) for each in list(zip(*peers, strict=True))[1:])
-    # Who computes more waits more, on a busy host, even if it gets its share.
-    fair = usual * max(1.0, cpu / usual_cpu) if usual_cpu > 0 else usual
-    if longer <= 0 or delay - fair < MOST * longer:
+    # Who computes more than the others waits more for a CPU: that part is of its own making.
+    alike = delay * min(1.0, usual_cpu / cpu) if cpu > 0 else delay
+    if longer <= 0 or alike - usual < MOST * longer:
         return None
-    hosts = {
-        _shared_host(told[study.facts[at].who], [told[study.facts[peer].who] for peer, *_ in peers]) for at, *_ in mine
-    }
+    peers_told = [told[study.facts[at].who] for at, _, _ in peers]
+    hosts = {_shared_host(told[study.facts[at].who], peers_told) for at, _, _ in mine}
     return Starved(delay, usual, hosts.pop() if len(hosts) == 1 else None)
 
 

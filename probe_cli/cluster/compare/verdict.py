@@ -7,7 +7,7 @@ such a cost would have been seen.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,9 @@ from probe_cli.text import percent, ranks_text, seconds, sum_up
 
 from .comparison import Verdict
 from .evidence import Beside, Place, line_text
-from .facts import of_host, uncertainty_between
+from .facts import Facts, Who, of_host, uncertainty_between
 from .phases import Longer
-from .starved import Starved
+from .starved import Starved, starved
 from .study import MIN_STEPS, Study
 
 __all__ = ["Named", "judge", "named"]
@@ -80,21 +80,26 @@ class Named:
         return None if self.starved is None else self.starved.busy_host
 
 
-def named(study: Study) -> list[Named]:
-    """The costs that are worth a name, the biggest first; no rank is in two of them."""
+def named(study: Study, told: Mapping[Who, Facts] | None = None) -> list[Named]:
+    """The costs that are worth a name, the biggest first; no rank is in two of them. `told` is what other tables say of
+    these ranks and their peers: of several ranks, those that are late for want of a CPU are left out then."""
+    told = told or {}
     if _too_little(study):
         return []
     found: list[Cost] = []
     for candidate in study.analysis.candidates:
         if not _is_worth_a_name(study, candidate):
             continue
-        cost = _needed(study, candidate) if candidate.kind == "ranks" else candidate
+        cost = _needed(study, candidate, told) if candidate.kind == "ranks" else candidate
         if cost is None or any(set(cost.ranks) & set(other.ranks) for other in found):
             continue
         if _stands_out(study, cost) and not _clocks(study, each(cost)):
             found.append(study.with_kind(cost))
     found.sort(key=lambda cost: -cost.share)
-    return [Named(cost, who_text(study, cost), study.longer(cost), study.slot(cost)) for cost in found]
+    return [
+        Named(cost, who_text(study, cost), study.longer(cost), study.slot(cost), starved=starved(study, cost, told))
+        for cost in found
+    ]
 
 
 def _is_worth_a_name(study: Study, cost: Cost) -> bool:
@@ -123,11 +128,14 @@ def _stands_out(study: Study, cost: Cost) -> bool:
     return study.sureness_together(cost) >= MIN_SURE and sum(one >= ALSO_SURE for one in sure) >= MOST * len(sure)
 
 
-def _needed(study: Study, cost: Cost) -> Cost | None:
+def _needed(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Cost | None:
     """Those of the ranks without which the others would cost less together; None where no few ranks stand out.
 
     Ranks that only the analysis put together are named together when each of them has its part in the cost.
     """
+    lacking = [rank for rank in cost.ranks if (one := starved(study, study.cost_of([rank]), told)) and one.busy_host]
+    if 0 < len(lacking) < len(cost.ranks):
+        cost = study.cost_of([rank for rank in cost.ranks if rank not in lacking])
     while 1 < len(cost.ranks) <= len(study.facts) / 2:
         without = [study.cost_of([rank for rank in cost.ranks if rank != out]) for out in cost.ranks]
         least = max(without, key=lambda rest: rest.share)

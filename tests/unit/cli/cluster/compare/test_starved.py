@@ -11,7 +11,6 @@ import pytest
 from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.evidence import beside
 from probe_cli.cluster.compare.facts import Facts
-from probe_cli.cluster.compare.starved import starved
 from probe_cli.cluster.compare.study import study
 from probe_cli.cluster.compare.verdict import judge, named
 
@@ -34,8 +33,7 @@ def samples(
 
 def verdict_on(facts: Sequence[Facts]) -> Verdict:
     found = study(facts, 100)
-    told = {fact.who: fact for fact in facts}
-    return judge(found, [replace(one, starved=starved(found, one.cost, told)) for one in named(found)])
+    return judge(found, named(found, {fact.who: fact for fact in facts}))
 
 
 def late(*ranks: int) -> Callable[[int, int], dict[str, float]]:
@@ -84,6 +82,7 @@ def test_a_busy_host_among_others_is_named_as_a_host() -> None:
         (0.30, 0.5, "it sleeps, and waits for a CPU no longer than its peers"),
         (0.40, 0.5, "it waits a little longer, which explains a quarter"),
         (0.66, 1.0, "it computes more, and waits in proportion"),
+        (0.80, 1.0, "it computes more, and waits more than in proportion"),
         (float("nan"), 0.5, "the recorder or the kernel does not tell"),
     ],
 )
@@ -92,6 +91,18 @@ def test_a_rank_that_is_late_for_another_reason_is_named_on_a_busy_host_too(dela
     facts = [samples(fact, delay, cpu=cpu) if rank == 2 else samples(fact, 0.30) for rank, fact in enumerate(facts)]
 
     assert verdict_on(facts).ranks == (2,), why
+
+
+def test_a_slow_rank_is_named_without_one_that_waits_for_a_cpu() -> None:
+    slow = {2: LATE, 5: {"data_wait": 0.060}}
+    facts = [
+        samples(fact, 0.30 if rank == 2 else 0.05)
+        for rank, fact in enumerate(job(8, 120, lambda rank, step: slow.get(rank, {})))
+    ]
+
+    verdict = verdict_on(facts)
+
+    assert (verdict.state, verdict.ranks, verdict.where) == ("stands out", (5,), "data_wait"), verdict.sentence
 
 
 def test_samples_that_cover_less_than_half_of_the_steps_tell_nothing() -> None:
