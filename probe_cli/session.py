@@ -171,10 +171,13 @@ class Session:
         *,
         timeout_s: float | None,
         alone: bool = False,
+        needs_agent: bool = True,
     ) -> Answers[T]:
         """Put `question` to endpoints that `list_ranks` has found; failures are printed, and with `alone` the only one
-        asked raises."""
-        answers = run(ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark))
+        asked raises. With `needs_agent` False also to processes without a recorder."""
+        answers = run(
+            ask(endpoints, question, timeout_s=timeout_s, inject=False, remark=remark, needs_agent=needs_agent)
+        )
         return self._told(answers, may_raise=alone)
 
     async def choose(self) -> tuple[Endpoint, ...]:

@@ -1,9 +1,9 @@
-"""A job of four gloo ranks that trains, and in which something goes wrong on rank 2 in its 200th step.
+"""Job of four gloo ranks that trains, and in which something goes wrong on rank 2 in its 200th step.
 
     python -m benchmarks.hangs.job FOLDER FAULT
 
-Each rank is a process of its own, writes its PID to FOLDER/rank_R, and makes FOLDER/trains_R when its loop begins; a
-healthy job trains on until it is killed.
+Each rank is a process of its own, writes its PID to FOLDER/rank_R, and makes FOLDER/trains_R when its loop begins. A
+healthy job trains on until it is killed, and does every 200 steps what its name says.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,19 +26,21 @@ from torch.utils.data import DataLoader, Dataset
 
 WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 200
 STEP_S = 0.02
+#: Jobs whose ranks meet at a store of its own process; those of others meet at a file.
+BY_STORE = ("few", "gone_store")
 
 
 class Numbers(Dataset[torch.Tensor]):
     """Batches without end; from one on, the item is stuck where `stuck` says so."""
 
-    def __init__(self, stuck: Callable[[], None] | None, worker_only: bool) -> None:
-        self.stuck, self.worker_only = stuck, worker_only
+    def __init__(self, stuck: Callable[[], None] | None) -> None:
+        self.stuck = stuck
 
     def __len__(self) -> int:
         return 1_000_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if (self.stuck is not None) and index >= LAST_STEP * 8:
+        if self.stuck is not None and index >= LAST_STEP * 8:
             self.stuck()
         return torch.ones(16)
 
@@ -47,11 +50,21 @@ def for_ever() -> None:
         time.sleep(3600)
 
 
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def lock() -> None:
-    held = threading.Lock()
-    held.acquire()
-    threading.Thread(target=for_ever, name="keeper", daemon=True).start()
-    with held:
+    shared = threading.Lock()
+
+    def keep() -> None:
+        with shared:
+            for_ever()
+
+    threading.Thread(target=keep, name="keeper", daemon=True).start()
+    while not shared.locked():
+        time.sleep(0.01)
+    with shared:
         pass
 
 
@@ -69,12 +82,52 @@ def spin() -> None:
         pass
 
 
+def wait_in_the_kernel(folder: Path, seconds: float | None = None) -> None:
+    """Wait uninterruptibly (state D), as for storage that does not answer: a parent of `vfork` waits so until its child
+    runs a program, and this child opens a FIFO before that."""
+    fifo = folder / "storage"
+    os.mkfifo(fifo)
+    if seconds is not None:
+        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds}); open({str(fifo)!r}, 'w')"])
+    libc = ctypes.CDLL(None, use_errno=True)  # unlike os.posix_spawn it releases the GIL, as reading a file does
+    actions, pid = ctypes.create_string_buffer(256), ctypes.c_int()
+    libc.posix_spawn_file_actions_init(actions)
+    libc.posix_spawn_file_actions_addopen(actions, 0, os.fsencode(fifo), os.O_RDONLY, 0)
+    arguments = (ctypes.c_char_p * 2)(b"true", None)
+    libc.posix_spawnp(ctypes.byref(pid), b"true", actions, None, arguments, None)
+    os.waitpid(pid.value, 0)
+    fifo.unlink()
+
+
 class Faults:
     """What may go wrong, each a function of the rank's own calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.pair = dist.new_group([0, CULPRIT], group_desc="pair")
         self.other = dist.new_group([CULPRIT, 0], group_desc="other")
+
+    def save(self) -> None:
+        path = self.folder / "checkpoint.pt"
+        os.mkfifo(path)
+        os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # as storage that takes a little, and then nothing
+        torch.save(torch.ones(4_000_000), path)
+
+    def exited(self) -> None:
+        os._exit(0)
+
+    def raised(self) -> None:
+        raise ValueError("a batch without labels")
+
+    def destroy(self) -> None:
+        dist.destroy_process_group()
+        for_ever()
+
+    def sizes(self) -> None:
+        dist.all_reduce(torch.ones(5))
+
+    def disk(self) -> None:
+        wait_in_the_kernel(self.folder)
 
     def sleep(self) -> None:
         for_ever()
@@ -107,17 +160,56 @@ class Faults:
         dist.send(torch.ones(4_000_000), 0)
 
 
+class Pauses:
+    """What a healthy job does between its steps, and which takes long."""
+
+    def __init__(self, rank: int, folder: Path, model: torch.nn.Module) -> None:
+        self.rank, self.folder, self.model = rank, folder, model
+
+    def evaluates(self) -> None:
+        self.model.eval()
+        end = time.monotonic() + 25
+        with torch.no_grad():
+            while time.monotonic() < end:
+                self.model(torch.ones(4096, 16))
+        self.model.train()
+
+    def checkpoints(self) -> None:
+        """Rank 0 saves for a while, and the others wait for it."""
+        if self.rank == 0:
+            end = time.monotonic() + 25
+            while time.monotonic() < end:
+                torch.save(torch.ones(4_000_000), self.folder / "checkpoint.pt")
+        dist.barrier()
+
+    def compiles(self) -> None:
+        torch._dynamo.reset()
+        torch.compile(self.model)(torch.ones(8, 16))
+
+    def storage(self) -> None:
+        if self.rank == CULPRIT:
+            wait_in_the_kernel(self.folder, 90)
+
+
 def train(rank: int, folder: Path, fault: str) -> None:
     (folder / f"rank_{rank}").write_text(str(os.getpid()))
     world_size = int(os.environ["WORLD_SIZE"])
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
-    faults = Faults()
+    if fault in BY_STORE:
+        dist.init_process_group("gloo")  # by MASTER_ADDR and MASTER_PORT
+    else:
+        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+    faults = Faults(folder)
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     is_culprit = rank == CULPRIT
-    stuck = for_ever if is_culprit and fault in ("loader", "worker") else None
-    batches = iter(DataLoader(Numbers(stuck, fault == "worker"), batch_size=8, num_workers=int(fault == "worker")))
+    pauses = Pauses(rank, folder, model)
+    stuck = (
+        {"loader": for_ever, "worker": for_ever, "worker_dies": die, "worker_disk": partial(wait_in_the_kernel, folder)}
+        if is_culprit
+        else {}
+    ).get(fault)
+    batches = iter(DataLoader(Numbers(stuck), batch_size=8, num_workers=2 if fault.startswith("worker") else 0))
     (folder / f"trains_{rank}").touch()
     for step in itertools.count(1):
         batch = next(batches)
@@ -128,8 +220,15 @@ def train(rank: int, folder: Path, fault: str) -> None:
                 groups = [faults.pair, faults.other]
                 for group in groups if is_culprit else groups[::-1]:
                     dist.all_reduce(torch.ones(1), group=group)
-            elif is_culprit and hasattr(faults, fault):
+            elif fault == "gone_store":
+                if rank == 0:
+                    os.kill(int(os.environ["STORE_PID"]), signal.SIGSTOP)  # its host does not answer any more
+                dist.barrier()
+                dist.new_group([0, 1, CULPRIT])
+            elif is_culprit and hasattr(Faults, fault):
                 getattr(faults, fault)()
+        if step % LAST_STEP == 0 and hasattr(Pauses, fault):
+            getattr(pauses, fault)()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
@@ -140,26 +239,39 @@ def train(rank: int, folder: Path, fault: str) -> None:
 
 
 def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
-    """The four ranks, as processes."""
+    """Start the ranks, and after them what else the job has. Of `few`, the last rank never starts."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [
+    environ = {**os.environ, "WORLD_SIZE": str(WORLD_SIZE), "OMP_NUM_THREADS": "1"}
+    store = None
+    if fault in BY_STORE:
+        store = subprocess.Popen([sys.executable, "-m", "benchmarks.hangs.job", str(folder), "store"], env=environ)
+        while not (folder / "store").exists():
+            time.sleep(0.1)
+        port = (folder / "store").read_text()
+        environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        environ["STORE_PID"] = str(store.pid)
+    ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(WORLD_SIZE),
-                "OMP_NUM_THREADS": "1",
-            },
+            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
-        for rank in range(WORLD_SIZE)
+        for rank in range(WORLD_SIZE - (fault == "few"))
     ]
+    return ranks if store is None else [*ranks, store]
+
+
+def serve_store(folder: Path) -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    (folder / "port").write_text(str(store.port))
+    (folder / "port").rename(folder / "store")
+    for_ever()
 
 
 if __name__ == "__main__":
     if "RANK" in os.environ:
         train(int(os.environ["RANK"]), Path(sys.argv[1]), sys.argv[2])
+    elif sys.argv[2] == "store":
+        serve_store(Path(sys.argv[1]))
     else:
         for process in start(Path(sys.argv[1]), sys.argv[2]):
             process.wait()

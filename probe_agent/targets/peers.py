@@ -26,8 +26,9 @@ _ASK_S = 3.0
 Entry = dict[str, Any]  # as the recorder wrote it, fields checked by whoever makes a wire.Peer of it
 
 
-def peers_of(targets: Sequence[Target]) -> tuple[list[Entry], list[str]]:
-    """Return an entry for each rank that is known, and why others may be missing."""
+def peers_of(targets: Sequence[Target], *, again: bool = False) -> tuple[list[Entry], list[str]]:
+    """Return an entry for each rank that is known, and why others may be missing. With `again` the store is asked even
+    if all ranks are known."""
     found: dict[tuple[str, float], Entry] = {}
     notes: list[str] = []
     deadline = monotonic() + _ASK_S
@@ -38,7 +39,7 @@ def peers_of(targets: Sequence[Target]) -> tuple[list[Entry], list[str]]:
             continue
         entries = _read(target)
         left_s = deadline - monotonic()
-        if len(entries) < int(identity["world_size"]) and target.is_alive and left_s > 0:
+        if (again or len(entries) < int(identity["world_size"])) and target.is_alive and left_s > 0:
             notes += [note for note in _refresh(target, left_s) if note not in notes]
             entries = _read(target)
         for entry in entries:

@@ -1,17 +1,22 @@
-"""`probe … hang`: whether the job hangs, which rank it waits for, and where that rank is."""
+"""`probe … hang`: a verdict on the job, the rank it waits for, and what that rank does."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
+from functools import partial
 
 import click
 
 from probe_agent.wire import TargetInfo
+from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
-from probe_cli.cluster.hang.looks import Look, look
-from probe_cli.cluster.hang.verdict import State, Verdict, judge
-from probe_cli.endpoint import Endpoint
+from probe_cli.cluster.hang.details import Details, details
+from probe_cli.cluster.hang.looks import Look, look, look_from_outside
+from probe_cli.cluster.hang.verdict import PATIENCE_S, State, Verdict, judge
+from probe_cli.cluster.ranks.listing import Rank
+from probe_cli.endpoint import LocalProcess
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -21,6 +26,8 @@ from probe_cli.text import ranks_text
 
 __all__ = ["command"]
 
+#: Of more ranks than this, what they wait for is not asked.
+MAX_ASKED = 4
 #: Beyond its own time-out, a look is several questions one after the other.
 GRACE_S = 5.0
 
@@ -35,10 +42,19 @@ GRACE_S = 5.0
     metavar="SECONDS",
     help="Time between the two looks at each rank.",
 )
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.FloatRange(min=0),
+    default=PATIENCE_S,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time that a rank has to save, load, read, compile or work before the job is said to hang.",
+)
 @format_option()
 @timeout_option(5.0, "How long a rank may take to answer.")
 @click.pass_obj
-def command(session: Session, between_s: float, format_: str, timeout_s: float) -> int:
+def command(session: Session, between_s: float, patience_s: float, format_: str, timeout_s: float) -> int:
     """Say whether the job hangs, which rank it waits for, and where that rank is.
 
     Every rank is looked at twice; a rank that has got on in between is not hung. The ranks are aligned by process group
@@ -46,40 +62,87 @@ def command(session: Session, between_s: float, format_: str, timeout_s: float) 
     has not come, has come with other sizes, waits in another group, is stopped, or is gone. Stacks are read from
     outside, so a rank that holds its GIL is seen as well.
 
-    A rank that saves or loads a checkpoint, compiles, or still moves is given two minutes before the job is said to
-    hang.
+    A rank that saves, loads, compiles, reads from storage or still works has two minutes (--patience) before the job is
+    said to hang.
 
     \b
     Exit codes:
       0  no hang
-      1  the job hangs
+      1  the job hangs, or has died
       3  part of the job could not be seen, and nothing else decides
       4  no rank could be reached
     """
     ranks = session.ranks_of_job()
     targets = {one.rank: one.info for _, one in ranks.answered}
     rank_at = {endpoint: one.rank for endpoint, one in ranks.answered}
-    question = look(timeout_s)
+    without = tuple(at for at, _ in ranks.unanswered if isinstance(at, LocalProcess))
+    world_size = max((target.world_size for target in targets.values()), default=0)
+
+    def look_at_all() -> tuple[Answers[Look], dict[int, Look]]:
+        answers = session.ask_ranks(look(timeout_s), timeout_s=timeout_s + GRACE_S, ranks=ranks)
+        looks = {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
+        blind = session.ask_these(without, look_from_outside, timeout_s=timeout_s, needs_agent=False).answered
+        for endpoint, seen in blind:
+            rank = seen.stacks.rank if seen.stacks is not None else None
+            if rank is not None and rank not in rank_at.values() and isinstance(endpoint, LocalProcess):
+                looks[rank] = seen
+                targets[rank] = _without_recorder(endpoint.pid, rank, world_size)
+        return answers, looks
+
     began = time.monotonic()
-    before = _looks(session.ask_ranks(question, timeout_s=timeout_s + GRACE_S, ranks=ranks), rank_at)
+    _, before = look_at_all()
     time.sleep(max(0.0, between_s - (time.monotonic() - began)))
     elapsed_s = time.monotonic() - began
-    answers = session.ask_ranks(question, timeout_s=timeout_s + GRACE_S, ranks=ranks)
-    after = _looks(answers, rank_at)
-    world_size = max((target.world_size for target in targets.values()), default=0)
+    answers, after = look_at_all()
     missing = sorted(set(range(world_size)) - set(after))
-    verdict = judge(targets, before, after, between_s=elapsed_s, missing=len(missing))
+    judged = partial(judge, targets, before, after, between_s=elapsed_s, missing=missing, patience_s=patience_s)
+    verdict = judged()
+    if verdict.state is not State.NONE and verdict.ranks:
+        verdict = judged(details=_details(session, verdict, ranks, timeout_s))
     notes = [f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]]
     if missing:
         notes.append(f"nothing is known of rank{'s' if missing[1:] else ''} {ranks_text(missing)}")
     _show(verdict, targets, after, notes, answers, format_)
-    if verdict.state is State.NONE and missing:
+    if verdict.state in (State.NONE, State.SLOW) and missing:
         return State.UNKNOWN.exit_code
     return verdict.state.exit_code
 
 
-def _looks(answers: Answers[Look], rank_at: Mapping[Endpoint, int]) -> dict[int, Look]:
-    return {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
+def _details(session: Session, verdict: Verdict, ranks: Answers[Rank], timeout_s: float) -> dict[int, Details]:
+    """Ask the ranks that are to blame, all at once, what they wait for."""
+    endpoints = {one.rank: endpoint for endpoint, one in ranks.answered if one.rank in verdict.ranks[:MAX_ASKED]}
+    doing = {endpoint: verdict.doing[rank] for rank, endpoint in endpoints.items() if rank in verdict.doing}
+
+    async def ask(client: Client) -> Details:
+        return await details(doing[client.endpoint], timeout_s)(client)
+
+    answers = session.ask_these(tuple(doing), ask, timeout_s=timeout_s + GRACE_S)
+    rank_at = {endpoint: rank for rank, endpoint in endpoints.items()}
+    return {rank_at[endpoint]: found for endpoint, found in answers.answered}
+
+
+def _without_recorder(pid: int, rank: int, world_size: int) -> TargetInfo:
+    """Return what is known of a rank of this host in which no recorder could start, such as one that holds its GIL."""
+    return TargetInfo(
+        pid,
+        rank,
+        0,
+        world_size,
+        os.uname().nodename,
+        os.geteuid(),
+        True,
+        "",
+        None,
+        None,
+        None,
+        (),
+        "",
+        None,
+        "",
+        "",
+        0,
+        "",
+    )
 
 
 def _show(

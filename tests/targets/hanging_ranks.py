@@ -2,11 +2,14 @@
 
     python hanging_ranks.py FOLDER FAULT…
 
-Each rank writes what torch's Flight Recorder has to FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout.
+Each rank writes its PID to FOLDER/FAULT/RANK.pid, and what torch's Flight Recorder has to
+FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout. The job `few` waits for its last rank, and `trains`
+goes on; these two write no dumps.
 """
 
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -18,7 +21,32 @@ import torch.distributed as dist
 WORLD_SIZE = 4
 
 
-def train(rank: int, fault: str, folder: str) -> None:
+def start(rank: int, fault: str, folder: str) -> None:
+    with open(f"{folder}/new_{rank}", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(file.name, f"{folder}/{rank}.pid")
+    if fault == "few":
+        dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE)
+    elif fault == "trains":
+        train(rank, folder)
+    else:
+        hang(rank, fault, folder)
+
+
+def train(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD_SIZE)
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    while True:
+        model(torch.ones(4)).sum().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(0.05)
+
+
+def hang(rank: int, fault: str, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD_SIZE)
     rows = [dist.new_group([0, 1], group_desc="tp0"), dist.new_group([2, 3], group_desc="tp1")]
     columns = [dist.new_group([0, 2], group_desc="dp0"), dist.new_group([1, 3], group_desc="dp1")]
@@ -55,12 +83,15 @@ def wait_for_ever() -> None:
 
 
 if __name__ == "__main__":
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     for fault in sys.argv[2:]:
         folder = os.path.join(sys.argv[1], fault)
         os.makedirs(folder)
-        for rank in range(WORLD_SIZE):
+        for rank in range(WORLD_SIZE - (fault == "few")):
             if os.fork() == 0:
-                train(rank, fault, folder)
+                os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORLD_SIZE))
+                start(rank, fault, folder)
     print("started", flush=True)
     wait_for_ever()

@@ -126,10 +126,13 @@ def launched(directory: Directory, pid: Annotated[int, Query(description="the la
 
 
 @read.get("/v1/peers")
-def peers(targets: ChosenTargets) -> PeerList:
+def peers(
+    targets: ChosenTargets,
+    again: Annotated[bool, Query(description="ask the store now, even if it has told of all ranks")] = False,
+) -> PeerList:
     """What each recorder has said in its job's own store (torch's TCPStore) about the host server that answers for it.
     A rank without a recorder has said nothing."""
-    found, notes = peers_of(targets)
+    found, notes = peers_of(targets, again=again)
     return PeerList(
         tuple(
             Peer(entry["rank"], entry["host"], entry["pid"], entry["attached_at"], entry["address"], entry["note"])

@@ -62,8 +62,9 @@ async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: floa
     before = await looks()
     await asyncio.sleep(BETWEEN_S)
     after = await looks()
-    missing = max(target.world_size for target in targets.values()) - len(after)
-    verdict = hang.judge(targets, before, after, between_s=BETWEEN_S, missing=max(0, missing))
+    world_size = max(target.world_size for target in targets.values())
+    missing = [rank for rank in range(world_size) if rank not in after]
+    verdict = hang.judge(targets, before, after, between_s=BETWEEN_S, missing=missing)
     if verdict.state is not hang.State.HANGS:
         return None
     where = verdict.stops[0].wait if verdict.stops else None

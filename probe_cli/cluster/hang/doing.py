@@ -1,7 +1,7 @@
-"""What a rank does, by the stack of the thread that trains.
+"""Activity of a rank, from the stack of its training thread and what the kernel says of that thread.
 
-What the job's innermost line has called decides, where that is known: frames of the standard library and of torch have
-names that do not change. What a C function does, which has no frame, is told by the line that calls it.
+The call that the job's innermost line makes decides: frames of the standard library and of torch have stable names. A C
+function has no frame; the line that calls it tells what it does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
-__all__ = ["Activity", "Doing", "doing", "has_moved", "job_frame"]
+__all__ = ["Activity", "Doing", "activity_of", "doing", "has_moved", "job_frame"]
 
 
 class Activity(Enum):
@@ -22,6 +22,7 @@ class Activity(Enum):
     COLLECTIVE = "is in a collective"
     INIT = "waits in init_process_group"
     DESTROY = "is in destroy_process_group"
+    STORE = "waits for the job's store"
     DATA = "waits for its data loader"
     SAVE = "saves"
     LOAD = "loads a checkpoint"
@@ -33,35 +34,59 @@ class Activity(Enum):
     SLEEP = "sleeps"
     READ = "reads a file, pipe or socket"
     EXIT = "has ended its program and shuts down"
+    DISK = "waits uninterruptibly in the kernel, for storage or a driver"
     STOPPED = "is stopped by a signal"
     ENDED = "has ended"
     GIL = "keeps the GIL in native code"
     PYTHON = "runs"
+    NATIVE = "waits in native code"
     UNKNOWN = "is somewhere that cannot be seen"
 
     @property
     def takes_long(self) -> bool:
-        """Whether a healthy job may do this for a minute or two without ending a step or moving a frame."""
-        return self in (Activity.SAVE, Activity.LOAD, Activity.COMPILE, Activity.INIT)
+        """Return whether a healthy job may do this for a minute or two without ending a step or moving a frame."""
+        return self in _TAKE_LONG
+
+
+#: Told with what the kernel says.
+_OF_THE_KERNEL = {Activity.DISK, Activity.NATIVE}
+_TAKE_LONG = {
+    Activity.SAVE,
+    Activity.LOAD,
+    Activity.COMPILE,
+    Activity.INIT,
+    Activity.STORE,
+    Activity.DISK,
+    Activity.READ,  # storage may be behind a file, a socket, or a pipe
+    Activity.CHILD,
+}
 
 
 @dataclass(frozen=True)
 class Doing:
-    """What one rank does, and the line of the job's own that has it do that."""
+    """Activity of one rank, and the line of the job's own code that led to it."""
 
     activity: Activity
     #: `train_step (train.py:88)`; None where no frame is the job's own.
     frame: str | None = None
     #: The function that decided, as `save`.
     detail: str = ""
-    #: What the job's own code was called for, further out.
+    #: What called the job's own code, further out.
     within: Activity | None = None
+    #: What the kernel says of the thread: `sleeping in futex (futex_wait_queue)`.
+    kernel: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread was on a CPU."""
+        return self.kernel.startswith("running")
 
     def __str__(self) -> str:
         where = f" in {self.frame}" if self.frame else ""
         detail = f" ({self.detail})" if self.detail else ""
         within = f", called while it {self.within.value}" if self.within else ""
-        return f"{self.activity.value}{detail}{where}{within}"
+        kernel = f" [{self.kernel}]" if self.kernel and self.activity in _OF_THE_KERNEL else ""
+        return f"{self.activity.value}{detail}{where}{within}{kernel}"
 
 
 #: The end of a file's path, the function, and what it means; the first one that fits a frame.
@@ -75,6 +100,7 @@ _FRAMES = [
     (r"torch/distributed/distributed_c10d\.py$", r"destroy_process_group|_shutdown_backend", Activity.DESTROY),
     (r"torch/distributed/distributed_c10d\.py$", r"init_process_group|new_group.*|split_group", Activity.INIT),
     (r"torch/distributed/rendezvous\.py$", r".*", Activity.INIT),
+    (r"torch/distributed/elastic/utils/store\.py$", r".*", Activity.STORE),
     (r"torch/distributed/(distributed_c10d|_functional_collectives)\.py$", r"[a-z].*", Activity.COLLECTIVE),
     (r"torch/(_dynamo|_inductor)/.*\.py$", r".*compile.*|transform|convert_frame.*|trace.*", Activity.COMPILE),
     (r"/multiprocessing/(popen_fork|popen_spawn_posix|process)\.py$", r"wait|poll|join", Activity.CHILD),
@@ -91,34 +117,52 @@ _CONTEXTS = {Activity.DATA, Activity.SAVE, Activity.LOAD, Activity.COMPILE, Acti
 #: What the innermost line calls, where that is in C.
 _LINES = [
     (re.compile(r"\bsleep\("), Activity.SLEEP),
+    (re.compile(r"\bstore\.(get|wait|add|set|check|compare_set|multi_get)\("), Activity.STORE),
     (re.compile(r"\.acquire\(|^\s*with \w*lock\w*|\block\b.*:$", re.IGNORECASE), Activity.LOCK),
     (re.compile(r"\.wait(pid)?\(|\bos\.wait"), Activity.CHILD),
     (re.compile(r"\.(read|readline|recv|recv_into)\(|\bos\.read\(|\bopen\("), Activity.READ),
 ]
+_WITH = re.compile(r"^\s*(async )?with\b")
+#: System calls that tell it as well.
+_CALLS = {
+    **dict.fromkeys(("clock_nanosleep", "nanosleep"), Activity.SLEEP),
+    **dict.fromkeys(("read", "readv", "pread64", "preadv", "recvfrom", "recvmsg"), Activity.READ),
+    **dict.fromkeys(("wait4", "waitid"), Activity.CHILD),
+    **dict.fromkeys(("flock", "fcntl"), Activity.LOCK),
+}
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
 
 
 def doing(stacks: Backtrace | None, *, state: str = "", is_silent: bool = False) -> Doing:
-    """What a living rank with these stacks does. `state` is what the kernel says of its process; a thread that holds
-    the GIL while its recorder is silent keeps it."""
+    """Return the activity of a living rank with these stacks. `state` is what the kernel says of its process; a thread
+    that holds the GIL while its recorder is silent keeps it."""
     thread = _trains(stacks) if stacks is not None else None
-    frame = job_frame(thread.frames) if thread is not None else None
+    if thread is None:
+        return Doing(Activity.STOPPED if state.startswith("stopped") else Activity.UNKNOWN)
+    return activity_of(thread, state=state, is_silent=is_silent)
+
+
+def activity_of(thread: ThreadStack, *, state: str = "", is_silent: bool = False) -> Doing:
+    """Return the activity of one thread."""
+    frame = job_frame(thread.frames)
+    state, kernel = thread.state or state, thread.kernel
     if state.startswith("stopped"):
-        return Doing(Activity.STOPPED, frame)
-    if thread is None or not thread.frames:
-        return Doing(Activity.UNKNOWN, detail=thread.kernel if thread is not None else "")
-    if is_silent and thread.holds_gil:
-        return Doing(Activity.GIL, frame)
+        return Doing(Activity.STOPPED, frame, kernel=kernel)
     library, job = _split(thread.frames)
-    known = [(each, activity) for each in library if (activity := _of_frame(each)) is not None]
     context = next((activity for each in job if (activity := _of_frame(each)) in _CONTEXTS), None)
-    if known:
-        each, activity = known[-1]  # what the job called; the rest is how that is done
-        return Doing(activity, frame, "" if activity is Activity.EXIT else _short(each.func), context)
-    line = _of_line(thread.frames[0])
-    if line is not None:
-        return Doing(line, frame, within=context)
-    return Doing(Activity.PYTHON, frame, within=context)
+    if state == "waiting for a disk":
+        known = next((activity for each in library if (activity := _of_frame(each)) in _CONTEXTS), None)
+        return Doing(Activity.DISK, frame, within=known or context, kernel=kernel)
+    if not thread.frames:
+        return Doing(Activity.UNKNOWN, detail=kernel, kernel=kernel)
+    found = [(each, activity) for each in library if (activity := _of_frame(each)) is not None]
+    each, activity = found[-1] if found else (None, None)  # what the job called; the rest is how that is done
+    # Much of torch that takes long holds the GIL meanwhile.
+    if is_silent and thread.holds_gil and (activity is None or not activity.takes_long):
+        return Doing(Activity.GIL, frame, kernel=kernel)
+    if each is not None and activity is not None:
+        return Doing(activity, frame, "" if activity is Activity.EXIT else _short(each.func), context, kernel)
+    return Doing(_of_call(thread), frame, within=context, kernel=kernel)
 
 
 def _split(frames: Sequence[Frame]) -> tuple[Sequence[Frame], Sequence[Frame]]:
@@ -161,8 +205,16 @@ def _of_frame(frame: Frame) -> Activity | None:
     return None
 
 
-def _of_line(frame: Frame) -> Activity | None:
-    return next((activity for line, activity in _LINES if frame.source and line.search(frame.source)), None)
+def _of_call(thread: ThreadStack) -> Activity:
+    """Return what the C function does that the innermost line may have called: by that line, or by its system call."""
+    source = thread.frames[0].source or ""
+    for line, activity in _LINES:
+        if line.search(source):
+            return activity
+    if thread.syscall == "futex" and _WITH.match(source):
+        return Activity.LOCK
+    is_waiting = thread.state is not None and thread.state != "running"
+    return _CALLS.get(thread.syscall or "", Activity.NATIVE if is_waiting else Activity.PYTHON)
 
 
 def _short(func: str) -> str:

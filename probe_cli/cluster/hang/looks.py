@@ -1,4 +1,4 @@
-"""One look at a rank: how far it has come, the calls it is in, and the stack of the thread that trains.
+"""One look at a rank: its newest step and calls, the calls it is in, and the stack of its training thread.
 
 Two looks a moment apart tell a rank that stands still from one that works. Runs in the CLI on its event loop, for all
 ranks at once; a rank answers a look with a few milliseconds of its server, and of its GIL only for Flight Recorder.
@@ -18,7 +18,7 @@ from probe_cli.text import ranks_in
 
 from .calls import Call, Group, Rank, Shapes
 
-__all__ = ["Look", "Pace", "as_ranks", "look"]
+__all__ = ["Look", "Pace", "as_ranks", "look", "look_from_outside"]
 
 #: Calls that are not over, newest last; enough for one that runs far ahead of its device.
 MAX_CALLS = 400
@@ -32,10 +32,10 @@ def _age(time: str) -> str:
 
 
 _PACE = (
-    f"SELECT max(step), {_age('max(ts)')}, median(duration), max(duration), count(*) FROM python.steps"
-    " WHERE step > (SELECT max(step) FROM python.steps) - 200"
+    f"SELECT max(step), {_age('max(ts)')}, median(duration), max(duration), count(*), arg_max(duration, step)"
+    " FROM python.steps WHERE step > (SELECT max(step) FROM python.steps) - 200"
 )
-_CALLED = f"SELECT epoch(max(start)), {_age('max(start)')}, count(*) FROM python.collectives"
+_CALLED = f"SELECT epoch(max(start)), {_age('max(start)')} FROM python.collectives"
 _OPEN = (
     f'SELECT "group", op, seq, {_age("start")}, coalesce(peer, -1) FROM python.collectives'
     " WHERE start > (SELECT max(start) FROM python.collectives) - INTERVAL 1 HOUR"
@@ -47,7 +47,7 @@ _GROUPS = (
     " FROM torch.process_groups"
 )
 _RECORDED = (
-    "SELECT \"group\", op, seq, epoch(ts), state, coalesce(shape, ''), coalesce(dtype, ''), coalesce(bytes, 0),"
+    f"SELECT \"group\", op, seq, {_age('ts')}, state, coalesce(shape, ''), coalesce(dtype, ''), coalesce(bytes, 0),"
     " coalesce(timeout, 0.0), started IS NOT NULL FROM torch.flight_recorder"
     f" WHERE NOT is_p2p AND state <> 'completed' ORDER BY ts LIMIT {MAX_CALLS}"
 )
@@ -66,6 +66,8 @@ class Pace:
     median: float
     longest: float
     num: int
+    #: The newest step.
+    last: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,6 @@ class Look:
     #: When the newest collective was called, by its host's clock, and how long ago.
     newest_call: float | None = None
     newest_call_age: float | None = None
-    num_calls: int = 0
     #: By name: what the job calls it, and its ranks; nothing where the recorder is silent.
     groups: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     #: By name: the number of the newest collective that was called in the group.
@@ -90,10 +91,11 @@ class Look:
     #: What could not be asked, and why.
     gaps: tuple[str, ...] = ()
 
-    @property
-    def progress(self) -> object:
-        """Two looks that differ in this have seen the rank get on."""
-        return self.step, self.newest_call, self.num_calls, self.come
+    def is_ahead_of(self, earlier: Look) -> bool:
+        """Return whether the rank has got on since an earlier look. What one of them could not ask is no progress."""
+        newer = [(self.step, earlier.step), (self.newest_call, earlier.newest_call)]
+        newer += [(self.come[name], earlier.come[name]) for name in self.come if name in earlier.come]
+        return any(now is not None and then is not None and now > then for now, then in newer)
 
     @property
     def first_call(self) -> str | None:
@@ -142,7 +144,6 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
             else None,
             _float(called[0][0]) if called and called[0][0] is not None else None,
             _float(called[0][1]) if called and called[0][1] is not None else None,
-            _int(called[0][2]) if called else 0,
             {str(name): (str(desc), ranks_in(str(ranks))) for name, desc, ranks, _ in groups},
             come,
             tuple(map(tuple, open_calls)),
@@ -152,6 +153,11 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
         )
 
     return ask
+
+
+async def look_from_outside(client: Client) -> Look:
+    """Return the stacks of a process without a recorder, the one thing that it shows."""
+    return Look(stacks=await ask_stacks(client, outside=True), gaps=("no recorder could start in it",))
 
 
 def as_ranks(looks: Mapping[int, Look], waiting: Collection[int]) -> dict[int, Rank]:
@@ -198,8 +204,8 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
 
 
 def _pace(row: Sequence[object]) -> Pace:
-    age, median, longest, num = row
-    return Pace(_float(age), _float(median), _float(longest), _int(num))
+    age, median, longest, num, last = row
+    return Pace(_float(age), _float(median), _float(longest), _int(num), _float(last))
 
 
 def _shapes(shape: str, num_bytes: int) -> Shapes:

@@ -1,28 +1,34 @@
-"""Whether a job hangs, and who it waits for: from two looks at its ranks."""
+"""Verdict on a job, from two looks at its ranks and what was found out about those that are to blame."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from statistics import median
 
 from probe_agent.wire import TargetInfo
-from probe_cli.text import seconds
+from probe_cli.cluster.ranks.ended import in_order_of_end, told_first
+from probe_cli.text import ranks_text, seconds
 
 from .chain import Cause, Stop, stops
+from .details import Details
 from .doing import Activity, Doing, doing, has_moved
 from .looks import Look, as_ranks
 from .text import sentence
 
-__all__ = ["LONG_S", "State", "Verdict", "is_long", "judge"]
+__all__ = ["LONG_S", "PATIENCE_S", "State", "Verdict", "is_long", "judge"]
 
 #: No step for so long, for so many steps' time, and for so many times the longest known.
 LONG_S, LONG_STEPS, LONGEST = 10.0, 10.0, 2.0
-#: Of so few collectives it is not known how long the job usually takes between them.
+#: With so few collectives the usual time between them is not known.
 FEW_CALLS, LONG_START_S = 10, 300.0
-#: A rank that saves, loads, compiles or still works has so long before the job is said to hang.
-BUSY_S, BUSY_STEPS = 120.0, 30.0
+#: A rank that saves, loads, reads, compiles or works has so long before the job is said to hang.
+PATIENCE_S, PATIENCE_STEPS = 120.0, 30.0
+#: A step that takes so many times the median, and so much longer, is slow.
+SLOW_STEPS, SLOW_S = 5.0, 1.0
+#: A process that has run for so long should have left init_process_group.
+LONG_INIT_S = 60.0
 
 
 class State(Enum):
@@ -30,7 +36,9 @@ class State(Enum):
 
     NONE = ("no hang", 0)
     SLOW = ("slow", 0)
+    ENDED = ("ended", 0)
     HANGS = ("hangs", 1)
+    DIED = ("died", 1)
     UNKNOWN = ("unknown", 3)
 
     @property
@@ -46,7 +54,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One sentence on the job, and what it rests on."""
+    """One sentence on the job, and its evidence."""
 
     state: State
     sentence: str
@@ -55,7 +63,7 @@ class Verdict:
     cause: str = ""
     stops: tuple[Stop, ...] = ()
     doing: Mapping[int, Doing] = field(default_factory=dict)
-    #: Seconds without progress of any rank; None where that is not known.
+    #: Seconds without progress of any rank; None if that is not known.
     stands_s: float | None = None
     #: Seconds until torch gives up on the call that has waited longest.
     aborts_in_s: float | None = None
@@ -67,46 +75,75 @@ def judge(
     after: Mapping[int, Look],
     *,
     between_s: float,
-    missing: int = 0,
+    missing: Collection[int] = (),
+    details: Mapping[int, Details] | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Verdict:
-    """The verdict on ranks that were looked at twice, `between_s` apart; `missing` is the number of ranks of which
-    nothing is known."""
+    """Return the verdict on ranks that were looked at twice, `between_s` apart. Nothing is known of the ranks in
+    `missing`; `details` has what was asked about the ranks of an earlier verdict."""
+    found_out = details or {}
     acts = {
         rank: doing(seen.stacks, state=targets[rank].state, is_silent=bool(seen.gaps)) for rank, seen in after.items()
     }
     acts.update({rank: Doing(Activity.ENDED) for rank, target in targets.items() if not target.alive})
-    if not any(target.alive for target in targets.values()):
-        return Verdict(State.NONE, f"no rank is alive: {_how_they_ended(targets)}", doing=acts)
-    moved = sorted(rank for rank in after if rank in before and before[rank].progress != after[rank].progress)
+    if targets and not any(target.alive for target in targets.values()):
+        return _after_the_end(targets, acts)
+    moved = sorted(rank for rank in after if rank in before and after[rank].is_ahead_of(before[rank]))
     if moved:
-        return Verdict(State.NONE, _progress(moved, before, after, between_s), doing=acts)
-    waiting = [rank for rank, target in targets.items() if target.alive and not target.state.startswith("stopped")]
-    ranks = as_ranks(after, waiting)
+        return replace(_progress(moved, before, after, between_s), doing=acts)
+    stopped = [rank for rank, act in acts.items() if act.activity is Activity.STOPPED]
+    waiting = [rank for rank, target in targets.items() if target.alive and rank not in stopped]
+    # Of a rank without a recorder only its stack is known: in a call, but not in which one.
+    told = {
+        rank: seen
+        for rank, seen in after.items()
+        if seen.come or seen.groups or acts[rank].activity not in (Activity.COLLECTIVE, Activity.UNKNOWN)
+    }
+    ranks = as_ranks(told, waiting)
     found = tuple(stops(ranks))
-    out = tuple(sorted(set(targets) - set(waiting)))
     stands_s, stands_long = _standstill(after)
     verdict = Verdict(State.UNKNOWN, "", stops=found, doing=acts, stands_s=stands_s)
+    gone = _gone(targets, bool(found))
+    out = tuple(sorted({*stopped, *gone}))
+    # Nobody is in a call of a group: the ranks still meet, or the last one has not come.
+    meets = sorted(rank for rank, act in acts.items() if act.activity is Activity.INIT)
+    unseen = {*missing, *(rank for rank, act in acts.items() if act.activity is Activity.UNKNOWN)}
     if out:
         verdict = replace(verdict, ranks=out, cause="gone")
-        about = [_out(out, targets), *(sentence(stop, ranks) for stop in found[:1])]
+        about = [_out(out, targets, stopped), *(sentence(stop, ranks) for stop in found[:1])]
     elif found:
         verdict = replace(verdict, ranks=found[0].ranks, cause=found[0].cause.value)
         about = [sentence(found[0], ranks)]
+    elif meets and (late := sorted({*targets, *unseen} - set(meets))):
+        verdict = replace(verdict, ranks=tuple(late), cause="init")
+        about = [_late(late, meets, targets, acts, unseen)]
+    elif meets:
+        verdict = replace(verdict, ranks=tuple(meets), cause="init")
+        about = [f"all {len(meets)} ranks wait in {acts[meets[0]].detail}{_store(targets, meets)}"]
     else:
         verdict = replace(verdict, ranks=tuple(sorted(after)), cause="no progress")
         about = []
-    about += [f"rank {rank} {acts[rank]}" for rank in verdict.ranks[:4] if rank in after and rank not in out]
-    said = "; ".join(about)
+    for rank in verdict.ranks[:4]:
+        if rank in after and rank not in gone:
+            about += [f"rank {rank} {acts[rank]}", *found_out.get(rank, Details()).sentences]
+    said = "; ".join(dict.fromkeys(about))
+    store_failure = next((one.store_failure for one in found_out.values() if one.store_failure), "")
+    if store_failure and (stands_s is not None or _age(targets, meets) > LONG_INIT_S):
+        return replace(verdict, state=State.HANGS, cause="store", sentence=f"the job hangs: {said}")
+    if stands_s is None and verdict.cause == "init":
+        is_long = not unseen and _age(targets, meets) > LONG_INIT_S
+        state, begins = (State.HANGS, "the job hangs") if is_long else (State.UNKNOWN, "the job has not begun")
+        return replace(verdict, state=state, sentence=f"{begins}: {said}")
     if stands_s is None:
         known = "nothing has moved for {}, and how long this job usually takes is not known"
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
-    busy = [rank for rank in verdict.ranks if _is_busy(rank, acts, before, after)]
+    busy = [rank for rank in verdict.ranks if _is_busy(rank, verdict, before, after, found_out)]
     if not stands_long and not out:
-        return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {age}, not long for this job")
-    if busy and len(busy) == len(verdict.ranks) and stands_s < max(BUSY_S, BUSY_STEPS * _usual(after)):
+        return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {age}, {_not_long(after)}")
+    if busy and len(busy) == len(verdict.ranks) and stands_s < max(patience_s, PATIENCE_STEPS * _usual(after)):
         return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}")
-    if verdict.cause == Cause.UNSEEN.value or (missing and verdict.cause == "no progress"):
+    if verdict.cause == Cause.UNSEEN.value or (unseen and verdict.cause in ("no progress", "init")):
         return replace(verdict, sentence=f"the job stands still: {said}; {age}")
     aborts = [
         call.called + call.timeout_s
@@ -146,38 +183,103 @@ def _usual(looks: Mapping[int, Look]) -> float:
     return median(medians) if medians else 0.0
 
 
-def _is_busy(rank: int, acts: Mapping[int, Doing], before: Mapping[int, Look], after: Mapping[int, Look]) -> bool:
-    """Whether the rank works, or does what may take a healthy job a minute or two."""
+def _is_busy(
+    rank: int,
+    verdict: Verdict,
+    before: Mapping[int, Look],
+    after: Mapping[int, Look],
+    details: Mapping[int, Details],
+) -> bool:
+    """Return whether the rank works, or does what may take a healthy job a minute or two."""
     if rank not in before or rank not in after:
         return False
-    if acts[rank].activity in (Activity.ENDED, Activity.STOPPED, Activity.GIL):
+    act = verdict.doing[rank]
+    if act.activity in (Activity.ENDED, Activity.STOPPED):
         return False
-    return acts[rank].activity.takes_long or bool(has_moved(before[rank].stacks, after[rank].stacks))
+    # A rank that waits for its device in a loop runs as well: what it has called tells then.
+    works = act.is_running and verdict.cause in (Cause.ABSENT.value, "no progress", "init")
+    waits_for_work = rank in details and details[rank].may_be_healthy
+    moves = act.activity is not Activity.GIL and bool(has_moved(before[rank].stacks, after[rank].stacks))
+    return act.activity.takes_long or works or moves or waits_for_work
 
 
-def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, Look], between_s: float) -> str:
+def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, Look], between_s: float) -> Verdict:
     steps = [
         (then.step, now.step)
         for rank in moved
         if (then := before[rank]).step is not None and (now := after[rank]).step is not None and then.step != now.step
     ]
+    paces = [(pace.last, pace.median) for rank in moved if (pace := after[rank].steps) is not None and pace.num > 2]
+    last, usual = max(paces, default=(0.0, 0.0))
+    if last > max(SLOW_STEPS * usual, usual + SLOW_S):
+        how = f"slow: the last step took {seconds(last)}, usual {seconds(usual)}; compare the ranks: probe … compare"
+        return Verdict(State.SLOW, how)
     if steps:
-        return f"no hang: the job has come from step {steps[0][0]} to {steps[0][1]} in {seconds(between_s)}"
-    return f"no hang: rank {moved[0]} has called a collective within {seconds(between_s)}"
+        came = f"the job has come from step {steps[0][0]} to {steps[0][1]} in {seconds(between_s)}"
+        return Verdict(State.NONE, f"no hang: {came}")
+    return Verdict(State.NONE, f"no hang: rank {moved[0]} has called a collective within {seconds(between_s)}")
 
 
-def _out(ranks: tuple[int, ...], targets: Mapping[int, TargetInfo]) -> str:
+def _not_long(looks: Mapping[int, Look]) -> str:
+    longest = max((seen.steps.longest for seen in looks.values() if seen.steps is not None), default=None)
+    if longest is None:
+        return "not long for this job"
+    return f"not long for this job, whose steps take {seconds(_usual(looks))} and have taken {seconds(longest)}"
+
+
+def _gone(targets: Mapping[int, TargetInfo], others_wait: bool) -> set[int]:
+    """Return the ranks that have ended and are to blame: the first one, and those that did not end because of it. A job
+    whose ranks have come to the end of their program, one after the other, has nobody to blame."""
+    ended = in_order_of_end(target for target in targets.values() if not target.alive)
+    badly = [target for target in ended if target.ended_badly]
+    if not ended or not (badly or others_wait):
+        return set()
+    return {rank for rank, target in targets.items() if target in (badly or ended)[:1]}
+
+
+def _after_the_end(targets: Mapping[int, TargetInfo], acts: Mapping[int, Doing]) -> Verdict:
+    if not any(target.ended_badly for target in targets.values()):
+        return Verdict(State.ENDED, "the job has ended: every rank has come to the end of its program", doing=acts)
+    first = in_order_of_end(target for target in targets.values() if target.ended_badly)[0]
+    ranks = tuple(rank for rank, target in targets.items() if target is first)
+    said = told_first(targets.values()) or [f"rank {ranks[0]} {first.ended or 'has ended, and how is not known'}"]
+    return Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
+
+
+def _late(
+    late: list[int],
+    meets: list[int],
+    targets: Mapping[int, TargetInfo],
+    acts: Mapping[int, Doing],
+    missing: set[int],
+) -> str:
+    """Return who has not come to where the others meet."""
+    verb = "has" if len(late) == 1 else "have"
+    others = f"rank{'s' if meets[1:] else ''} {ranks_text(meets)} wait{'' if meets[1:] else 's'}"
+    said = f"rank{'s' if late[1:] else ''} {ranks_text(late)} {verb} not come to {acts[meets[0]].detail},"
+    said += f" in which {others}{_store(targets, meets)}"
+    unseen = missing & set(late)
+    return f"{said}; nothing is known of rank{'s' if len(unseen) > 1 else ''} {ranks_text(unseen)}" if unseen else said
+
+
+def _store(targets: Mapping[int, TargetInfo], ranks: list[int]) -> str:
+    """Return where these ranks meet."""
+    place = next((targets[rank].store for rank in ranks if targets[rank].store), "")
+    return f" ({f'store {place}, ' if place else ''}world size {targets[ranks[0]].world_size})"
+
+
+def _age(targets: Mapping[int, TargetInfo], ranks: list[int]) -> float:
+    """Return how long the youngest of these processes has run, in seconds."""
+    return min((targets[rank].age_s or 0.0 for rank in ranks), default=0.0)
+
+
+def _out(ranks: tuple[int, ...], targets: Mapping[int, TargetInfo], stopped: Collection[int]) -> str:
     said = []
     for rank in ranks[:4]:
         target = targets[rank]
         named = f"rank {rank} (pid {target.pid} on {target.host})"
-        if not target.alive:
-            said.append(f"{named} has ended" + (f": it {target.ended}" if target.ended else ""))
-        else:
+        if rank in stopped:
             said.append(f"{named} is stopped by a signal; resume it with: kill -CONT {target.pid}")
+        else:
+            said.append(f"{named} has ended" + (f": it {target.ended}" if target.ended else ""))
     return "; ".join(said)
-
-
-def _how_they_ended(targets: Mapping[int, TargetInfo]) -> str:
-    told = [f"rank {rank} {target.ended}" for rank, target in sorted(targets.items()) if target.ended]
-    return "; ".join(told[:4]) or "how they ended is not known"

@@ -14,7 +14,7 @@ from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
 
-__all__ = ["none_lives", "rank_text", "told_first"]
+__all__ = ["in_order_of_end", "none_lives", "rank_text", "told_first"]
 
 #: At most this many are named.
 MAX_NAMED = 16
@@ -49,14 +49,14 @@ def told_first(targets: Iterable[TargetInfo], *, of_living_jobs: bool = False) -
     for jobs with a living rank."""
     said = []
     for ranks in _jobs(targets):
-        ended = _in_order(target for target in ranks if target.ended)
+        ended = in_order_of_end(target for target in ranks if target.ended)
         is_wanted = not of_living_jobs or any(target.alive for target in ranks)
         if is_wanted and ranks[0].world_size > 1 and any(target.ended_badly for target in ended):
             said.append(_first(ended))
     return said
 
 
-def _in_order(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
+def in_order_of_end(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
     """The first to end first. The connections of a killed process close before its end is seen, so a rank that raised
     because a connection was gone comes after one that ended for another reason at about the same time."""
     ordered = sorted(ended, key=_last)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from probe_agent.wire import Backtrace, Frame, TargetInfo, ThreadStack
+from probe_cli.cluster.hang.details import Details
 from probe_cli.cluster.hang.looks import Look, Pace
 from probe_cli.cluster.hang.verdict import State, Verdict, judge
 
@@ -37,7 +38,6 @@ def rank_look(seq: int, waits: bool, stood_s: float, stacks: Backtrace) -> Look:
         None,
         1_000_000.0,
         stood_s,
-        60,
         GROUPS,
         {"0": seq},
         (),
@@ -57,7 +57,7 @@ def looks(stood_s: float, culprit: int | None, line: str = "x.backward()", func:
 
 def verdict(before: Mapping[int, Look], after: Mapping[int, Look], **targets: TargetInfo) -> Verdict:
     known = {rank: targets.get(f"rank{rank}", target(rank)) for rank in RANKS}
-    return judge(known, before, after, between_s=2.0, missing=len(set(RANKS) - set(after)))
+    return judge(known, before, after, between_s=2.0, missing=set(RANKS) - set(after))
 
 
 def test_the_rank_that_has_not_come_is_named_with_what_it_does() -> None:
@@ -107,7 +107,7 @@ def test_a_stopped_rank_is_the_cause_wherever_it_is() -> None:
 def test_a_rank_that_has_ended_is_the_cause() -> None:
     seen = looks(60.0, None)
 
-    said = verdict(seen, seen, rank3=target(3, alive=False, ended="was killed by SIGKILL"))
+    said = verdict(seen, seen, rank3=target(3, alive=False, ended="was killed by SIGKILL", ended_badly=True))
 
     assert (said.state, said.ranks) == (State.HANGS, (3,))
     assert "it was killed by SIGKILL" in said.sentence
@@ -155,7 +155,7 @@ def test_without_steps_flight_recorder_tells_how_long_the_job_usually_takes(
 def test_in_a_pipeline_the_rank_that_does_not_send_is_named() -> None:
     seen = {
         rank: replace(
-            rank_look(0, False, 60.0, at("dist.recv(x, rank - 1)")),
+            rank_look(0, False, 60.0, at("x = layers(x)")),
             open_calls=(("0", "recv", -1, 60.0, rank - 1),) if rank else (),
         )
         for rank in RANKS
@@ -171,16 +171,148 @@ def test_a_job_that_has_ended_does_not_hang() -> None:
     ended = {f"rank{rank}": target(rank, alive=False, state="gone", ended="exited") for rank in RANKS}
     seen = looks(60.0, 2)
 
-    assert verdict(seen, seen, **ended).state is State.NONE
+    assert verdict(seen, seen, **ended).state is State.ENDED
 
 
 def test_ended_and_stopped_ranks_are_reported_together() -> None:
     seen = looks(60.0, None)
 
     said = verdict(
-        seen, seen, rank3=target(3, alive=False, ended="was killed by SIGKILL"), rank1=target(1, state="stopped")
+        seen,
+        seen,
+        rank3=target(3, alive=False, ended="was killed by SIGKILL", ended_badly=True),
+        rank1=target(1, state="stopped"),
     )
 
     assert said.ranks == (1, 3)
     assert "rank 1 (pid 101 on node1) is stopped by a signal; resume it with: kill -CONT 101" in said.sentence
     assert "rank 3 (pid 103 on node1) has ended: it was killed by SIGKILL" in said.sentence
+
+
+def test_a_job_that_has_died_is_told_with_the_rank_that_was_the_first() -> None:
+    ended = {
+        f"rank{rank}": target(
+            rank, alive=False, ended="raised RuntimeError: Connection closed by peer", ended_badly=True, ended_at=100.2
+        )
+        for rank in RANKS
+    }
+    ended["rank2"] = replace(ended["rank2"], ended="raised ValueError: no labels", ended_at=100.0)
+    seen = looks(60.0, None)
+
+    said = verdict(seen, seen, **ended)
+
+    assert (said.state, said.ranks, said.state.exit_code) == (State.DIED, (2,), 1)
+    assert "raised ValueError: no labels" in said.sentence
+
+
+def test_ranks_that_have_come_to_the_end_of_the_program_are_not_to_blame_for_one_that_still_saves() -> None:
+    seen = {rank: replace(look, recorded=()) for rank, look in looks(3.0, None).items()}
+    seen[0] = replace(seen[0], stacks=at("torch.save(model, path)", "save"))
+    ended = {f"rank{rank}": target(rank, alive=False, state="gone", ended="exited") for rank in RANKS[1:]}
+
+    said = verdict(seen, seen, **ended)
+
+    assert (said.state, said.ranks) == (State.NONE, ())
+
+
+def test_ranks_lost_to_another_that_was_killed_are_not_to_blame() -> None:
+    lost = target(
+        1, alive=False, ended="raised RuntimeError: Connection closed by peer", ended_badly=True, ended_at=9.1
+    )
+    killed = target(3, alive=False, ended="was killed by SIGKILL", ended_badly=True, ended_at=9.0)
+    seen = looks(60.0, None)
+
+    assert verdict(seen, seen, rank1=lost, rank3=killed).ranks == (3,)
+
+
+def test_a_step_that_takes_long_is_slow_and_no_hang() -> None:
+    before = looks(0.5, None)
+    pace = Pace(0.5, 2.0, 40.0, 200, 40.0)
+    after = {rank: replace(seen, step=21, steps=pace) for rank, seen in before.items()}
+
+    said = verdict(before, after)
+
+    assert (said.state, said.state.exit_code) == (State.SLOW, 0)
+    assert "the last step took 40 s, usual 2.0 s" in said.sentence
+
+
+def test_what_a_look_could_not_ask_is_no_progress() -> None:
+    seen = looks(60.0, 2, "time.sleep(3600)")
+    silent = {rank: replace(look, come={}, newest_call=None) for rank, look in seen.items()}
+
+    assert verdict(silent, seen).state is State.HANGS
+
+
+@pytest.mark.parametrize(("stood_s", "state"), [(60.0, State.SLOW), (200.0, State.HANGS)])
+@pytest.mark.parametrize("line", ["file.read(size)", "subprocess.run(command).wait()"])
+def test_storage_may_take_two_minutes(line: str, stood_s: float, state: State) -> None:
+    seen = looks(stood_s, 2, line)
+
+    assert verdict(seen, seen).state is state
+
+
+def test_a_rank_in_state_d_is_given_time_and_then_named_with_the_kernel_function() -> None:
+    waits = at("numpy.load(path)")
+    in_kernel = replace(waits.threads[0], state="waiting for a disk", syscall="read", waits_in="folio_wait_bit")
+    seen = looks(200.0, 2)
+    seen[2] = replace(seen[2], stacks=replace(waits, threads=(in_kernel,)))
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks) == (State.HANGS, (2,))
+    assert "waits uninterruptibly in the kernel" in said.sentence
+    assert "in read (folio_wait_bit)" in said.sentence
+    shorter = {rank: replace(look, steps=Pace(60.0, 0.1, 0.3, 20), newest_call_age=60.0) for rank, look in seen.items()}
+    assert verdict(shorter, shorter).state is State.SLOW
+
+
+def test_a_loader_whose_worker_works_is_given_time() -> None:
+    seen = looks(60.0, 2, "batch = next(batches)")
+
+    def judged(may_be_healthy: bool) -> Verdict:
+        found = Details(("its loader worker 7 is busy",), may_be_healthy=may_be_healthy)
+        return judge({rank: target(rank) for rank in RANKS}, seen, seen, between_s=2.0, details={2: found})
+
+    assert judged(True).state is State.SLOW
+    assert judged(False).state is State.HANGS
+    assert "its loader worker 7 is busy" in judged(False).sentence
+
+
+def meeting(age_s: float, away: int | None = None) -> tuple[dict[int, TargetInfo], dict[int, Look]]:
+    """Four ranks that wait in init_process_group; one of them may be elsewhere."""
+    meets = Frame("init_process_group", "/lib/site-packages/torch/distributed/distributed_c10d.py", 1, 0, "python", "")
+    stack = at("dist.init_process_group()")
+    stack = replace(stack, threads=(replace(stack.threads[0], frames=(meets, *stack.threads[0].frames)),))
+    looks = {rank: Look(stacks=at("time.sleep(60)", "load") if rank == away else stack) for rank in RANKS}
+    return {rank: target(rank, age_s=age_s, store="node1:29500") for rank in RANKS}, looks
+
+
+def test_one_rank_too_few_at_the_start_is_named_with_the_place_where_the_others_meet() -> None:
+    targets, seen = meeting(300.0)
+    del targets[3], seen[3]
+
+    said = judge(targets, seen, seen, between_s=2.0, missing=[3])
+
+    assert (said.state, said.ranks, said.cause) == (State.UNKNOWN, (3,), "init")
+    assert "rank 3 has not come to init_process_group, in which ranks 0-2 wait" in said.sentence
+    assert "store node1:29500, world size 4" in said.sentence
+
+
+@pytest.mark.parametrize(("age_s", "state"), [(20.0, State.UNKNOWN), (300.0, State.HANGS)])
+def test_a_rank_that_does_not_come_to_the_start_is_named(age_s: float, state: State) -> None:
+    targets, seen = meeting(age_s, away=1)
+
+    said = judge(targets, seen, seen, between_s=2.0)
+
+    assert (said.state, said.ranks) == (state, (1,))
+    assert "rank 1 sleeps in load (train.py:88)" in said.sentence
+
+
+def test_a_store_that_does_not_answer_is_the_cause() -> None:
+    seen = looks(20.0, 2, "store.wait(keys)")
+    found = {2: Details(("the job's store does not answer",), store_failure="the job's store does not answer")}
+
+    said = judge({rank: target(rank) for rank in RANKS}, seen, seen, between_s=2.0, details=found)
+
+    assert (said.state, said.cause) == (State.HANGS, "store")
+    assert "the job's store does not answer" in said.sentence

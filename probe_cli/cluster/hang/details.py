@@ -1,0 +1,110 @@
+"""Evidence on a blamed rank that its training thread's stack does not show: its loader workers, its other threads, the
+store it waits for.
+
+Runs in the CLI on its event loop, for a handful of ranks. Each worker costs its host 30 to 130 ms of py-spy; the target
+is asked for nothing but the state of its job's store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from probe_agent.errors import ProbeError
+from probe_agent.wire import Backtrace, PeerList, QueryRequest, QueryResult, ThreadStack
+from probe_cli.client import Client
+from probe_cli.cluster.stacks import ask_stacks
+
+from .doing import Activity, Doing, activity_of, job_frame
+
+__all__ = ["Details", "details"]
+
+#: More workers or threads than this are not named.
+MAX_NAMED = 4
+_WORKERS = "SELECT worker_pid FROM python.workers ORDER BY worker_pid"
+#: What a worker that has nothing to do is not in.
+_FETCH = "/utils/data/_utils/fetch.py"
+#: Of the recorder's notes on the store, those that say that it gave no answer.
+_FAILURE = re.compile(r"cannot (connect|send) to the job's store|does not answer|did not answer|closed the connection")
+
+
+@dataclass(frozen=True)
+class Details:
+    """What was found out about one rank."""
+
+    sentences: tuple[str, ...] = ()
+    #: It waits for a worker that works, or waits for storage.
+    may_be_healthy: bool = False
+    #: Why the job's store gave no answer; empty if it did, or nobody asked.
+    store_failure: str = ""
+
+
+def details(doing: Doing, timeout_s: float) -> Callable[[Client], Awaitable[Details]]:
+    """Return the question for what a rank that does this waits for."""
+
+    async def ask(client: Client) -> Details:
+        if Activity.DATA in (doing.activity, doing.within):
+            return await _workers(client, timeout_s)
+        if doing.activity in (Activity.LOCK, Activity.JOIN, Activity.QUEUE):
+            return await _threads(client)
+        if doing.activity in (Activity.INIT, Activity.STORE):
+            return await _store(client)
+        return Details()
+
+    return ask
+
+
+async def _workers(client: Client, timeout_s: float) -> Details:
+    try:
+        told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(_WORKERS, timeout_s=timeout_s))
+    except ProbeError:
+        return Details()  # its host says no more of it
+    pids = [int(str(row[0])) for row in told.rows]
+    busy: list[tuple[int, Doing]] = []
+    num_idle = 0
+    for pid in pids:
+        try:
+            stacks = await client.get(Backtrace, "/v1/backtrace", pid=str(pid), outside="true")
+        except ProbeError:
+            continue  # it has ended
+        main = next(thread for thread in stacks.threads if thread.is_main)
+        if any(frame.file.endswith(_FETCH) for frame in main.frames) or not main.frames:
+            busy.append((pid, activity_of(main)))
+        else:
+            num_idle += 1
+    sentences = [f"its loader worker {pid} {doing}" for pid, doing in busy[:MAX_NAMED]]
+    if pids and num_idle == len(pids):
+        sentences = [f"its {len(pids)} loader workers have nothing to do"]
+    works = any(doing.activity.takes_long or doing.is_running for _, doing in busy)
+    return Details(tuple(sentences), may_be_healthy=works)
+
+
+async def _threads(client: Client) -> Details:
+    """Python does not know who holds a lock; the other threads that run code of the job are those that may."""
+    try:
+        stacks = await ask_stacks(client, all_threads=True, outside=True)
+    except ProbeError:
+        return Details()
+    others = [thread for thread in stacks.threads if _may_hold(thread)]
+    named = [f"thread {thread.thread or '(unnamed)'} {activity_of(thread)}" for thread in others[:MAX_NAMED]]
+    return Details((f"meanwhile its {_listed(named)}",) if named else ("no other thread of it runs code of the job",))
+
+
+def _may_hold(thread: ThreadStack) -> bool:
+    is_other = not (thread.is_main or thread.is_training or thread.is_probe)
+    return is_other and job_frame(thread.frames) is not None
+
+
+async def _store(client: Client) -> Details:
+    """Have the recorder ask the job's store now, for at most a second."""
+    try:
+        told = await client.get(PeerList, "/v1/peers", again="true")
+    except ProbeError:
+        return Details()  # an earlier recorder, or a silent one
+    failure = next((note for note in told.notes if _FAILURE.search(note)), "")
+    return Details((failure,) if failure else (), store_failure=failure)
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", its ".join(parts)

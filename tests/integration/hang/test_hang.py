@@ -1,0 +1,119 @@
+"""`probe … hang` on jobs that hang, and on one that goes on until a rank of it is stopped and killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from support.commands import Probe, probe_in
+from support.waiting import until
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+
+Answer = dict[str, Any]  # JSON
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    return probe_in(tmp_path)
+
+
+def pids(job: Path) -> list[int]:
+    return [int(path.read_text()) for path in sorted(job.glob("?.pid"))]
+
+
+def named(these: Sequence[object]) -> list[str]:
+    return [word for one in these for word in ("-t", str(one))]
+
+
+class Hang:
+    """`probe … hang` on one job, asked until it says what is waited for."""
+
+    def __init__(self, probe: Probe, these: Sequence[object]) -> None:
+        self.probe, self.these = probe, these
+        self.code, self.answer, self.err = -1, {}, ""
+
+    def until(self, is_meant: Callable[[Answer], bool], *options: str) -> Answer:
+        def asked() -> bool:
+            done = self.probe(*named(self.these), "hang", "--between", "0.5", "--format", "json", *options)
+            self.code, self.err = done.returncode, done.stderr
+            self.answer = json.loads(done.stdout) if done.stdout else {}
+            return bool(self.answer) and is_meant(self.answer["verdict"])
+
+        until(asked, 120, lambda: f"{self.answer} {self.err}")
+        verdict: Answer = self.answer["verdict"]
+        return verdict
+
+
+def hangs(verdict: Answer) -> bool:
+    return bool(verdict["state"] == "hangs")
+
+
+def test_the_rank_that_has_not_come_is_named_with_what_it_does(jobs: Path, probe: Probe) -> None:
+    hang = Hang(probe, pids(jobs / "absent"))
+
+    said = hang.until(hangs)
+
+    assert (hang.code, said["ranks"], said["cause"]) == (1, [3], "absent")
+    assert "rank 3 has not come to all_reduce 8 of group " in said["sentence"]
+    assert "rank 3 sleeps in wait_for_ever (hanging_ranks.py:" in said["sentence"]
+    assert 0 < said["aborts_in_s"] < 1800
+    assert [row["doing"] for row in hang.answer["rows"]][3] == "sleeps"
+
+
+def test_a_rank_that_cannot_be_seen_is_told_and_never_counted_as_fine(jobs: Path, probe: Probe) -> None:
+    hang = Hang(probe, pids(jobs / "absent")[:3])
+
+    said = hang.until(lambda verdict: verdict["cause"] == "unseen")
+
+    assert (hang.code, said["state"]) == (3, "unknown")
+    assert "nothing is known of rank 3, for which" in said["sentence"]
+    assert "nothing is known of rank 3" in hang.answer["notes"]
+
+
+def test_another_operation_and_another_order_are_told_from_a_rank_that_is_late(jobs: Path, probe: Probe) -> None:
+    operation = Hang(probe, pids(jobs / "operation")).until(hangs)
+    order = Hang(probe, pids(jobs / "order")).until(hangs)
+
+    assert (operation["ranks"], operation["cause"]) == ([2], "mismatch")
+    assert "ranks 0-1,3 call all_reduce; rank 2 calls broadcast" in operation["sentence"]
+    assert (order["ranks"], order["cause"]) == ([0, 1, 2, 3], "cycle")
+
+
+def test_one_rank_too_few_at_the_start_is_told_with_the_place_where_the_others_wait(jobs: Path, probe: Probe) -> None:
+    hang = Hang(probe, pids(jobs / "few"))
+
+    said = hang.until(lambda verdict: verdict["cause"] == "init")
+
+    assert (hang.code, said["ranks"]) == (3, [3])
+    assert "rank 3 has not come to init_process_group, in which ranks 0-2 wait (store 127.0.0.1:" in said["sentence"]
+    assert "world size 4" in said["sentence"]
+
+
+def test_a_rank_that_is_stopped_goes_on_and_is_killed_is_told_each_time(jobs: Path, probe: Probe) -> None:
+    ranks = pids(jobs / "trains")
+    hang = Hang(probe, ranks)
+
+    healthy = hang.until(lambda verdict: "the job has come from step" in verdict["sentence"])
+    assert (hang.code, healthy["ranks"]) == (0, [])
+
+    os.kill(ranks[1], signal.SIGSTOP)
+    stopped = hang.until(hangs)
+    assert (hang.code, stopped["ranks"]) == (1, [1])
+    assert f"resume it with: kill -CONT {ranks[1]}" in stopped["sentence"]
+
+    os.kill(ranks[1], signal.SIGCONT)
+    assert hang.until(lambda verdict: "the job has come from step" in verdict["sentence"])["ranks"] == []
+
+    os.kill(ranks[2], signal.SIGKILL)
+    died = hang.until(lambda verdict: verdict["state"] == "died")
+    assert (hang.code, died["ranks"]) == (1, [2])
+    assert "was killed by SIGKILL" in died["sentence"]
