@@ -1,4 +1,4 @@
-"""Endpoints: a process on this host, a host server with or without a rank, or the folder of a target.
+"""Endpoints: a process on this host, a host server with or without a rank, a target's folder, or a report.
 
 Parsing only, nothing is contacted. Runs in the CLI.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest
 
+from .report_file import is_report
 from .text import ranks_text
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Endpoint",
     "LocalProcess",
     "MissingRanks",
+    "Report",
     "TcpServer",
     "ThisHost",
     "TlsServer",
@@ -118,6 +120,22 @@ class Archive:
 
 
 @dataclass(frozen=True)
+class Report:
+    """A file of `probe … report`; `pid` picks one of the targets in it."""
+
+    path: str
+    pid: int | None = None
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The query parameter that picks this target; empty where none is picked."""
+        return {} if self.pid is None else {"pid": str(self.pid)}
+
+    def __str__(self) -> str:
+        return self.path + ("" if self.pid is None else f" (pid {self.pid})")
+
+
+@dataclass(frozen=True)
 class MissingRanks:
     """Ranks of a job that no endpoint leads to: they can be named, and not asked."""
 
@@ -129,11 +147,12 @@ class MissingRanks:
         return named + (f" on {self.host}" if self.host else "")
 
 
-Endpoint = LocalProcess | TcpServer | UnixServer | Archive
+Endpoint = LocalProcess | TcpServer | UnixServer | Archive | Report
 
 FORMS = (
     "use a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, host:port/pid=PID, [::1]:port,"
-    " https://host:port, unix:/path, unix:/path//RANK, or the folder of a target in /dev/shm/probe-UID"
+    " https://host:port, unix:/path, unix:/path//RANK, the folder of a target in /dev/shm/probe-UID, or the file of a"
+    " report"
 )
 _TLS = "https://"
 #: What makes a folder that of a target.
@@ -163,6 +182,8 @@ def parse_endpoint(text: str) -> Endpoint:
         if not os.path.isfile(os.path.join(text, _IDENTITY)):
             raise BadRequest(f"{text} is not the folder of a target: there is no {_IDENTITY} in it", FORMS)
         return Archive(os.path.realpath(text))
+    if is_report(text):
+        return Report(text)
     raise BadRequest(f"{text!r} is not an endpoint{_reason(text)}", FORMS)
 
 

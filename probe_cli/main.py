@@ -18,7 +18,7 @@ from probe_agent.recorder.config import unknown_variables
 
 from . import commands
 from .cluster.ranks.discover import endpoints_of, split
-from .endpoint import ThisHost, of_job
+from .endpoint import Report, ThisHost, of_job
 from .messages import error_text, print_error, print_usage_error, remark, report_bug
 from .options import rank_set
 
@@ -33,8 +33,9 @@ HELP = """Live answers from a running training job: stacks, timings, SQL and eva
   probe COMMAND                     $PROBE_ENDPOINT, or the only target here
 
 ENDPOINT is a PID, host:port, host:port/RANK, host:port/JOB, host:port/JOB/RANK, [::1]:port, https://host:port,
-unix:/path, or the folder of a target that has ended. A list of hosts is node[01-64]:port, @FILE (one a line),
-slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address of a headless Kubernetes service).
+unix:/path, the folder of a target that has ended, or the file of a report. A list of hosts is node[01-64]:port,
+@FILE (one a line), slurm:port (the hosts of this SLURM job) or dns:NAME:port (every address of a headless Kubernetes
+service).
 
 \b
 Exit codes:
@@ -45,6 +46,10 @@ Exit codes:
   4  no target could be reached
 `compare` has more of its own.
 """
+
+
+#: Where the arguments of the command are while the group's own function runs.
+_ARGUMENTS = "probe.arguments"
 
 
 class CommandGroup(click.Group):
@@ -69,7 +74,9 @@ class CommandGroup(click.Group):
             return 0
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, self._endpoint_as_option(ctx, list(args)))
+        words = super().parse_args(ctx, self._endpoint_as_option(ctx, list(args)))
+        ctx.meta[_ARGUMENTS] = list(words)
+        return words
 
     def _endpoint_as_option(self, ctx: click.Context, args: list[str]) -> list[str]:
         """`123 query …` becomes `-t 123 query …`; what follows an endpoint must be a command."""
@@ -133,6 +140,12 @@ def cli(
         remark(error_text(problem.message, problem.hint))
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
+    if any(isinstance(endpoint, Report) for endpoint in named):
+        from .stored import stored_output  # a door: only a report needs it
+
+        code = stored_output(named, str(ctx.invoked_subcommand), ctx.meta[_ARGUMENTS])
+        if code is not None:
+            ctx.exit(code)
     if job is not None:
         named = tuple(of_job(endpoint, job) for endpoint in named or (ThisHost(),))
     ctx.obj = Session(

@@ -23,7 +23,7 @@ from .cluster.ranks.find_job import find_job
 from .cluster.ranks.jobs import one_job
 from .cluster.ranks.launched import Led, started_by
 from .cluster.ranks.listing import LIST_S, Rank, list_ranks, only_ranks, unique, with_rank
-from .endpoint import Endpoint, LocalProcess, MissingRanks, TcpServer, UnixServer
+from .endpoint import Endpoint, LocalProcess, MissingRanks, Report, TcpServer, UnixServer
 from .messages import print_error, remark
 
 __all__ = ["Incomplete", "Session"]
@@ -192,14 +192,17 @@ class Session:
         if not self.everyone and not self.ranks and not of_a_job:
             self.endpoints = self.named or (await default_target(),)
             return self.endpoints
-        job = await find_job(
-            self.named or await all_targets(),
-            inject=self.inject,
-            remark=remark,
-            prepare=bool(self.named),
-            ranks=self.ranks,
-        )
-        self.endpoints, self.missing = job.endpoints, job.missing
+        if self.named and all(isinstance(endpoint, Report) for endpoint in self.named):
+            self.endpoints = self.named  # it has the ranks that it has
+        else:
+            job = await find_job(
+                self.named or await all_targets(),
+                inject=self.inject,
+                remark=remark,
+                prepare=bool(self.named),
+                ranks=self.ranks,
+            )
+            self.endpoints, self.missing = job.endpoints, job.missing
         if self.ranks:
             self._found = found = only_ranks(await self._list_ranks(LIST_S), self.ranks)
             self.endpoints, self.missing = tuple(endpoint for endpoint, _ in found.answered), found.unanswered

@@ -143,6 +143,25 @@ class MergeExecutor:
         finally:
             self._connection.unregister(_ANSWER)
 
+    def load_parquet(self, table: str, columns: Mapping[str, str], path: str) -> int:
+        """Add the rows of a Parquet file, which may be anybody's; returns how many. Raises RefusedStatement."""
+        into = ", ".join(map(quoted, columns))
+        values = ", ".join(f"CAST({quoted(column)} AS {_storable(kind)})" for column, kind in columns.items())
+        try:
+            # This database may open no file, so another one opens it: our own statement over the one path.
+            with duckdb.connect(config={"memory_limit": f"{self._request.memory_mb}MB", "threads": 1}) as reader:
+                self._connection.register(_ANSWER, _Relation(reader.read_parquet(path)))
+                ((num_rows,),) = self._connection.execute(
+                    f"INSERT INTO {_table(table)} ({into}) SELECT {values} FROM {_ANSWER}"
+                ).fetchall()
+            return int(num_rows)
+        except duckdb.OutOfMemoryException as error:
+            raise self._failed(error, {}) from None
+        except (duckdb.Error, RuntimeError, ValueError) as error:
+            raise RefusedStatement(_first_line(error)) from None
+        finally:
+            self._connection.unregister(_ANSWER)
+
     def parsed(self, sql: str) -> Any:  # DuckDB's own syntax tree, as decoded JSON
         """Return the syntax tree of the query `sql`; None for a statement that has none."""
         (text,) = self._fetch_one("SELECT json_serialize_sql(?::VARCHAR)", sql)
@@ -224,6 +243,16 @@ class MergeExecutor:
     def _failed(self, error: duckdb.Error, tables: Mapping[str, Sequence[str]]) -> QueryFailed:
         request = self._request
         return failed(error, request.sql, tables, request.memory_mb)
+
+
+class _Relation:
+    """Rows of one database as an Arrow stream, which another database reads without pyarrow."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self._relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._relation.__arrow_c_stream__(requested_schema)
 
 
 class _MalformedStream(Exception):

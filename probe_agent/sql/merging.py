@@ -90,6 +90,10 @@ class MergedDatabase:
         num_rows, found = self._call("fill", sent)
         return num_rows, malformed | {fitting[int(at)]: why for at, why in found.items()}
 
+    def load_parquet(self, table: str, columns: Mapping[str, str], path: str) -> int:
+        """Add the rows of a Parquet file, which may be anybody's; returns how many. Raises RefusedStatement."""
+        return int(self._call("load_parquet", table, dict(columns), path))
+
     def _undecodable(self, streams: Sequence[bytes]) -> dict[int, str]:
         """Return which streams must not be decoded in our own worker, and why: some end the process. So they are tried
         in workers of their own."""

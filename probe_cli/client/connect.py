@@ -14,7 +14,7 @@ from functools import partial
 
 import httpx
 
-from probe_cli.endpoint import Endpoint, TcpServer, ThisHost, TlsServer, UnixServer
+from probe_cli.endpoint import Endpoint, Report, TcpServer, ThisHost, TlsServer, UnixServer
 
 from .certificates import verifying
 from .client import Client
@@ -31,9 +31,13 @@ CONNECT_S = 5.0
 @asynccontextmanager
 async def open_client(endpoint: Endpoint) -> AsyncIterator[Client]:
     """A client for `endpoint`. Another host is not contacted yet; on this one a host server runs from here on."""
-    transport: SocketTransport
+    transport: httpx.AsyncBaseTransport
     base, auth, connect_s = "http://localhost", None, None
-    if isinstance(endpoint, TcpServer):
+    if isinstance(endpoint, Report):
+        from .report import ReportTransport  # a door: query workers, which only a report needs here
+
+        transport = ReportTransport(endpoint.path)
+    elif isinstance(endpoint, TcpServer):
         context = verifying() if isinstance(endpoint, TlsServer) else None
         base = f"{'http' if context is None else 'https'}://{endpoint.authority}"
         transport = SocketTransport(partial(_connected, endpoint, context), check_of_listener(endpoint))

@@ -32,6 +32,7 @@ SHORT_HELP: Mapping[str, str] = {
     "query": "Query the target with SQL.",
     "ranks": "List the ranks of a job: host, step, step time, state.",
     "repl": "Open a Python prompt in the target.",
+    "report": "Write one zip for a bug report.",
     "run": "Start a command with the recorder in it.",
     "serve": "Run the host server for all targets of this host.",
     "stop": "End the host server of this host and user.",

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 
 import duckdb
 import nanoarrow  # type: ignore[import-untyped]
+
+from probe_agent.wire import quoted
 
 __all__ = ["parquet"]
 
@@ -24,10 +27,25 @@ class _Stream:
         return nanoarrow.ArrayStream.from_readable(self._stream).__arrow_c_stream__(requested_schema)
 
 
-def parquet(stream: bytes) -> bytes:
-    """The rows of the Arrow IPC `stream` as a Parquet file."""
-    with tempfile.TemporaryDirectory(prefix="probe-") as folder:
+def parquet(stream: bytes, changed: Callable[[str], str] | None = None) -> bytes:
+    """Return the rows of the Arrow IPC `stream` as a Parquet file; every text in them as `changed` gives it."""
+    with tempfile.TemporaryDirectory(prefix="probe-") as folder, duckdb.connect() as database:
         path = os.path.join(folder, "answer.parquet")
-        duckdb.connect().from_arrow(_Stream(stream)).write_parquet(path)
+        rows = database.from_arrow(_Stream(stream))
+        if changed is not None:
+            rows.create("answer")
+            rows = database.table("answer")
+            for column, kind in zip(rows.columns, rows.types, strict=True):
+                if str(kind) == "VARCHAR":
+                    _change(database, quoted(column), changed)
+            rows = database.table("answer")
+        rows.write_parquet(path)
         with open(path, "rb") as file:
             return file.read()
+
+
+def _change(database: duckdb.DuckDBPyConnection, column: str, changed: Callable[[str], str]) -> None:
+    texts = [text for (text,) in database.execute(f"SELECT DISTINCT {column} FROM answer").fetchall() if text]
+    for text in texts:
+        if (other := changed(text)) != text:
+            database.execute(f"UPDATE answer SET {column} = ? WHERE {column} = ?", [other, text])

@@ -33,7 +33,7 @@ Row = list[object]  # kind, name, value, file
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per trait; a row of code has a file instead of a value."""
-    rows = [*_versions(), *_torch_settings(), *_variables(), *_ours(recorder), *_code(recorder)]
+    rows = [*_versions(), *_hardware(), *_torch_settings(), *_variables(), *_ours(recorder), *_code(recorder)]
     return {"columns": COLUMNS, "rows": rows, "notes": []}
 
 
@@ -52,6 +52,22 @@ def _versions() -> Iterator[Row]:
         yield ["version", "hip of torch", _text(lambda: torch.version.hip), None]
         nccl = getattr(torch._C, "_nccl_version", None)
         yield ["version", "nccl", _text(nccl) if nccl is not None else None, None]
+
+
+def _hardware() -> Iterator[Row]:
+    yield ["hardware", "cpus", str(os.cpu_count()), None]
+    yield ["hardware", "cpu model", _found("/proc/cpuinfo", r"model name\s*: (.*)"), None]
+    kib = _found("/proc/meminfo", r"MemTotal:\s*(\d+) kB")
+    yield ["hardware", "memory", None if kib is None else f"{int(kib) / 2**20:.0f} GiB", None]
+
+
+def _found(path: str, pattern: str) -> str | None:
+    try:
+        with open(path) as file:
+            found = re.search(pattern, file.read(1 << 16))
+    except OSError:
+        return None
+    return found[1] if found else None
 
 
 def _driver() -> str | None:

@@ -16,7 +16,16 @@ from probe_agent.errors import BadRequest, NoAnswer, ProbeError
 from probe_agent.wire import Peer, PeerList, TargetInfo, TargetList
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers, ask
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, MissingRanks, TcpServer, UnixServer, parse_endpoint
+from probe_cli.endpoint import (
+    Archive,
+    Endpoint,
+    LocalProcess,
+    MissingRanks,
+    Report,
+    TcpServer,
+    UnixServer,
+    parse_endpoint,
+)
 
 from .ended import none_lives, told_first
 from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
@@ -129,7 +138,7 @@ async def _unprepared(answered: Sequence[tuple[Endpoint, _Told]], ranks: Collect
 
 def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoint, ProbeError]]:
     """Why no target can be asked, if none lives; a folder may belong to one that has ended."""
-    if any(isinstance(at, Archive) or any(target.alive for target in told.targets) for at, told in answered):
+    if any(isinstance(at, Archive | Report) or any(target.alive for target in told.targets) for at, told in answered):
         return []
     return [(at, none_lives(told.targets, at)) for at, told in answered if told.targets]
 
@@ -174,7 +183,7 @@ async def _question(client: Client) -> _Told:
 
 def _meant(endpoint: Endpoint, targets: Sequence[TargetInfo]) -> tuple[TargetInfo, ...]:
     """The ranks of the job that is meant by one of them, or by its name; all targets where nothing picks some."""
-    if isinstance(endpoint, Archive) or not endpoint.selector:
+    if isinstance(endpoint, Archive | Report) or not endpoint.selector:
         return tuple(targets)
     if isinstance(endpoint, TcpServer | UnixServer) and endpoint.job is not None:
         return in_job(targets, endpoint.job, endpoint)
@@ -190,7 +199,7 @@ def _whole(endpoint: Endpoint, told: _Told) -> Iterable[Endpoint]:
     if isinstance(endpoint, TcpServer | UnixServer):
         job = next((target.job for target in told.targets if target.job), None) if told.has_others else None
         return [replace(endpoint, rank=None, pid=None, job=job or endpoint.job)]
-    if isinstance(endpoint, Archive):
+    if isinstance(endpoint, Archive | Report):
         return [endpoint]
     return dict.fromkeys([endpoint, *(LocalProcess(target.pid) for target in told.targets if target.alive)])
 

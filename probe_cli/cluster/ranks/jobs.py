@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.wire import TargetInfo
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, Report, TcpServer, ThisHost, UnixServer
 from probe_cli.text import ranks_text
 
 __all__ = ["NoSuchJob", "in_job", "jobs_of", "one_job", "same_job"]
@@ -99,7 +99,7 @@ def _are_here(named: Sequence[Endpoint]) -> bool:
 
 def _picks(endpoint: Endpoint) -> bool:
     """Whether the endpoint names one target or job."""
-    return isinstance(endpoint, LocalProcess | Archive) or bool(endpoint.selector)
+    return isinstance(endpoint, LocalProcess | Archive | Report) or bool(endpoint.selector)
 
 
 def _line(job: Sequence[TargetInfo]) -> str:

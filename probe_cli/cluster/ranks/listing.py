@@ -13,7 +13,7 @@ from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo, TargetList
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers, ask
-from probe_cli.endpoint import Archive, Endpoint, LocalProcess, MissingRanks, TcpServer, ThisHost, UnixServer
+from probe_cli.endpoint import Archive, Endpoint, LocalProcess, MissingRanks, Report, TcpServer, ThisHost, UnixServer
 
 from .ended import none_lives, rank_text
 from .jobs import in_job
@@ -91,6 +91,10 @@ def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Rank, ...]
         return tuple(Rank(server, server, target) for target in meant[:1]) or _no_target(server, targets)
     if isinstance(server, Archive):
         return tuple(Rank(server, server, target) for target in targets)
+    if isinstance(server, Report):
+        meant = [target for target in targets if server.pid in (None, target.pid)]
+        report = replace(server, pid=None)
+        return tuple(Rank(replace(report, pid=target.pid), report, target) for target in sorted(meant, key=_place))
     if server.pid is not None:
         meant = _living([target for target in targets if target.pid == server.pid])
     else:
