@@ -20,6 +20,7 @@ SHORT_HELP: Mapping[str, str] = {
     "compare": "Compare the ranks: which one is slow, and where.",
     "config": "Show or change the recorder's settings.",
     "detach": "Take the recorder out of the target.",
+    "diagnose": "Say what is wrong, what it costs, and what to do.",
     "doctor": "Say what would prevent an attach; touches nothing.",
     "eval": "Run Python in the target and print its output.",
     "fr-trace": "Name the rank that hung, from dumps of Flight Recorder.",

@@ -1,0 +1,217 @@
+"""`probe … diagnose`: what is wrong with the job, what it costs, and what to try first."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from probe_agent.errors import BadRequest
+from probe_agent.wire import TargetInfo, suggest
+from probe_cli.client import Client
+from probe_cli.cluster.fanout import Answers
+from probe_cli.diagnose.evidence import Evidence, question
+from probe_cli.diagnose.finding import Finding
+from probe_cli.diagnose.judge import Diagnosis, diagnose
+from probe_cli.diagnose.rule import Rule
+from probe_cli.diagnose.rules import page, rules
+from probe_cli.messages import remark
+from probe_cli.options import format_option, timeout_option
+from probe_cli.render import Sheet
+from probe_cli.render.show import show, show_envelope
+from probe_cli.session import Session
+from probe_cli.text import num_ranks, percent, seconds
+
+__all__ = ["command"]
+
+WIDTH = 100
+
+
+@click.command("diagnose")
+@click.option("--rule", "chosen", multiple=True, metavar="NAME", help="Only this rule; may be repeated.")
+@click.option("--list", "list_", is_flag=True, help="List the rules and what each asks.")
+@click.option("--explain", metavar="NAME", help="Print the page of a rule: what it means, its SQL, its thresholds.")
+@click.option("--set", "set_", multiple=True, metavar="RULE.NAME=NUMBER", help="Another threshold for a rule.")
+@format_option()
+@timeout_option(5.0, "How long a rank may take to answer.")
+@click.pass_obj
+def command(
+    session: Session,
+    chosen: Sequence[str],
+    list_: bool,
+    explain: str | None,
+    set_: Sequence[str],
+    format_: str,
+    timeout_s: float,
+) -> int:
+    """Say what is wrong with the job, what it costs, and what to do.
+
+    Every target is asked for what it has recorded, and rules judge it. Findings come with those first that are most
+    certain and cost most; what another finding explains is shown below that one. A rule whose evidence is missing says
+    so, and is not counted as fine.
+
+    \b
+    Exit codes:
+      0  nothing found
+      1  findings
+      3  nothing found, and a part could not be judged
+      4  no rank could be reached
+    """
+    every = rules()
+    if list_:
+        rows = [(rule.family, rule.name, rule.question) for rule in every.values()]
+        show(Sheet(("family", "rule", "question"), ("VARCHAR",) * 3, rows), format_)
+        return 0
+    if explain is not None:
+        print(_page(_named(every, explain)))
+        return 0
+    wanted = [_named(every, name) for name in chosen] or list(every.values())
+    overrides = dict(_override(every, text) for text in set_)
+    answers = session.ask_ranks(_question(wanted, timeout_s), timeout_s=3 * timeout_s)
+    targets = {endpoint: one.info for endpoint, one in session.list_ranks().answered}
+    told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
+    diagnosis = diagnose(wanted, told, overrides)
+    _show(diagnosis, told, answers, format_)
+    if diagnosis.findings:
+        return 1
+    return answers.exit_code or (3 if diagnosis.unjudged else 0)
+
+
+def _question(wanted: Sequence[Rule], timeout_s: float) -> Callable[[Client], Awaitable[Evidence]]:
+    """First what the rings tell, then what the recorder itself has to answer: a target that hangs may not."""
+    recorded = question({rule.name: rule.sql for rule in wanted if not rule.is_live}, timeout_s)
+    live = question({rule.name: rule.sql for rule in wanted if rule.is_live}, timeout_s)
+
+    async def ask(client: Client) -> Evidence:
+        return (await recorded(client)).with_(await live(client))
+
+    return ask
+
+
+def _named(every: Mapping[str, Rule], name: str) -> Rule:
+    if name not in every:
+        near = suggest(name, every, {})
+        hint = f"did you mean {' or '.join(near)}" if near else "list them with: probe diagnose --list"
+        raise BadRequest(f"no rule is called {name}", hint)
+    return every[name]
+
+
+def _override(every: Mapping[str, Rule], text: str) -> tuple[str, float]:
+    path, _, number = text.partition("=")
+    rule_name, _, name = path.partition(".")
+    rule = _named(every, rule_name)
+    names = [one.name for one in rule.thresholds]
+    if name not in names:
+        has = f"it has {', '.join(names)}" if names else "it has none"
+        raise BadRequest(f"{rule_name} has no threshold {name or '(none was named)'}", f"{has}; --set RULE.NAME=NUMBER")
+    try:
+        return path, float(number)
+    except ValueError:
+        raise BadRequest(f"{path}={number} is not a number", f"--set {path}=0.2") from None
+
+
+def _page(rule: Rule) -> str:
+    lines = [f"{rule.name} ({rule.family}): {rule.question}", "", page(rule.name), ""]
+    if rule.thresholds:
+        lines += ["Thresholds:"]
+        lines += [f"  {one.name} = {one.default:g}: {one.meaning}" for one in rule.thresholds]
+        lines += [f"  change one: --set {rule.name}.{rule.thresholds[0].name}=NUMBER", ""]
+    if rule.explains:
+        lines += [f"Explains: {', '.join(rule.explains)}", ""]
+    return "\n".join([*lines, "SQL, put to each target:", rule.sql.strip()])
+
+
+def _show(
+    diagnosis: Diagnosis, told: Sequence[tuple[TargetInfo, Evidence]], answers: Answers[Evidence], format_: str
+) -> None:
+    columns = ("rule", "certainty", "ranks", "cost", "share", "since_step", "where", "sentence", "try_first")
+    types = ("VARCHAR", "VARCHAR", "BIGINT[]", "DOUBLE", "DOUBLE", "BIGINT", "VARCHAR", "VARCHAR", "VARCHAR")
+    rows = [
+        (
+            one.rule,
+            one.certainty.label,
+            list(one.ranks),
+            one.cost_s,
+            one.share,
+            one.since_step,
+            one.where,
+            one.sentence,
+            one.try_first,
+        )
+        for one in diagnosis.findings
+    ]
+    if format_ in ("json", "envelope"):
+        show_envelope(
+            Sheet(columns, types, rows),
+            answers,
+            [],
+            findings=[_as_json(one) for one in diagnosis.findings],
+            unjudged=dict(diagnosis.unjudged),
+            inapplicable=dict(diagnosis.inapplicable),
+            silent=list(diagnosis.silent),
+        )
+        return
+    if format_ != "table":
+        show(Sheet(columns, types, rows), format_)
+    else:
+        num_all = (
+            len(diagnosis.silent) + len(diagnosis.unjudged) + len({one.rule for one in _every(diagnosis.findings)})
+        )
+        print("\n".join(_lines(diagnosis, told, num_all)), flush=True)
+    for name, why in diagnosis.unjudged.items():
+        remark(f"not judged: {name}: {why}")
+
+
+def _every(findings: Sequence[Finding]) -> list[Finding]:
+    return [each for one in findings for each in (one, *_every(one.explains))]
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    return {
+        **{name: value for name, value in asdict(finding).items() if name not in ("certainty", "explains")},
+        "certainty": finding.certainty.label,
+        "explains": [_as_json(one) for one in finding.explains],
+    }
+
+
+def _lines(diagnosis: Diagnosis, told: Sequence[tuple[TargetInfo, Evidence]], num_rules: int) -> list[str]:
+    who = num_ranks(max(0, target.rank or 0) for target, _ in told) if told else "no rank"
+    if not diagnosis.findings:
+        judged = num_rules - len(diagnosis.unjudged)
+        return [f"nothing found: {judged} rules judged what {who} recorded, {len(diagnosis.unjudged)} could not"]
+    several = "s" if diagnosis.findings[1:] else ""
+    lines = [f"{len(diagnosis.findings)} finding{several} in {who}, by {num_rules} rules"]
+    for at, finding in enumerate(diagnosis.findings, 1):
+        lines += ["", *_finding(finding, f"{at}. ", len(told))]
+    return lines
+
+
+def _finding(finding: Finding, number: str, num_targets: int) -> list[str]:
+    margin = " " * len(number)
+    about = [finding.certainty.label]
+    if finding.ranks and num_targets > 1:
+        about.append("all ranks" if len(finding.ranks) == num_targets else num_ranks(finding.ranks))
+    if finding.cost_s is not None:
+        about.append(f"{seconds(finding.cost_s)} a step")
+    if finding.share:
+        about.append(f"{percent(finding.share)} of the time")
+    if finding.since_step is not None:
+        about.append(f"since step {finding.since_step}")
+    if finding.where:
+        about.append(finding.where)
+    lines = [number + finding.sentence, f"{margin}{finding.rule}: {', '.join(about)}"]
+    lines += [f"{margin}  seen: {text}" for text in finding.evidence]
+    lines += [f"{margin}  do {at}: {text}" for at, text in enumerate(finding.advice, 1)]
+    if finding.try_first:
+        lines.append(f"{margin}  try first: {finding.try_first}")
+    for below in finding.explains:
+        lines.append(f"{margin}  explains: {below.sentence} ({below.rule})")
+    return [part for line in lines for part in _folded(line)]
+
+
+def _folded(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]

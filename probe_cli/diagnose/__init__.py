@@ -1,0 +1,6 @@
+"""What is wrong with a job: rules judge what its targets have recorded, each answer is a finding.
+
+`rules/` has one file a rule: the statement that it puts to every target, a plain function over the rows, its
+thresholds, and the rules that it explains. `evidence` asks each target all statements at once; `judge` runs the rules
+and puts the findings in order. Runs in the CLI.
+"""

@@ -1,0 +1,83 @@
+"""A rule: one question about a job, declared in a file of `rules/`. Plain data and functions over rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .finding import Finding, NoEvidence, NotApplicable
+
+__all__ = ["Asked", "Limits", "Row", "Rule", "Threshold", "of_each_rank"]
+
+Row = Mapping[str, Any]
+Limits = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One target and its rows for a rule."""
+
+    rank: int
+    host: str
+    pid: int
+    world_size: int
+    rows: Sequence[Row]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} (pid {self.pid} on {self.host})"
+
+
+Judge = Callable[[Sequence[Asked], Limits], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number that a user may set: `--set RULE.NAME=VALUE`."""
+
+    name: str
+    default: float
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`sql` is put to each target by itself; `judge` gets the rows of all. It raises NoEvidence where the rows cannot
+    tell, and NotApplicable where there is nothing to judge."""
+
+    name: str
+    family: str
+    #: What it asks, as one line of `--list`.
+    question: str
+    sql: str
+    judge: Judge
+    thresholds: tuple[Threshold, ...] = ()
+    #: Rules whose findings this one's explain: they are shown below it.
+    explains: tuple[str, ...] = ()
+    #: Its rows are the host's: one target of each host is asked.
+    per_host: bool = False
+    #: It names a live table: the recorder has to answer, which a target that hangs may not.
+    is_live: bool = False
+
+    def limits(self, overrides: Limits) -> Limits:
+        """The thresholds in force."""
+        return {one.name: overrides.get(f"{self.name}.{one.name}", one.default) for one in self.thresholds}
+
+
+def of_each_rank(judge_one: Callable[[Sequence[Row], Limits], Iterable[Finding]]) -> Judge:
+    """A judge of all ranks, made from one that looks at the rows of a single rank. A rank that cannot tell or has
+    nothing to judge stands back behind those that can."""
+
+    def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+        findings: list[Finding] = []
+        silent: list[Exception] = []
+        for one in asked:
+            try:
+                findings += [replace(found, ranks=(one.rank,)) for found in judge_one(one.rows, limits)]
+            except (NoEvidence, NotApplicable) as reason:
+                silent.append(reason)
+        if silent and len(silent) == len(asked):
+            raise silent[0]
+        return findings
+
+    return judge

@@ -1,0 +1,69 @@
+"""The ranks spend their time in collectives.
+
+The time counts that the training thread was blocked in wait(). It holds both the transfer and the wait for the rank
+that comes last: `probe … compare` tells one from the other. What is left when no rank is late is the network, or too
+little work between two exchanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
+from probe_cli.text import percent, seconds
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH recent AS (FROM python.steps ORDER BY step DESC LIMIT 100),
+extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent)
+SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, sum(wait) AS waited, count(op) AS calls,
+    sum(bytes) AS bytes, mode(op) AS op
+FROM extent LEFT JOIN (SELECT step, op, wait, bytes FROM python.collectives) AS calls ON step BETWEEN first AND last
+"""
+
+
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    if all(one.world_size < 2 for one in asked):
+        raise NotApplicable("one rank: there are no collectives")
+    told = [(one, one.rows[0]) for one in asked if one.rows and (one.rows[0]["steps"] or 0) >= limits["steps"]]
+    if not told:
+        raise NoEvidence(f"no rank has recorded {limits['steps']:.0f} steps: ask again later")
+    shares = {one.rank: (row["waited"] or 0.0) / row["lasted"] for one, row in told}
+    least_rank, least = min(shares.items(), key=lambda item: item[1])
+    if least < limits["share"]:
+        return  # a rank that hardly waits is the one that the others wait for
+    row = next(row for one, row in told if one.rank == least_rank)
+    cost = row["waited"] / row["steps"]
+    yield Finding(
+        f"every rank waits in collectives at least {percent(least)} of the time",
+        Certainty.LIKELY,
+        cost_s=cost,
+        share=least,
+        ranks=tuple(sorted(shares)),
+        evidence=(
+            f"rank {least_rank} waits least: {seconds(cost)} a step in {row['calls'] / row['steps']:.3g} calls"
+            f" ({row['op']}, {(row['bytes'] or 0) / row['steps'] / 2**20:.3g} MiB a step)",
+            f"waits: {min(shares.values()):.0%} to {max(shares.values()):.0%} of the steps, over {row['steps']} steps",
+        ),
+        advice=(
+            "exchange less often: gradient accumulation under no_sync(), larger batches a rank",
+            "fewer and larger calls: a larger bucket_cap_mb in DDP, FSDP units of several layers",
+            "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
+        ),
+        try_first="probe -t PID --all compare --by collective",
+    )
+
+
+RULE = Rule(
+    "collectives-dominate",
+    "speed",
+    "Do all ranks spend their time in collectives?",
+    SQL,
+    judge,
+    (
+        Threshold("share", 0.30, "share of the time that the rank that waits least spends waiting"),
+        Threshold("steps", 20, "steps needed to judge"),
+    ),
+)

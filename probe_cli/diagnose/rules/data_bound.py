@@ -1,0 +1,60 @@
+"""The step waits for data.
+
+`data_wait` is the time the training thread spends in `next()` of the data loader. More than a tenth of the step is
+worth a look, a fifth and more costs real money. The cause is another rule's finding where it can be seen: no worker
+processes, or workers that are busy all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.text import percent, seconds
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted, median(data_wait) AS usual
+FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    if row["steps"] < limits["steps"]:
+        raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
+    share = row["waited"] / row["lasted"]
+    if share < limits["share"]:
+        return
+    cost = row["waited"] / row["steps"]
+    yield Finding(
+        f"the step waits for data {percent(share)} of the time",
+        Certainty.CERTAIN,
+        cost_s=cost,
+        share=share,
+        evidence=(
+            f"data_wait {seconds(cost)} of {seconds(row['lasted'] / row['steps'])} a step"
+            f" (median {seconds(row['usual'])}), {row['steps']} steps",
+        ),
+        advice=(
+            'see what the workers do: `probe PID query "SELECT * FROM python.worker_stacks"`',
+            "move transforms off the critical path: more workers, cheaper or precomputed transforms, larger reads",
+            "keep the data on a local disk, or in memory if it fits",
+        ),
+        try_first='probe PID query "FROM torch.dataloaders"',
+    )
+
+
+RULE = Rule(
+    "data-bound",
+    "speed",
+    "Does the step wait for data?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("share", 0.10, "share of the step's time spent waiting for data"),
+        Threshold("steps", 20, "steps needed to judge"),
+    ),
+)

@@ -1,0 +1,76 @@
+"""Gradients explode or vanish.
+
+The 2-norm of all gradients is recorded on sampled steps. A norm that grows a hundredfold within the run, or falls
+below what the weights can feel, shows before the loss does. `probe … grads` has it by layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH norms AS (SELECT step, grad_norm, loss, lr FROM python.steps WHERE grad_norm IS NOT NULL ORDER BY step DESC
+    LIMIT 200)
+SELECT count(*) AS norms, median(grad_norm) AS usual, max(grad_norm) AS highest, arg_max(step, grad_norm) AS at,
+    arg_max(grad_norm, step) AS newest,
+    (SELECT median(grad_norm) FROM (FROM norms ORDER BY step DESC LIMIT 5)) AS recent,
+    (SELECT median(grad_norm) FROM (FROM norms ORDER BY step LIMIT 5)) AS early,
+    min(step) FILTER (grad_norm > 100 * (SELECT median(grad_norm) FROM norms)) AS since, max(step) AS last
+FROM norms WHERE isfinite(grad_norm)
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    if row["norms"] < limits["norms"]:
+        raise NotApplicable(f"{row['norms']} gradient norms recorded; more: `probe PID config trace.deep_every=1`")
+    numbers = (
+        f"norm of all gradients: {row['early']:.3g} at first, {row['recent']:.3g} in the newest, at most"
+        f" {row['highest']:.3g} at step {row['at']}; {row['norms']} norms"
+    )
+    if row["recent"] > limits["explodes"] * row["early"] and row["recent"] > 10:
+        yield Finding(
+            f"gradients explode: their norm grew from {row['early']:.3g} to {row['recent']:.3g}",
+            Certainty.LIKELY,
+            where="explode",
+            since_step=row["since"],
+            evidence=(numbers,),
+            advice=(
+                "clip them: torch.nn.utils.clip_grad_norm_(parameters, 1.0) between backward and the optimizer",
+                "lower the learning rate, lengthen the warm-up",
+                "see which layer begins: `probe PID grads`",
+            ),
+            try_first="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        )
+    elif row["recent"] < limits["vanishes"]:
+        yield Finding(
+            f"gradients vanish: their norm is {row['recent']:.3g}",
+            Certainty.LIKELY,
+            where="vanish",
+            evidence=(numbers,),
+            advice=(
+                "see from which layer on: `probe PID grads`",
+                "saturated activations (sigmoid, tanh), a missing residual or normalisation, a detached loss",
+            ),
+            try_first="probe PID grads",
+        )
+
+
+RULE = Rule(
+    "gradients",
+    "numbers",
+    "Do gradients explode or vanish?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("explodes", 100, "growth of the norm that counts as exploding"),
+        Threshold("vanishes", 1e-8, "norm that counts as vanished"),
+        Threshold("norms", 6, "norms needed to judge"),
+    ),
+    explains=("loss-rises", "loss-not-finite"),
+)

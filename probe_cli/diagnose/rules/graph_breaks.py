@@ -1,0 +1,53 @@
+"""torch.compile has broken the graph.
+
+At a graph break compiled code ends, Python runs, and compiled code begins anew: what is fused gets smaller, and small
+kernels cost more than they compute. A `print`, `.item()`, or a call that Dynamo does not know is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT function, file, lineno, count(*) AS breaks, min(step) AS since, arg_max(reason, ts) AS reason
+FROM torch.compile WHERE event = 'graph_break' GROUP BY ALL
+UNION ALL BY NAME SELECT NULL AS function, 0 AS breaks, 0 AS since FROM torch.compile LIMIT 100
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    if not rows:
+        raise NotApplicable("torch.compile has compiled nothing since the recorder came")
+    lines = sorted((row for row in rows if row["breaks"]), key=lambda row: -row["breaks"])
+    if sum(row["breaks"] for row in lines) < limits["breaks"]:
+        return
+    yield Finding(
+        f"torch.compile broke the graph at {len(lines)} {'lines' if lines[1:] else 'line'}",
+        Certainty.POSSIBLE,
+        share=0.0,
+        since_step=min(row["since"] for row in lines),
+        evidence=tuple(
+            f"{row['file']}:{row['lineno']} in {row['function']}: {row['reason'] or 'no reason was recorded'}"
+            for row in lines[:5]
+        ),
+        advice=(
+            "take prints, .item() and other reads of values out of the compiled function",
+            "fullgraph=True makes the first break an error, with its stack",
+        ),
+        try_first="torch.compile(model, fullgraph=True)",
+    )
+
+
+RULE = Rule(
+    "graph-breaks",
+    "speed",
+    "Has torch.compile broken the graph?",
+    SQL,
+    of_each_rank(judge),
+    (Threshold("breaks", 1, "graph breaks recorded"),),
+)

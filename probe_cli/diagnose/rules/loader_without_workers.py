@@ -1,0 +1,64 @@
+"""Batches are made on the training thread.
+
+With `num_workers=0` the data loader runs the data set and the transforms between two steps, while the model waits. It
+is the default of `DataLoader`, and the most frequent cause of a step that waits for data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.text import percent, seconds
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT loader, place, num_workers, dataset, batch_size, recent.*
+FROM torch.dataloaders, (
+    SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted
+    FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
+) AS recent
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    if not rows:
+        raise NotApplicable("no torch DataLoader was found")
+    (first, *_) = rows
+    if not first["steps"] or any(row["num_workers"] for row in rows):
+        return
+    share = first["waited"] / first["lasted"]
+    if share < limits["share"]:
+        return
+    cost = first["waited"] / first["steps"]
+    yield Finding(
+        f"the data loader has no worker processes: batches are made on the training thread, {percent(share)} of the"
+        " time",
+        Certainty.CERTAIN,
+        cost_s=cost,
+        share=share,
+        where=str(first["place"] or first["loader"]),
+        evidence=(
+            f"num_workers=0 in {first['loader']} over {first['dataset']}",
+            f"data_wait {seconds(cost)} a step over {first['steps']} steps",
+        ),
+        advice=(
+            "give it workers: num_workers=4 or more, persistent_workers=True, and pin_memory=True on a GPU",
+            "look at the hottest lines of the data set: `probe PID profile --cpu 5s`",
+        ),
+        try_first="DataLoader(..., num_workers=4, persistent_workers=True)",
+    )
+
+
+RULE = Rule(
+    "loader-without-workers",
+    "speed",
+    "Are batches made on the training thread?",
+    SQL,
+    of_each_rank(judge),
+    (Threshold("share", 0.10, "share of the step's time spent making batches"),),
+    explains=("data-bound",),
+    is_live=True,
+)

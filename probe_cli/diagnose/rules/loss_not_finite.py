@@ -1,0 +1,54 @@
+"""The loss is NaN or infinite.
+
+From the first step on whose loss is not finite every weight that it touched is lost, unless a GradScaler skipped the
+update. `probe … nan` names the module that made it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT count(loss) AS losses, count(*) FILTER (NOT isfinite(loss)) AS bad,
+    min(step) FILTER (NOT isfinite(loss)) AS since, max(step) AS last,
+    arg_max(isfinite(loss), step) FILTER (loss IS NOT NULL) AS is_finite_now,
+    count(*) FILTER (skipped AND NOT isfinite(loss)) AS skipped,
+    arg_max(loss, step) FILTER (isfinite(loss)) AS last_finite, arg_max(lr, step) FILTER (isfinite(loss)) AS lr
+FROM python.steps
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    if not row["losses"]:
+        raise NoEvidence("no loss is recorded: backward has not been called on one, or the first step has not ended")
+    if not row["bad"]:
+        return
+    now = "and has recovered" if row["is_finite_now"] else "and still is"
+    evidence = [f"{row['bad']} of {row['losses']} losses are not finite"]
+    if row["last_finite"] is not None:
+        evidence.append(f"the last finite loss was {row['last_finite']:.4g}, at learning rate {row['lr'] or 0:.3g}")
+    if row["skipped"]:
+        evidence.append(f"GradScaler skipped the optimizer on {row['skipped']} of them")
+    yield Finding(
+        f"the loss is NaN or infinite since step {row['since']} {now}",
+        Certainty.CERTAIN,
+        share=None if row["is_finite_now"] else 1.0,
+        since_step=row["since"],
+        evidence=tuple(evidence),
+        advice=(
+            "find the module that makes it: `probe PID nan`",
+            "go back to a checkpoint before that step: the weights may be lost",
+            "lower the learning rate or clip gradients where the loss rose before; bf16 instead of fp16",
+            "look at the batch of that step where one rank alone has it",
+        ),
+        try_first="probe PID nan",
+    )
+
+
+RULE = Rule("loss-not-finite", "numbers", "Is the loss finite?", SQL, of_each_rank(judge), explains=("loss-rises",))

@@ -1,0 +1,67 @@
+"""The loss rises after it had fallen.
+
+The medians of windows of the run are compared: the newest against the lowest before it. One bad batch moves no
+median. A learning rate that is too high, a schedule that began anew, data in another order or of another kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH losses AS (SELECT step, loss, lr, ntile(10) OVER (ORDER BY step) AS part FROM python.steps WHERE isfinite(loss)),
+parts AS (SELECT part, min(step) AS first, max(step) AS last, median(loss) AS loss, mad(loss) AS scatter,
+    median(lr) AS lr, count(*) AS steps FROM losses GROUP BY part)
+SELECT (SELECT count(*) FROM losses) AS steps, newest, lowest, earliest.loss AS early
+FROM (SELECT parts AS newest FROM parts ORDER BY part DESC LIMIT 1),
+     (SELECT parts AS lowest FROM parts ORDER BY loss LIMIT 1),
+     (SELECT loss FROM parts ORDER BY part LIMIT 1) AS earliest
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    if not rows or rows[0]["steps"] < limits["steps"]:
+        num = rows[0]["steps"] if rows else 0
+        raise NoEvidence(f"{num} losses recorded, {limits['steps']:.0f} needed: ask again later")
+    (row,) = rows
+    newest, lowest = row["newest"], row["lowest"]
+    scatter = max(newest["scatter"], lowest["scatter"])
+    rise = newest["loss"] - lowest["loss"]
+    if lowest["part"] >= newest["part"] or rise < limits["scatter"] * scatter:
+        return
+    if rise < limits["rise"] * abs(lowest["loss"]):
+        return
+    yield Finding(
+        f"the loss rises: {lowest['loss']:.4g} around step {lowest['last']}, {newest['loss']:.4g} now",
+        Certainty.LIKELY,
+        since_step=lowest["last"],
+        evidence=(
+            f"medians of tenths of {row['steps']} steps; scatter within them {scatter:.3g}",
+            f"learning rate then {lowest['lr'] or 0:.3g}, now {newest['lr'] or 0:.3g}",
+        ),
+        advice=(
+            "lower the learning rate, or clip gradients, from a checkpoint before that step",
+            "look at gradients by layer: `probe PID grads`",
+            "look at the data of those steps: order, source, and whether an epoch began there",
+        ),
+        try_first='probe PID query "SELECT step, loss, lr, grad_norm FROM python.steps ORDER BY step DESC LIMIT 200"',
+    )
+
+
+RULE = Rule(
+    "loss-rises",
+    "numbers",
+    "Does the loss rise after it had fallen?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("rise", 0.2, "rise over the lowest window, as a share of it"),
+        Threshold("scatter", 4.0, "rise as a multiple of the scatter within a window"),
+        Threshold("steps", 100, "losses needed to judge"),
+    ),
+)

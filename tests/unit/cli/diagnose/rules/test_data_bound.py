@@ -1,0 +1,26 @@
+"""The step waits for data."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence
+
+from .conftest import Judged, Steps
+
+
+def test_a_step_that_waits_half_of_its_time_is_named_with_its_cost(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("data-bound", {"python.steps": steps(100, data_wait=0.05)})
+
+    assert found.share == pytest.approx(0.5)
+    assert found.cost_s == pytest.approx(0.05)
+
+
+def test_a_short_wait_is_none(judged: Judged, steps: Steps) -> None:
+    assert judged("data-bound", {"python.steps": steps(100, data_wait=0.005)}) == []
+    assert judged("data-bound", {"python.steps": steps(100, data_wait=0.005)}, share=0.04)
+
+
+def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence):
+        judged("data-bound", {"python.steps": steps(3, data_wait=0.05)})

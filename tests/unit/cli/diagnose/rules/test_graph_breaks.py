@@ -1,0 +1,35 @@
+"""torch.compile has broken the graph."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NotApplicable
+
+from .conftest import Judged
+
+BREAK = {
+    "step": 0,
+    "ts": "2026-01-01",
+    "event": "graph_break",
+    "function": "forward",
+    "file": "m.py",
+    "lineno": 9,
+    "reason": "print",
+}
+
+
+def test_each_line_is_named_with_the_reason(judged: Judged) -> None:
+    (found,) = judged("graph-breaks", {"torch.compile": [BREAK, {**BREAK, "lineno": 12}]})
+
+    assert "at 2 lines" in found.sentence
+    assert found.evidence[0] == "m.py:9 in forward: print"
+
+
+def test_a_whole_graph_is_fine(judged: Judged) -> None:
+    assert judged("graph-breaks", {"torch.compile": [{**BREAK, "event": "compile"}]}) == []
+
+
+def test_a_job_that_compiles_nothing_has_nothing_to_judge(judged: Judged) -> None:
+    with pytest.raises(NotApplicable):
+        judged("graph-breaks", {})

@@ -1,0 +1,37 @@
+"""Batches are made on the training thread."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NotApplicable
+
+from .conftest import Judged, Steps
+
+LOADER = {"loader": "DataLoader", "place": "loader", "dataset": "Slow", "batch_size": 8}
+
+
+def test_a_loader_without_workers_is_named_where_the_step_waits(judged: Judged, steps: Steps) -> None:
+    tables = {"python.steps": steps(100, data_wait=0.05), "torch.dataloaders": [{**LOADER, "num_workers": 0}]}
+
+    (found,) = judged("loader-without-workers", tables)
+
+    assert found.where == "loader"
+
+
+def test_workers_or_a_short_wait_are_fine(judged: Judged, steps: Steps) -> None:
+    slow, quick = steps(100, data_wait=0.05), steps(100)
+
+    assert (
+        judged("loader-without-workers", {"python.steps": slow, "torch.dataloaders": [{**LOADER, "num_workers": 2}]})
+        == []
+    )
+    assert (
+        judged("loader-without-workers", {"python.steps": quick, "torch.dataloaders": [{**LOADER, "num_workers": 0}]})
+        == []
+    )
+
+
+def test_without_a_loader_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NotApplicable):
+        judged("loader-without-workers", {"python.steps": steps(100, data_wait=0.05)})

@@ -1,0 +1,30 @@
+"""The job is slower than it was."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence
+
+from .conftest import Judged, Steps
+
+
+def test_the_phase_that_grew_and_its_beginning_are_named(judged: Judged, steps: Steps) -> None:
+    slow = steps(
+        400, duration=lambda step: 0.1 if step < 250 else 0.15, data_wait=lambda step: 0.001 if step < 250 else 0.051
+    )
+
+    (found,) = judged("slower-than-best", {"python.steps": slow})
+
+    assert "50 % longer" in found.sentence
+    assert "data_wait" in found.sentence
+    assert found.since_step == 250
+
+
+def test_a_steady_job_is_fine(judged: Judged, steps: Steps) -> None:
+    assert judged("slower-than-best", {"python.steps": steps(400, duration=lambda step: 0.1 + 0.01 * (step % 3))}) == []
+
+
+def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence):
+        judged("slower-than-best", {"python.steps": steps(60)})
