@@ -95,6 +95,15 @@ python -m tests.integration.inject.full
 
 The last result is in [benchmarks](../benchmarks.md#attach-hundreds-of-times).
 """
+RULES_HEAD = """\
+<!-- Generated from probe_cli/diagnose/rules/ by `make docs`; change it there. -->
+
+# Rules
+
+What `probe … diagnose` looks for ([how](../diagnose.md)). The statement of a rule is put to every target by itself, so
+it can be tried with `probe PID query`. A threshold is changed with `--set RULE.NAME=NUMBER`.
+
+"""
 #: Folder of tests -> heading, in this order; others follow under their own names.
 AREAS = {"inject": "Attach and detach", "cli": "From the command line", "activate": "Started with the job"}
 HTTP_HEAD = """\
@@ -247,11 +256,30 @@ def kind_of(schema: dict[str, Any]) -> str:
     return kind if default is None else f"{kind}, default {str(default).lower()}"
 
 
+def rules_page() -> str:
+    from probe_cli.diagnose.rules import page, rules
+
+    found = RULES_HEAD + table(
+        ["rule", "family", "question"],
+        [[f"[{one.name}](#{one.name})", one.family, one.question] for one in rules().values()],
+    )
+    for name, rule in rules().items():
+        found += f"\n## {name}\n\n{page(name)}\n\n"
+        if rule.explains:
+            found += f"Explains: {', '.join(f'[{other}](#{other})' for other in rule.explains)}.\n\n"
+        if rule.thresholds:
+            rows = [[f"`{name}.{one.name}`", f"{one.default:g}", one.meaning] for one in rule.thresholds]
+            found += table(["threshold", "default", "meaning"], rows) + "\n"
+        found += f"```sql\n{rule.sql.strip()}\n```\n"
+    return found
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "tables.md": tables_page,
     "commands.md": commands_page,
     "settings.md": settings_page,
     "http.md": http_page,
+    "rules.md": rules_page,
     "situations.md": situations_page,
 }
 

@@ -60,5 +60,6 @@ RULE = Rule(
         Threshold("forced", 300, "forced switches a second and core"),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
+    explains=("slower-than-best",),
     is_live=True,
 )

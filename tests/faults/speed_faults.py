@@ -1,0 +1,145 @@
+"""Trainings that are slower than they have to be."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from faults.gallery import fault, mlp, regression, train
+
+
+class Slow(Dataset[tuple[Tensor, Tensor]]):
+    """Samples that take a while, by sleeping or by computing."""
+
+    def __init__(self, sleep_s: float = 0.0, compute_s: float = 0.0) -> None:
+        self.sleep_s, self.compute_s = sleep_s, compute_s
+
+    def __len__(self) -> int:
+        return 10**7
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        time.sleep(self.sleep_s)
+        ends = time.thread_time() + self.compute_s
+        while time.thread_time() < ends:
+            sum(range(1000))
+        inputs = torch.randn(64)
+        return inputs, inputs[:1]
+
+
+def trained(dataset: Dataset[tuple[Tensor, Tensor]], num_workers: int, batch: int = 4) -> None:
+    model = mlp()
+    loader = DataLoader(dataset, batch_size=batch, num_workers=num_workers)
+    train(model, torch.optim.Adam(model.parameters()), loader, pause_s=0.02)
+
+
+@fault("loader-without-workers")
+def data_set_on_the_training_thread(healthy: bool) -> None:
+    trained(Slow(sleep_s=0.0 if healthy else 0.005), 0)
+
+
+@fault("loader-without-workers")
+def transforms_on_the_training_thread(healthy: bool) -> None:
+    trained(Slow(compute_s=0.0 if healthy else 0.005), 0)
+
+
+@fault("loader-workers-busy")
+def one_worker_for_heavy_transforms(healthy: bool) -> None:
+    trained(Slow(compute_s=0.0 if healthy else 0.02), 1)
+
+
+@fault("data-bound")
+def workers_that_wait_for_storage(healthy: bool) -> None:
+    trained(Slow(sleep_s=0.0 if healthy else 0.05), 2)
+
+
+class Stream(IterableDataset[tuple[Tensor, Tensor]]):
+    def __init__(self, sleep_s: float) -> None:
+        self.sleep_s = sleep_s
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        while True:
+            time.sleep(self.sleep_s)
+            yield torch.randn(64), torch.randn(1)
+
+
+@fault("loader-without-workers")
+def a_stream_read_on_the_training_thread(healthy: bool) -> None:
+    trained(Stream(0.0 if healthy else 0.005), 0)
+
+
+@fault("collector-pauses")
+def collections_of_many_objects(healthy: bool) -> None:
+    kept = [[number] for number in range(50_000 if healthy else 1_500_000)]
+    model = mlp()
+
+    def collect(step: int) -> None:
+        if healthy:
+            gc.freeze()
+        elif step % 3 == 0:
+            gc.collect()
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=collect)
+    del kept
+
+
+@fault("recompiles")
+def another_length_in_each_batch(healthy: bool) -> None:
+    model = nn.Linear(8, 8)
+
+    @torch.compile(dynamic=False, backend="eager")
+    def loss_of(inputs: Tensor) -> Tensor:
+        return model(inputs).square().mean()
+
+    optimizer = torch.optim.Adam(model.parameters())
+    for step in range(10**9):
+        optimizer.zero_grad()
+        loss_of(torch.randn(4 if healthy else 4 + step // 40 % 7, 8)).backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
+@fault("graph-breaks")
+def a_print_in_the_compiled_function(healthy: bool) -> None:
+    model = nn.Linear(8, 8)
+    log: list[float] = []
+    time.sleep(8.0)  # so that the compilation is seen by a recorder that comes to the running program
+
+    @torch.compile(backend="eager")
+    def loss_of(inputs: Tensor) -> Tensor:
+        output = model(inputs)
+        if not healthy:
+            log.append(output.sum().item())
+        return output.square().mean()
+
+    optimizer = torch.optim.Adam(model.parameters())
+    while True:
+        optimizer.zero_grad()
+        loss_of(torch.randn(4, 8)).backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
+@fault("slower-than-best")
+def a_list_that_is_walked_in_each_step(healthy: bool) -> None:
+    history: list[float] = []
+    model = mlp()
+
+    def walk(step: int) -> None:
+        history.extend([1.0] * (1 if healthy else 400))
+        sum(history)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=walk)
+
+
+@fault("slower-than-best")
+def a_step_that_gets_slower_at_once(healthy: bool) -> None:
+    model = mlp()
+
+    def slow(step: int) -> None:
+        time.sleep(0.0 if healthy or step < 700 else 0.02)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=slow)

@@ -1,0 +1,111 @@
+"""`probe … diagnose` of trainings of the gallery: with a fault, and without."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import ROOT, Probe, environment, probe, probe_in
+from support.waiting import until
+
+pytestmark = pytest.mark.torch
+STEPS = "SELECT count(*) > 60 AS enough FROM python.steps"
+
+
+@contextmanager
+def training(name: str, *words: str) -> Iterator[str]:
+    """A program of tests/faults; its PID."""
+    command = [sys.executable, "-m", "faults", name, *words]
+    environ = environment(PYTHONPATH=str(ROOT / "tests"), OMP_NUM_THREADS="1")
+    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as process:
+        try:
+            yield str(process.pid)
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def probe_here(tmp_path_factory: pytest.TempPathFactory) -> Probe:
+    return probe_in(tmp_path_factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def jobs(probe_here: Probe) -> Iterator[dict[str, str]]:
+    """The PIDs of a training with a fault and of its twin, with enough steps to judge."""
+    with ExitStack() as stack:
+        name = "data-set-on-the-training-thread"
+        pids = {
+            words or "faulty": stack.enter_context(training(name, *filter(None, [words]))) for words in ("", "healthy")
+        }
+        for pid in pids.values():
+            until(lambda pid=pid: "true" in probe_here(pid, "query", "--format", "json", STEPS).stdout, 90.0)
+        yield pids
+
+
+def told(asked: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(asked.stdout)
+    return found
+
+
+def test_the_cause_is_the_headline_and_the_symptom_is_below_it(probe_here: Probe, jobs: dict[str, str]) -> None:
+    text = probe_here(jobs["faulty"], "diagnose")
+    asked = probe_here(jobs["faulty"], "diagnose", "--format", "json")
+
+    (headline, *_) = told(asked)["findings"]
+    assert (text.returncode, asked.returncode) == (1, 1), text.stderr
+    assert headline["rule"] == "loader-without-workers"
+    assert [below["rule"] for below in headline["explains"]] == ["data-bound"]
+    assert headline["cost_s"] > 0.01
+    assert "try first: DataLoader(..., num_workers=4" in text.stdout
+    assert "explains: the step waits for data" in text.stdout
+
+
+def test_the_twin_has_no_finding_of_data(probe_here: Probe, jobs: dict[str, str]) -> None:
+    rules = ["--rule", "loader-without-workers", "--rule", "data-bound", "--set", "data-bound.share=0.5"]
+
+    asked = probe_here(jobs["healthy"], "diagnose", *rules, "--set", "loader-without-workers.share=0.5")
+
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+    assert asked.stdout.startswith("nothing found: 2 rules judged what rank 0 recorded")
+
+
+def test_what_it_asks_changes_nothing_in_the_target(probe_here: Probe, jobs: dict[str, str]) -> None:
+    pid = jobs["healthy"]
+    before = {path.name for path in Path(f"/proc/{pid}/task").iterdir()}
+
+    probe_here(pid, "diagnose")
+
+    assert {path.name for path in Path(f"/proc/{pid}/task").iterdir()} <= before
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--rule", "data-bond"), "data-bound"),
+        (("--explain", "data-bond"), "data-bound"),
+        (("--set", "data-bound.shore=1"), "it has share, steps"),
+        (("--set", "data-bound.share=much"), "data-bound.share=0.2"),
+        (("--set", "data-bound"), "has no threshold"),
+    ],
+)
+def test_a_name_that_does_not_exist_leads_to_the_one_that_does(words: tuple[str, ...], says: str) -> None:
+    asked = probe("diagnose", *words)
+
+    assert asked.returncode == 2
+    assert says in asked.stderr
+    assert asked.stdout == ""
+
+
+def test_pages_and_the_list_need_no_target() -> None:
+    listed, page = probe("diagnose", "--list"), probe("diagnose", "--explain", "data-bound")
+
+    assert (listed.returncode, page.returncode) == (0, 0)
+    assert "data-bound" in listed.stdout
+    assert "--set data-bound.share=NUMBER" in page.stdout
+    assert "FROM python.steps" in page.stdout
