@@ -1,4 +1,4 @@
-"""Run the trainings of tests/faults, each with its fault and without, and ask `probe diagnose` of each.
+"""Run the jobs of tests/faults, each with its fault and without, and ask `probe diagnose` of each.
 
 Every program runs in processes of its own; some run at once. The recorder comes to the running program, as users'
 commands bring it. Asked is as soon as steps are recorded, and again until the expected rule is the headline or the

@@ -13,11 +13,7 @@ from probe_agent.errors import BadRequest
 from probe_agent.wire import TargetInfo, suggest
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
-from probe_cli.diagnose.evidence import Evidence, question
-from probe_cli.diagnose.finding import Finding
-from probe_cli.diagnose.judge import Diagnosis, diagnose
-from probe_cli.diagnose.rule import Rule
-from probe_cli.diagnose.rules import page, rules
+from probe_cli.diagnose import Diagnosis, Evidence, Finding, Rule, diagnose, page, question, rules
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet

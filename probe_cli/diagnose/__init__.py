@@ -4,3 +4,13 @@
 thresholds, and the rules that it explains. `evidence` asks each target all statements at once; `judge` runs the rules
 and puts the findings in order. Runs in the CLI.
 """
+
+from __future__ import annotations
+
+from .evidence import Evidence, question
+from .finding import Finding
+from .judge import Diagnosis, diagnose
+from .rule import Rule
+from .rules import page, rules
+
+__all__ = ["Diagnosis", "Evidence", "Finding", "Rule", "diagnose", "page", "question", "rules"]

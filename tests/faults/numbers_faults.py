@@ -1,4 +1,4 @@
-"""Trainings whose numbers go wrong."""
+"""Jobs whose numbers go wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trainings that were started with what does not belong into a run."""
+"""Jobs that were started with what does not belong into a run."""
 
 from __future__ import annotations
 

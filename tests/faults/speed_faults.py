@@ -1,4 +1,4 @@
-"""Trainings that are slower than they have to be."""
+"""Jobs that are slower than they have to be."""
 
 from __future__ import annotations
 

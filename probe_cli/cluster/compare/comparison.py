@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EXIT_CODES", "NO_ANSWER", "Comparison", "Verdict", "help_text"]
 
-NOBODY_TO_BLAME = "ranks wait for each other, but never long for the same one, or because a host is busy"
+NOBODY_TO_BLAME = "ranks wait for each other by turns, or because a host is busy"
 #: State of a verdict -> exit code and meaning.
 EXIT_CODES = {
     "nobody": (0, "no rank stands out, and one that did would have been seen"),

@@ -1,4 +1,4 @@
-"""`probe … diagnose` of trainings of the gallery: with a fault, and without."""
+"""`probe … diagnose` of jobs of the gallery: with a fault, and without."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def probe_here(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 
 @pytest.fixture(scope="module")
 def jobs(probe_here: Probe) -> Iterator[dict[str, str]]:
-    """The PIDs of a training with a fault and of its twin, with enough steps to judge."""
+    """The PIDs of a job with a fault and of its twin, with enough steps to judge."""
     with ExitStack() as stack:
         name = "data-set-on-the-training-thread"
         pids = {
