@@ -11,6 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from probe_agent.recorder.importing import Importer
@@ -114,28 +115,34 @@ def _forget() -> None:
 def _begin(importer: "Importer", folder: str, children: bool) -> None:
     """Start our thread, which waits a moment and makes a folder itself if it gets none."""
     importer.load(_PACKAGE + ".guest.at_exit").watch()  # on the main thread: the process cannot end unnoticed before
-    fork_safety = importer.load(_PACKAGE + ".guest.fork_safety") if children else None
-    if fork_safety is not None:
+    forks = [importer.load(_PACKAGE + ".guest.fork_safety")] if children else []
+    for fork_safety in forks:
         fork_safety.watch(_start_in_child)
-    importer.load("_thread").start_new_thread(_run, (importer, folder, fork_safety))
+    # In lists, which the thread empties: what it was given stays until it has ended.
+    importer.load("_thread").start_new_thread(_run, ([importer], folder, forks))
 
 
-def _run(importer: "Importer", folder: str, fork_safety: "Any") -> None:
+def _run(importers: "list[Importer]", folder: str, forks: "list[Any]") -> None:
+    _record(importers, folder, forks)()
+
+
+def _record(importers: "list[Importer]", folder: str, forks: "list[Any]") -> "Callable[[], None]":
+    """Record until detached, or until the process ends, and return the thread's last function."""
+    importer, runtime = importers.pop(), None
     at_exit = importer.load(_PACKAGE + ".guest.at_exit")
     try:
         if folder or _settles(importer, at_exit):
             if folder and os.environ.get("LOCAL_RANK", "0") == "0":  # once a host, and not for forked children
                 for problem in importer.load(_PACKAGE + ".config").Settings().problems:
                     _write_line(f"{problem.message}; {problem.hint}")
-            importer.load(_PACKAGE + ".boot").start_planned(folder)
+            runtime = importer.load(_PACKAGE + ".boot").start_planned(folder)
     except Exception as error:
         if not at_exit.is_ending():
             _say(error)
-    finally:
-        if fork_safety is not None:
-            fork_safety.forget(_start_in_child)
-        importer.close()
-        at_exit.over()
+    while forks:
+        forks.pop().forget(_start_in_child)
+    last: Callable[[], None] = importer.load(_PACKAGE + ".guest.departure").prepare(importer, runtime)
+    return last
 
 
 def _settles(importer: "Importer", at_exit: "Any") -> bool:

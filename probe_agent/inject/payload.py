@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from socket import MSG_NOSIGNAL
 
 from probe_agent.errors import AttachRefused
 from probe_agent.recorder.guest.switch_interval import SHORT_S
@@ -45,30 +44,27 @@ def importer():
     return module.Importer(PACKAGE, module.Carried(sources, magic, code))
 
 def run():
-    for connection, answer in load_and_record():
-        try:
-            connection.send(answer, {no_signal})
-        except OSError:
-            pass  # whoever asked has left
-        connection.close()
+    last = load_and_record()
+    if last:
+        last()
     globals().clear()
 
 def load_and_record():
     # A forked child has its parent's modules, as they were at the fork: a lock in them may be held for ever.
     for name in [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]:
         del sys.modules[name]
-    farewells, ours, at_exit, fork_safety = [], None, None, None
+    ours, departure, fork_safety, runtime = None, None, None, None
     try:
         ours = importer()
-        at_exit = ours.load(PACKAGE + ".guest.at_exit")
-        at_exit.watch()
+        departure = ours.load(PACKAGE + ".guest.departure")
+        ours.load(PACKAGE + ".guest.at_exit").watch()
         switch_interval = ours.load(PACKAGE + ".guest.switch_interval")
         switch_interval.usual_s = usual
         fork_safety = ours.load(PACKAGE + ".guest.fork_safety")
         fork_safety.watch(switch_interval.rest)
         for name in ours.names:
             ours.load(name)
-        farewells = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r})
+        runtime = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r})
     except BaseException:
         text = ours.load("traceback").format_exc() if ours else repr(sys.exc_info()[1])
         if not os.path.isdir(FOLDER):  # taken away when what had begun was undone
@@ -77,13 +73,7 @@ def load_and_record():
         sys.setswitchinterval(usual)
     if fork_safety:
         fork_safety.forget(switch_interval.rest)
-    if at_exit:
-        at_exit.over()
-    if ours:
-        ours.close()
-    if farewells:
-        switch_interval.rest()  # the last that needs the GIL more than once
-    return farewells
+    return departure and departure.prepare(ours, runtime)
 """
 
 #: What the new thread runs; silent if the payload is gone, because an attach that gave up has taken it back.
@@ -146,7 +136,7 @@ def place(process: Tracee, recorder: Path | None = None) -> Path:
     """
     refused = []
     carried = pack(process, recorder or _RECORDER)
-    fixed = {"package": PACKAGE, "host_pid": process.pid, "no_signal": int(MSG_NOSIGNAL)}
+    fixed = {"package": PACKAGE, "host_pid": process.pid}
     for folder in folders(process):
         text = _LOADER.format(folder=str(folder), **fixed).encode()
         try:

@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-from socket import MSG_NOSIGNAL, socket
 
 from . import __version__
-from .guest import switch_interval
 from .ring.folder import make_own
 from .runtime import Runtime, identify
 
 __all__ = ["start", "start_planned"]
 
 
-def start(folder: str, how: str, host_pid: int) -> list[tuple[socket, bytes]]:
-    """Record into `folder` until detached. Return, once everything is undone, the clients that asked for the detach and
-    the answer to send them."""
+def start(folder: str, how: str, host_pid: int) -> Runtime:
+    """Record into `folder` until detached. Return the runtime once everything is undone."""
     # The job's signals are for the job's threads: a signal that interrupts its sleep must not arrive here.
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     ticks = int(os.path.basename(folder).rpartition("-")[2])
     runtime = Runtime(folder, identify(host_pid, ticks, how, __version__))
     runtime.run()
-    return runtime.farewells()
+    return runtime
 
 
-def start_planned(folder: str) -> None:
+def start_planned(folder: str) -> Runtime:
     """Do the same for a process that starts the recorder itself and may have made its folder already."""
-    farewells = start(folder or make_own(), "planned", os.getpid())
-    switch_interval.rest()
-    for connection, answer in farewells:
-        with suppress(OSError):  # the client has left
-            connection.send(answer, MSG_NOSIGNAL)
-        connection.close()
+    return start(folder or make_own(), "planned", os.getpid())

@@ -195,8 +195,8 @@ class Importer:
                     found = self._load_ours(name) if self._is_ours(name) else self._load_library(name)
         return found
 
-    def close(self) -> None:
-        """Forget all modules; code that stays imports as the job does."""
+    def close(self) -> "dict[str, ModuleType]":
+        """Forget all modules and return them by name; code that stays imports as the job does."""
         self._builtins["__import__"] = builtins.__import__
         # A C module may keep one that it has imported, but must not keep all of them through it.
         vars(self._sys)["modules"] = sys.modules
@@ -205,6 +205,7 @@ class Importer:
         for name in [name for name in list(sys.modules) if self._is_ours(name)]:
             del sys.modules[name]
         _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
+        return loaded
 
     def yield_gil(self) -> None:
         """Release the GIL before the job has waited long: C code, above all compile(), cannot be interrupted."""

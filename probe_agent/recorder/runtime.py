@@ -129,7 +129,6 @@ class Runtime:
         self._steps.close(CANCELLED_S)
         for source in reversed(self._running):
             self._guarded(source.name, source.stop)
-        self._running.clear()
         fork_safety.forget(self._in_child)
         self._recorder.step.beginning.clear()
         self._faults.disarm()

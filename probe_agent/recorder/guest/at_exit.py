@@ -2,7 +2,7 @@
 
 A thread that still imports or runs Python while the main thread finalizes can crash the process on CPython before
 3.13. So the main thread, at exit, notifies the recorder's thread and waits for it: a few ms, at most 5 s. The
-recorder's thread calls `watch` first and `over` last; the `atexit` handler runs on the main thread.
+recorder's thread calls `watch` first and `hand_over` at its end; the `atexit` handler runs on the main thread.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 from _thread import allocate_lock
 from collections.abc import Callable
 from time import time
+from typing import Any
 
-__all__ = ["began_at", "is_ending", "over", "tell", "untell", "watch"]
+__all__ = ["began_at", "hand_over", "is_ending", "tell", "untell", "watch"]
 
 WAIT_S = 5.0
 _pid = os.getpid()
@@ -49,11 +50,16 @@ def began_at() -> float:
     return _began_at
 
 
-def over() -> None:
-    """Unregister the exit handler; the recorder's thread runs no Python any more."""
-    if not is_ending():
-        atexit.unregister(_end)
-    _ended.release()
+def hand_over() -> list[Any]:
+    """Have an exit wait for a lock that refers to nothing of the recorder. Return the locks to release at the end, the
+    first of which is registered with `atexit`."""
+    if is_ending():
+        return [_ended]
+    leaving = allocate_lock()
+    leaving.acquire()
+    atexit.register(leaving.acquire, True, WAIT_S)
+    atexit.unregister(_end)
+    return [leaving, _ended]  # an exit that began in between waits for both
 
 
 def _end() -> None:

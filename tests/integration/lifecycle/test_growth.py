@@ -1,8 +1,7 @@
 """A process that is attached to many times does not grow. At full length: `GROWTH_ROUNDS=500 pytest test_growth.py`.
 
-Our functions refer to each other in cycles, so after a detach they are garbage until Python's next full collection,
-2 MiB per attach. The target collects every ten attaches, so that its largest amount of garbage, which the allocator
-keeps in part, is the same in the end as after a third; a real job collects by itself, now and then.
+The target collects every ten attaches, so that its largest amount of garbage, which the allocator keeps in part, is
+the same in the end as after a third; a real job collects by itself, now and then.
 """
 
 from __future__ import annotations
