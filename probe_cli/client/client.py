@@ -35,6 +35,8 @@ class Data:
     notes: list[str]
     #: Of each table that a statement names, in lower case, the shape, as the wire calls it.
     tables: dict[str, str]
+    #: Recorded tables of the statement without a row in any target.
+    missing: list[str]
 
 
 class Client:
@@ -78,9 +80,11 @@ class Client:
                 chunks.append(chunk)
             notes = response.headers.get("X-Probe-Notes", "[]")
             tables = response.headers.get("X-Probe-Tables", "{}")
+            missing = response.headers.get("X-Probe-Missing", "[]")
         try:
             said = [str(note) for note in json.loads(notes)]
-            return Data(b"".join(chunks), said, {name.lower(): str(told) for name, told in json.loads(tables).items()})
+            shapes = {name.lower(): str(told) for name, told in json.loads(tables).items()}
+            return Data(b"".join(chunks), said, shapes, [str(name) for name in json.loads(missing)])
         except (ValueError, TypeError, AttributeError) as failure:
             raise NoAnswer(
                 f"{self.endpoint} answered with notes that Probe cannot read ({failure})",

@@ -54,7 +54,7 @@ async def query_rows(
     outcome, answers = await _merged(endpoints, request, limits, inject, remark, arrow=False)
     if outcome is None:
         return Answers((), answers.unanswered)
-    result = replace(decode(QueryResult, json.loads(outcome.body)), notes=tuple(outcome.notes))
+    result = replace(decode(QueryResult, json.loads(outcome.body)), notes=outcome.notes, missing=outcome.missing)
     return Answers(tuple((endpoint, result) for endpoint, _ in answers.answered), answers.unanswered)
 
 
@@ -76,7 +76,7 @@ async def query_arrow(
     outcome, answers = await _merged(endpoints, request, limits, inject, remark, arrow=True)
     if outcome is None:
         return Answers((), answers.unanswered)
-    data = Data(outcome.body, list(outcome.notes), {})
+    data = Data(outcome.body, list(outcome.notes), {}, list(outcome.missing))
     return Answers(tuple((endpoint, data) for endpoint, _ in answers.answered), answers.unanswered)
 
 

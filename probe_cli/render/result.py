@@ -32,4 +32,4 @@ def show_result(answers: Answers[QueryResult], format_: str, output: str | None 
             show(sheet, format_)
     for note in result.notes:
         remark(note)
-    return answers.exit_code or (NO_DATA if result.missing and not result.rows and answers.num_asked == 1 else 0)
+    return answers.exit_code or (NO_DATA if result.missing and not result.rows else 0)

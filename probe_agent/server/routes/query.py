@@ -43,9 +43,9 @@ async def query(
     except LimitReached as reached:
         raise (caller.quota.explained(reached) if caller.quota else reached) from None
     if wants_arrow:
-        # Who asks many hosts learns from the tables' shapes that all have those that one of them has listed.
-        said = {"X-Probe-Notes": json.dumps(reply.notes), "X-Probe-Tables": json.dumps(reply.tables)}
-        return ReplyResponse(reply, ARROW, said)
+        # A client of many hosts learns from the tables' shapes that all have those that one of them has listed.
+        said = {"Notes": reply.notes, "Tables": reply.tables, "Missing": reply.missing}
+        return ReplyResponse(reply, ARROW, {f"X-Probe-{name}": json.dumps(value) for name, value in said.items()})
     return ReplyResponse(reply, "application/json", {})
 
 

@@ -64,7 +64,7 @@ class Executor:
 
             (body, truncated), gathered = self._run(targets, request, take, read_stream)
             notes = with_cut([*remarks, *gathered.notes], truncated, request)
-            return Answer((body,), truncated, tuple(notes), gathered.shapes)
+            return Answer((body,), truncated, tuple(notes), gathered.shapes, gathered.missing)
 
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
             return read_rows(connection, sql, request)

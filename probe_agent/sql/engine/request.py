@@ -23,6 +23,8 @@ class Answer:
     notes: tuple[str, ...]
     #: The shape of each table that the statement names, as `wire.shape` makes it.
     tables: Mapping[str, str] = field(default_factory=dict)
+    #: Recorded tables of the statement without a row in any target.
+    missing: tuple[str, ...] = ()
 
     @property
     def body(self) -> bytes:

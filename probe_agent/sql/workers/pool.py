@@ -60,6 +60,7 @@ class Reply:
     truncated: bool
     notes: tuple[str, ...]
     tables: Mapping[str, str]
+    missing: tuple[str, ...]
     _first: bytes
     _worker: _Worker | None
     _release: contextlib.AsyncExitStack
@@ -250,9 +251,8 @@ class _Worker:
             await self.finished()
             worker = None
         told = said["answer"]
-        reply = Reply(
-            length, bool(told["truncated"]), tuple(told["notes"]), dict(told["tables"]), first, worker, release
-        )
+        notes, missing = tuple(told["notes"]), tuple(told["missing"])
+        reply = Reply(length, bool(told["truncated"]), notes, dict(told["tables"]), missing, first, worker, release)
         if worker is None:
             await reply.aclose()
         return reply

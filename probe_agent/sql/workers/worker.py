@@ -81,6 +81,7 @@ def _answer(connection: socket.socket, executor: Executor, job: Job, threads: in
         return False
     length = sum(map(len, answer.pieces))
     told = {"truncated": answer.truncated, "notes": answer.notes, "tables": dict(answer.tables)}
+    told["missing"] = answer.missing
     send_head(connection, {"answer": told, "length": length})
     send_body(connection, answer.pieces)
     return True

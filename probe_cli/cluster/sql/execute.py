@@ -15,7 +15,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,8 @@ async def answer(
             if rounds.contributed <= set(conversation.present):
                 read = database.arrow if arrow else database.json
                 try:
-                    return await asyncio.to_thread(read, sql, rounds.notes())
+                    found = await asyncio.to_thread(read, sql, rounds.notes())
+                    return replace(found, missing=rounds.missing())
                 except asyncio.CancelledError:
                     database.cancel()
                     raise

@@ -53,6 +53,8 @@ class Rounds:
     steps: list[tuple[str, int, int, int, str]] = field(default_factory=list)
     #: The limit that was exceeded; no failure of any host.
     refusal: QueryFailed | None = None
+    #: Of each table: the hosts that have answered and have recorded no row in it.
+    _empty_at: dict[str, set[Member]] = field(default_factory=dict)
     _received: Counter[str] = field(default_factory=Counter)
     _notes: dict[str, dict[str, None]] = field(default_factory=dict)
 
@@ -86,6 +88,8 @@ class Rounds:
         self.contributed.update(member for member, _ in answers)
         for member, _, data in streams:
             self._note(member, *data.notes)
+            for name in data.missing:
+                self._empty_at.setdefault(name, set()).add(member)
         for part in parts:
             sizes = [len(data.body) for _, each, data in streams if each is part]
             asked = self.database.text_of(part.select)
@@ -148,6 +152,10 @@ class Rounds:
     def _note(self, member: Member, *notes: str) -> None:
         for note in notes:
             self._notes.setdefault(note, {})[str(member.endpoint)] = None
+
+    def missing(self) -> tuple[str, ...]:
+        """Return the tables in which no host has a row."""
+        return tuple(sorted(name for name, empty_at in self._empty_at.items() if empty_at == self.contributed))
 
     def notes(self) -> list[str]:
         """Return each note once, with the hosts that it is about."""

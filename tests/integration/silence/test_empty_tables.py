@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,12 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Probe:
 @pytest.fixture(scope="module")
 def plain(probe: Probe) -> Iterator[str]:
     """The PID of a Python process without torch, attached to."""
+    with started(probe) as pid:
+        yield pid
+
+
+@contextmanager
+def started(probe: Probe) -> Iterator[str]:
     with subprocess.Popen([sys.executable, "-c", PLAIN], stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -44,6 +51,16 @@ def test_a_process_without_torch_has_no_steps_and_says_so(probe: Probe, plain: s
         assert "; try: " in answer.stderr
     assert (table.returncode, aggregate.returncode) == (1, 0)
     assert aggregate.stdout.split()[-1] == "0"
+
+
+def test_several_processes_without_steps_say_so_as_one_does(probe: Probe, plain: str) -> None:
+    with started(probe) as other:
+        table = probe("-t", plain, "-t", other, "query", "SELECT step FROM python.steps")
+        aggregate = probe("-t", plain, "-t", other, "query", "SELECT count(*) FROM python.steps")
+        filtered = probe("-t", plain, "-t", other, "query", "SELECT ts FROM probe.errors WHERE source = 'x'")
+
+    assert "python.steps: no rows: torch is not imported in this process" in table.stderr
+    assert (table.returncode, aggregate.returncode, filtered.returncode) == (1, 0, 0)
 
 
 def test_rows_that_do_not_fit_are_no_missing_ones(probe: Probe, plain: str) -> None:
