@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .suggestions import suggest, suggest_column, suggest_table
     from .tables import ColumnInfo, TableInfo, TableList, quoted, shape
     from .target import Candidate, Detached, DetachRequest, Health, TargetInfo, TargetList
-    from .tensors import LookedAt, TensorsLine, TensorsRequest
+    from .tensors import HuntLine, HuntRequest, LookedAt, Origin, TensorsLine, TensorsRequest
 
 __all__ = [
     "Backtrace",
@@ -52,9 +52,12 @@ __all__ = [
     "Health",
     "HoldRequest",
     "HostClock",
+    "HuntLine",
+    "HuntRequest",
     "Launched",
     "LaunchedList",
     "LookedAt",
+    "Origin",
     "Peer",
     "PeerList",
     "Problem",
@@ -165,7 +168,10 @@ _HOMES = {
         "TargetList",
     ),
     "tensors": (
+        "HuntLine",
+        "HuntRequest",
         "LookedAt",
+        "Origin",
         "TensorsLine",
         "TensorsRequest",
     ),

@@ -4,7 +4,8 @@
 
 FOLDER/fault names the fault, and is followed by any number: `forward 3`. With a new content every rank returns to its
 first weights, at the same step, and writes what it has read to FOLDER/fault-RANK once it has trained a step with it.
-With STEPS it ends after so many, and writes a digest of its losses and weights to FOLDER/digest-RANK. Faults:
+It ends when FOLDER/stop is there, or after STEPS, and writes the number of its steps and a digest of its losses and
+weights to FOLDER/digest-RANK. Faults:
 
     none        none
     forward     a block's own code
@@ -19,6 +20,7 @@ With STEPS it ends after so many, and writes a digest of its losses and weights 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import sys
 import time
@@ -121,8 +123,9 @@ def main():
     model = DistributedDataParallel(Net(), broadcast_buffers=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.5)
     first = {name: value.clone() for name, value in model.state_dict().items()}
-    last, digest = [0, 0], hashlib.sha256()
-    for step, (inputs, wanted) in enumerate(DataLoader(Samples(), batch_size=BATCH)):
+    last, digest, num_done = [0, 0], hashlib.sha256(), 0
+    batches = iter(DataLoader(Samples(), batch_size=BATCH))
+    for step in itertools.count():
         said = [0, 0] if num_steps else read_fault(folder, last)
         if said is None:
             break
@@ -136,6 +139,7 @@ def main():
                     model.module.blocks[1].inner.weight[0, 0] = float("nan")
                 if is_planted("buffer"):
                     model.module.norm.running_var[3] = float("nan")
+        inputs, wanted = next(batches)
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(inputs), wanted)
         if is_planted("loss"):
@@ -154,14 +158,15 @@ def main():
             with open(f"{folder}/fault-{rank}.new", "w") as file:
                 file.write(f"{fault} {last[1]}")
             os.replace(f"{folder}/fault-{rank}.new", f"{folder}/fault-{rank}")
-        if step + 1 == num_steps:
-            for value in model.state_dict().values():
-                digest.update(value.numpy().tobytes())
-            with open(f"{folder}/digest-{rank}", "w") as file:
-                file.write(digest.hexdigest())
+        num_done = step + 1
+        if num_done == num_steps:
             break
         if not num_steps:
             time.sleep(0.005)
+    for value in model.state_dict().values():
+        digest.update(value.numpy().tobytes())
+    with open(f"{folder}/digest-{rank}", "w") as file:
+        file.write(f"{num_done} {digest.hexdigest()}")
     dist.destroy_process_group()
 
 

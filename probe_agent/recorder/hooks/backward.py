@@ -68,6 +68,8 @@ class Source(BaseSource):
                     return original(outputs, *args, **kwargs)
                 finally:
                     self._guarded(updates.after_backward)
+            if step.watcher is not None:
+                step.watcher.loss(self._unscaled(outputs))
             step.in_backward = True
             step.micro_batches += is_backward
             began = perf_counter_ns()
@@ -117,6 +119,11 @@ class Source(BaseSource):
     def _is_part(self, loss: Any) -> bool:
         device = self.recorder.device
         return device.is_plain(loss) and not device.is_watched() and is_part(loss)
+
+    def _unscaled(self, outputs: Any) -> Any:
+        """Return the loss before GradScaler multiplied it, if it did."""
+        scaled = self._scaled
+        return scaled[1] if scaled is not None and len(outputs) == 1 and scaled[0]() is outputs[0] else outputs
 
     def _begin_losses(self, now: int) -> None:
         """Decide whether the losses of this step are read: all or none."""

@@ -114,6 +114,8 @@ class Source(BaseSource):
                     step.data_wait += ended - began
                     step.spans.spans.append((began, ended, DATA))
                     try:
+                        if step.watcher is not None:
+                            step.watcher.batch(batch)
                         num_samples = _size(batch, tensor)
                         step.batch_size += num_samples
                         if step.is_training:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import sys
 from _thread import get_ident
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from time import perf_counter_ns
 from typing import Any
@@ -28,10 +28,11 @@ from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.module_spans import ModuleSpans
-from ..steps.step import OTHER, TRAIN
+from ..steps.step import OTHER, TRAIN, Watcher
 from ..torch.dynamo import AroundCompile, has_compiled
 from ..torch.module_hooks import KEY, OurHook
 from ..torch.patches import Patches
+from ..torch.values import tensors_in
 
 __all__ = ["Source", "TorchTrace"]
 
@@ -39,8 +40,8 @@ __all__ = ["Source", "TorchTrace"]
 RSS_VALID_NS = 1_000_000
 #: Duration after which the recorder's thread writes rows of an unfinished step.
 LONG_STEP_NS = 500_000_000
-#: Limits of the search for tensors in an output or in arguments: tensors, items per container, depth.
-MAX_TENSORS, MAX_ITEMS, MAX_DEPTH = 16, 64, 3
+#: Limit of the search for tensors in an output or in arguments.
+MAX_TENSORS = 16
 
 
 class TorchTrace(Table):
@@ -101,6 +102,11 @@ class Source(BaseSource):
         self._patches = Patches()
         self._ours: list[OurHook] = []
         self._are_there = self._is_disabled = False  # the hooks
+        #: Whether the step is sampled, and who watches it: what the hooks are made for.
+        self._made_for: tuple[bool, Watcher | None] = (False, None)
+        #: Whether the running step is to have hooks.
+        self._has_begun = False
+        self._with_kwargs: dict[int, bool] = {}
         #: Hooked nodes of this step by number, and the handles of their hooks.
         self._watched: dict[int, Any] = {}
         #: Handles of the sampled step before, whose graph this one may go backward through.
@@ -117,6 +123,8 @@ class Source(BaseSource):
 
     def start(self) -> None:
         modules: Any = sys.modules["torch.nn.modules.module"]
+        # Hooks that also get the keyword arguments; older versions of torch have none.
+        self._with_kwargs = getattr(modules, "_global_forward_hooks_with_kwargs", {})
         self._ours = [OurHook(modules._global_forward_pre_hooks), OurHook(modules._global_forward_hooks)]
         self._step.ending.append(self._end_step)
         self._step.beginning.append(self._begin_step)
@@ -147,6 +155,7 @@ class Source(BaseSource):
 
     def stop(self) -> None:
         self._thread = None
+        self._has_begun = False
         for calls, ours in ((self._step.ending, self._end_step), (self._step.beginning, self._begin_step)):
             if ours in calls:
                 calls.remove(ours)
@@ -160,14 +169,20 @@ class Source(BaseSource):
 
     def _begin_step(self) -> None:
         try:
-            if self._step.sampled and not self._device.is_capturing():
+            step = self._step
+            step.calls_are_seen = step.sampled or step.watcher is not None
+            if step.calls_are_seen and not self._device.is_capturing():
                 began = perf_counter_ns()
-                self._allocated, self._read_at = self._device.allocated(), began
-                self._spans.begin(self._allocated)
+                if step.sampled:
+                    self._allocated, self._read_at = self._device.allocated(), began
+                    self._spans.begin(self._allocated)
                 self._around_compile.watch()
+                self._has_begun = True
+                if self._are_there and self._made_for != (step.sampled, step.watcher):
+                    self._remove()
                 if not self._are_there:
                     self._install()
-                self._thread = self._step.thread if self._are_there else None
+                self._thread = step.thread if self._are_there and step.sampled else None
                 self._cost.ns += perf_counter_ns() - began
             else:
                 if self._are_there:
@@ -179,6 +194,7 @@ class Source(BaseSource):
                 raise
 
     def _end_step(self) -> None:
+        self._has_begun = False
         if self._thread is None and not self._spans.is_waiting and not self._buffer.rows:
             return
         began = perf_counter_ns()
@@ -214,9 +230,13 @@ class Source(BaseSource):
             # A compiled module warns about global hooks, which would end a job run with -W error. The recorder's
             # hooks do nothing there, so the answer stays what it was without them.
             self._patches.put(modules, "_has_any_global_hook", lambda: False)
-        for ours, hook in zip(self._ours, self._hooks()):
+        watcher = self._step.watcher
+        self._made_for = self._step.sampled, watcher
+        for ours, hook in zip(self._ours, self._hooks() if watcher is None else self._watching_hooks(watcher)):
             ours.put(hook)
         modules._global_forward_hooks_always_called[KEY] = True  # also where the forward raises
+        if watcher is not None:
+            self._with_kwargs[KEY] = True
         self._are_there = True
 
     def _disable(self) -> None:
@@ -229,14 +249,16 @@ class Source(BaseSource):
     def _come_back(self) -> None:
         """Install the hooks again after a compilation in the middle of a sampled step."""
         try:
-            if self._thread is not None and not self._are_there:
+            if self._has_begun and not self._are_there:
                 self._install()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
 
     def _remove(self) -> None:
-        sys.modules["torch.nn.modules.module"]._global_forward_hooks_always_called.pop(KEY, None)
+        modules: Any = sys.modules["torch.nn.modules.module"]
+        modules._global_forward_hooks_always_called.pop(KEY, None)
+        self._with_kwargs.pop(KEY, None)
         for ours in self._ours:
             ours.take()
         self._patches.restore()
@@ -314,6 +336,22 @@ class Source(BaseSource):
 
         return before, after
 
+    def _watching_hooks(self, watcher: Watcher) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Return the hooks of a step that is watched, and perhaps sampled as well."""
+        if not self._step.sampled:
+            return watcher.before, watcher.after
+        note_before, note_after = self._hooks()
+
+        def before(module: Any, args: Any) -> None:
+            note_before(module, args)
+            watcher.before(module, args)
+
+        def after(module: Any, args: Any, *more: Any) -> None:
+            note_after(module, args, more[-1])
+            watcher.after(module, args, *more)
+
+        return before, after
+
     def _phase_of(self, outermost: Any) -> str:
         """Return the phase of this call of the outermost module."""
         try:
@@ -353,20 +391,5 @@ class Source(BaseSource):
         return watch
 
     def _tensors(self, value: object) -> Iterator[Any]:
-        """Yield the tensors in a value, also inside tuples, lists, dictionaries and dataclasses."""
-        return islice(self._all_tensors(value, MAX_DEPTH), MAX_TENSORS)
-
-    def _all_tensors(self, value: Any, depth: int) -> Iterator[Any]:
-        if self._device.is_tensor(value):
-            yield value
-        elif depth:
-            if isinstance(value, dict):
-                items: Iterable[Any] = tuple(dict.values(value))
-            elif isinstance(value, (tuple, list)):
-                items = value
-            elif hasattr(type(value), "__dataclass_fields__"):
-                items = tuple(getattr(value, "__dict__", {}).values())
-            else:
-                return
-            for item in islice(items, MAX_ITEMS):
-                yield from self._all_tensors(item, depth - 1)
+        """Yield the first tensors in a value."""
+        return islice(tensors_in(value, self._device.is_tensor), MAX_TENSORS)

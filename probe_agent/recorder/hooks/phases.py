@@ -194,7 +194,7 @@ class Source(BaseSource):
             self._arm()
 
     def _arm(self) -> None:
-        if self._is_armed or self._is_compiling or self._step.sampled:
+        if self._is_armed or self._is_compiling or self._step.calls_are_seen:
             return
         modules = self._modules
         if not modules._has_any_global_hook():

@@ -264,6 +264,7 @@ class StepEnds:
             self._first_number(by, count)
         else:
             step.duration = (now - step.started) * 1e-9
+            step.skipped = skipped
             if by != CALLS:
                 self._check_number()
             for end in step.ending:

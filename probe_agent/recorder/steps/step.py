@@ -7,19 +7,35 @@ row and starts the next step. Costs attribute reads and writes.
 from __future__ import annotations
 
 from time import perf_counter_ns
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from ..ring.table import NULL_FLOAT
 from ..torch.device import Later
 from .losses import Losses
 from .phase_spans import FORWARD, PhaseSpans
 
-__all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step"]
+__all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step", "Watcher"]
 
 #: Events right before a forward, or in the middle of one: a batch, `zero_grad`, `zero_grad` of a closure.
 BATCH, ZERO_GRAD, CLOSURE = "batch", "zero_grad", "closure"
 #: Phases of a module call, the values of `phase` in `python.torch_trace`.
 TRAIN, EVAL, GENERATE, OTHER = "train", "eval", "generate", "other"
+
+
+class Watcher(Protocol):
+    """Looks at the values of a step on the training thread; none of its methods raises into the job."""
+
+    def before(self, module: Any, args: Any) -> None:
+        """Look at the input of a module's call."""
+
+    def after(self, module: Any, args: Any, *more: Any) -> None:
+        """Look at the output of a module's call, behind its keyword arguments."""
+
+    def batch(self, batch: Any) -> None:
+        """Look at a batch of a DataLoader."""
+
+    def loss(self, loss: Any) -> None:
+        """Look at what backward was called on."""
 
 
 class Step:
@@ -47,6 +63,10 @@ class Step:
         self.peak = NULL_FLOAT
         #: Events of the hooks on modules and graph nodes in a sampled step (module_spans.py).
         self.module_events: list[tuple[Any, ...]] = []
+        #: Who looks at the values of this step; set between steps.
+        self.watcher: Watcher | None = None
+        #: Whether hooks on all modules report the calls of this step.
+        self.calls_are_seen = False
         #: Whether an optimizer has stepped: calls without gradients are then not steps.
         self.is_training = False
         #: Number of phases of generation: steps with the same number are updates of one rollout.
@@ -72,6 +92,8 @@ class Step:
         self.duration = 0.0  # seconds; set when the step ends
         #: False if it turns out that this was not a step.
         self.is_one = True
+        #: GradScaler has skipped the optimizer.
+        self.skipped = False
         self.data_wait = 0
         #: From the last event before the forward to the start of backward; None until a backward has begun.
         self.forward: int | None = None

@@ -9,15 +9,39 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from .device import Device
 
-__all__ = ["PART", "Arriving", "Counts", "Values"]
+__all__ = ["PART", "Arriving", "Counts", "Values", "tensors_in"]
+
+#: Limits of the search for tensors in a value: items per container, depth.
+MAX_ITEMS, MAX_DEPTH = 64, 3
 
 #: Values read in one piece; the largest copy is one byte, for float16 four bytes, for each of them.
 PART = 1 << 20
+
+
+def tensors_in(value: Any, is_tensor: Callable[[object], bool], depth: int = MAX_DEPTH) -> Iterator[Any]:
+    """Yield the tensors in a value, also inside tuples, lists, dictionaries and dataclasses."""
+    if is_tensor(value):
+        yield value
+    elif depth:
+        if isinstance(value, dict):
+            items: Iterable[Any] = tuple(dict.values(value))
+        elif isinstance(value, (tuple, list)):
+            items = value
+        elif isinstance(value, UserDict):  # a batch of Hugging Face's
+            items = tuple(vars(value).get("data", {}).values())
+        elif hasattr(type(value), "__dataclass_fields__"):
+            items = tuple(getattr(value, "__dict__", {}).values())
+        else:
+            return
+        for item in islice(items, MAX_ITEMS):
+            yield from tensors_in(item, is_tensor, depth - 1)
 
 
 class Counts:
@@ -73,11 +97,13 @@ class Values:
     def __init__(self, device: Device) -> None:
         torch: Any = sys.modules["torch"]
         self._torch = torch
+        self.strided = torch.strided
         self._is_plain = device.is_plain
         self._floats = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
         self._complex = {torch.complex64, torch.complex128}
         functorch = getattr(torch._C, "_functorch", None)
-        self._is_wrapped: Any = getattr(functorch, "is_functorch_wrapped_tensor", lambda _: False)
+        #: Whether a tensor is one of functorch: its values are not to be had.
+        self.is_wrapped: Any = getattr(functorch, "is_functorch_wrapped_tensor", lambda _: False)
 
     def readable(self, value: Any) -> Any:
         """Return the tensor of floats whose values are in this process: of a DTensor the local shard, of a sparse
@@ -96,7 +122,7 @@ class Values:
             if value.dtype not in self._complex:
                 return f"its type is {value.dtype}" if value.dtype.is_floating_point else None
             value = self._torch.view_as_real(value.resolve_conj())
-        if value.layout is not self._torch.strided or self._is_wrapped(value):
+        if value.layout is not self.strided or self.is_wrapped(value):
             return f"its layout is {value.layout}"
         if not value.is_cpu and value.device.type != "cuda":
             return f"it is on {value.device.type}"

@@ -9,7 +9,7 @@ from probe_agent.server.dependencies import ChosenTarget
 from probe_agent.server.ndjson import NdjsonResponse
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import stream
-from probe_agent.wire import TensorsLine, TensorsRequest
+from probe_agent.wire import HuntLine, HuntRequest, TensorsLine, TensorsRequest
 
 __all__ = ["control"]
 
@@ -22,3 +22,18 @@ async def tensors(request: Request, target: ChosenTarget, wanted: TensorsRequest
     ends it."""
     lines = stream(target, "tensors", what=wanted.what, budget_ms=wanted.budget_ms, timeout=wanted.timeout_s)
     return NdjsonResponse(audited_lines(request, target, wanted.what, repr(wanted), lines))
+
+
+@control.post("/v1/nan/hunt", status_code=200, response_model=HuntLine, response_class=NdjsonResponse)
+async def hunt(request: Request, target: ChosenTarget, wanted: HuntRequest) -> Response:
+    """One JSON object a line: one with `watching`, then one with `done`. The modules' values are looked at in the steps
+    meanwhile. Hanging up ends it: the hooks are removed when the step ends."""
+    lines = stream(
+        target,
+        "nan_hunt",
+        steps=wanted.steps,
+        seconds=wanted.seconds,
+        every=wanted.every,
+        budget_ms=wanted.budget_ms,
+    )
+    return NdjsonResponse(audited_lines(request, target, "nan hunt", repr(wanted), lines))
