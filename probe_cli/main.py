@@ -27,6 +27,7 @@ __all__ = ["cli", "main"]
 HELP = """Live answers from a running training job: stacks, timings, SQL and eval by PID, no restart.
 
 \b
+  probe ENDPOINT                    its status on one screen
   probe ENDPOINT COMMAND …          one target
   probe -t ENDPOINT [-t …] COMMAND  several at once
   probe -t ENDPOINT --all COMMAND   every rank of its job
@@ -95,9 +96,7 @@ class CommandGroup(click.Group):
         _, follows, _ = self.make_parser(ctx).parse_args(list(others))
         if follows and follows[0] not in commands.SHORT_HELP:
             raise BadRequest(f"{follows[0]!r} is not a command", _near(follows[0]) or "list the commands: probe --help")
-        if not others:
-            raise BadRequest("missing command", f"for example: probe {first} backtrace")
-        return [*options, "-t", first, *others]
+        return [*options, "-t", first, *(others or ["status"])]
 
 
 def _near(word: str) -> str:

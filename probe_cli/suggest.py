@@ -15,7 +15,7 @@ __all__ = ["near"]
 
 #: What other tools call something of ours.
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("status", "state", "progress", "info", "summary", "health"), ("list", "backtrace", "query")),
+    **dict.fromkeys(("state", "progress", "info", "summary", "health"), ("status", "list", "diagnose")),
     **dict.fromkeys(("ps", "ls", "targets", "jobs", "processes", "pids", "who"), ("list",)),
     **dict.fromkeys(("top", "monitor", "tail", "logs"), ("watch", "list")),
     **dict.fromkeys(("step", "steps", "loss", "losses", "metrics", "stats", "timings"), ("query", "watch")),
@@ -31,7 +31,7 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("flame", "flamegraph", "record", "perf", "cpu", "trace", "profiler"), ("profile",)),
     **dict.fromkeys(("diff", "slow", "straggler", "stragglers"), ("compare",)),
     **dict.fromkeys(("rank", "world", "cluster", "nodes"), ("ranks", "list")),
-    **dict.fromkeys(("check", "diagnose", "verify"), ("doctor", "compare")),
+    **dict.fromkeys(("check", "verify", "analyze", "analyse"), ("diagnose", "doctor")),
     **dict.fromkeys(("server", "listen", "daemon", "web", "dashboard", "ui", "http"), ("serve",)),
     **dict.fromkeys(("prune", "rm", "gc", "purge"), ("clean",)),
     **dict.fromkeys(("var", "vars", "variable", "variables"), ("watch-var", "eval")),

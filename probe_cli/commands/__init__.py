@@ -36,6 +36,7 @@ SHORT_HELP: Mapping[str, str] = {
     "report": "Write one zip for a bug report.",
     "run": "Start a command with the recorder in it.",
     "serve": "Run the host server for all targets of this host.",
+    "status": "Show how the job is doing on one screen.",
     "stop": "End the host server of this host and user.",
     "tables": "List the tables and their columns.",
     "watch": "Repeat an SQL query every few seconds.",

@@ -15,7 +15,7 @@ __all__ = ["RULE"]
 
 SQL = """
 SELECT count(loss) AS losses, count(*) FILTER (NOT isfinite(loss)) AS bad,
-    min(step) FILTER (NOT isfinite(loss)) AS since, max(step) AS last,
+    min(step) FILTER (NOT isfinite(loss)) AS since, min(step) FILTER (loss IS NOT NULL) AS first,
     arg_max(isfinite(loss), step) FILTER (loss IS NOT NULL) AS is_finite_now,
     count(*) FILTER (skipped AND NOT isfinite(loss)) AS skipped,
     arg_max(loss, step) FILTER (isfinite(loss)) AS last_finite, arg_max(lr, step) FILTER (isfinite(loss)) AS lr
@@ -30,13 +30,14 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not row["bad"]:
         return
     now = "and has recovered" if row["is_finite_now"] else "and still is"
+    since = f"since step {row['since']}" + (", the first that is recorded," if row["since"] == row["first"] else "")
     evidence = [f"{row['bad']} of {row['losses']} losses are not finite"]
     if row["last_finite"] is not None:
         evidence.append(f"the last finite loss was {row['last_finite']:.4g}, at learning rate {row['lr'] or 0:.3g}")
     if row["skipped"]:
         evidence.append(f"GradScaler skipped the optimizer on {row['skipped']} of them")
     yield Finding(
-        f"the loss is NaN or infinite since step {row['since']} {now}",
+        f"the loss is NaN or infinite {since} {now}",
         Certainty.CERTAIN,
         share=None if row["is_finite_now"] else 1.0,
         since_step=row["since"],

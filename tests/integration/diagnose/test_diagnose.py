@@ -109,3 +109,15 @@ def test_pages_and_the_list_need_no_target() -> None:
     assert "data-bound" in listed.stdout
     assert "--set data-bound.share=NUMBER" in page.stdout
     assert "FROM python.steps" in page.stdout
+
+
+def test_status_is_what_a_bare_endpoint_shows(probe_here: Probe, jobs: dict[str, str]) -> None:
+    bare, asked = probe_here(jobs["faulty"]), probe_here(jobs["faulty"], "status", "--format", "json")
+
+    lines = dict(line.split(maxsplit=1) for line in bare.stdout.splitlines())
+    assert (bare.returncode, asked.returncode) == (0, 0), bare.stderr
+    assert "training" in lines["step"]
+    assert "data_wait" in lines["time"]
+    assert lines["finding"].startswith("the data loader has no worker processes")
+    assert told(asked)["rows"][0]["step"] > 60
+    assert told(asked)["findings"][0]["rule"] == "loader-without-workers"

@@ -55,10 +55,9 @@ def test_options_may_stand_on_both_sides_of_the_endpoint(monkeypatch: pytest.Mon
     [
         ("4121 qurey", "try: query"),
         ("qurey", "try: query"),
-        ("status", "'status' is not a command\ntry: list, backtrace or query\n  list       List targets"),
-        ("4121 STATUS", "try: list, backtrace or query\n"),
+        ("health", "'health' is not a command\ntry: status, list or diagnose\n  status    Show how the job"),
+        ("4121 HEALTH", "try: status, list or diagnose\n"),
         ("4121 stack", "try: backtrace\n  backtrace  Show where"),
-        ("4121", "probe 4121 backtrace"),
         ("localhost query x", "no port"),
         ("4121 4122 query x", "'4122' is not a command"),
         ("-t nonsense query x", "not an endpoint"),
