@@ -77,6 +77,9 @@ def _not_imported(name: str) -> Awaited:
 def why_no_steps(recorder: Recorder) -> Awaited:
     """Return why python.steps has no row: what was seen of the job so far, and what is missing."""
     seen, step = recorder.seen, recorder.step
+    starting = recorder.before_first_step()
+    if starting is not None:
+        return starting
     if step.thread is not None:
         told = "the step that was running when the recorder started gets no row, and the next one has not ended yet"
         return Awaited(told, "query it again later; see where the job is: probe … backtrace")

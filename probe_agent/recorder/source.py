@@ -66,6 +66,8 @@ class Recorder:
         #: Call a function on the recorder's thread when a descriptor is ready, and the opposite.
         self.watch: Callable[[int, Callable[[], None]], None] = lambda descriptor, act: None
         self.unwatch: Callable[[int], None] = lambda descriptor: None
+        #: What the job does before its first step, if that is known (samplers/start.py).
+        self.before_first_step: Callable[[], Awaited | None] = lambda: None
         #: Answer of one of the operations (operations/), as a client would get it.
         self.ask: Callable[[str, Mapping[str, Any]], dict[str, Any]] = lambda name, request: {}
         #: Weak reference to the DataLoader iterator that gave the job its newest batch.

@@ -15,6 +15,7 @@ from .rings import Ring, RingError, newest_step
 from .source_text import read_source, with_source
 from .stacks import take_stacks, take_tasks, with_native
 from .stalls import StallSnapshot, read_stall_snapshot, stall_text
+from .startup import read_startup, startup_phases, startup_text
 from .target import Target, without_recorder
 from .workers import stacks_of_workers, take_worker_stacks, workers_of
 
@@ -36,10 +37,13 @@ __all__ = [
     "read_process",
     "read_source",
     "read_stall_snapshot",
+    "read_startup",
     "settings",
     "siblings_of",
     "stacks_of_workers",
     "stall_text",
+    "startup_phases",
+    "startup_text",
     "stream",
     "take_stacks",
     "take_tasks",

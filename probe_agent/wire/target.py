@@ -69,8 +69,8 @@ class TargetInfo:
     server_problem: str = ""
     """why the host server that it was to start (PROBE_LISTEN) did not start; empty if it did, or was not requested"""
     stall: str = ""
-    """how long no step has ended, and what the job does instead, if that counts as a stall; of an ended target, at its
-    end"""
+    """how long no step has ended, and what the job does instead, if that counts as a stall or precedes the first step;
+    of an ended target, at its end"""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ __all__ = ["StoreFailed", "TcpStore"]
 
 _MAGIC = 0x3C85F7CE
 _VALIDATE, _GET, _CHECK, _APPEND, _PING = 0, 3, 5, 9, 13
+#: Counter of the clients that wait for each other in the constructor of torch's store; it lacks the prefix of others.
+_CLIENTS = b"init/"
 #: Limit of a value: more than ten thousand ranks write.
 MAX_BYTES = 8 << 20
 
@@ -49,20 +51,40 @@ class TcpStore:
             self._socket.close()
             raise
 
+    def renew(self, timeout_s: float) -> None:
+        """Give the next requests `timeout_s` together."""
+        self._deadline = monotonic() + timeout_s
+
     def append(self, key: str, text: str) -> None:
         """Append to the value of `key`. Raises StoreFailed."""
         self._send(bytes([_APPEND]) + _string(_key(key)) + _string(text.encode()))
 
     def get(self, key: str) -> str:
         """Return the value of `key`, empty if it does not exist; never waits for it. Raises StoreFailed."""
-        self._send(bytes([_CHECK]) + struct.pack("=q", 1) + _string(_key(key)))
-        if self._receive(1) != b"\0":
+        return self._get(_key(key))
+
+    def has(self, key: str) -> bool:
+        """Return whether `key` exists. Raises StoreFailed."""
+        return self._has(_key(key))
+
+    def num_clients(self) -> int | None:
+        """Return the number of ranks that have connected to the store, as torch's clients count themselves in it; None
+        if they do not. Raises StoreFailed."""
+        counted = self._get(_CLIENTS)
+        return int(counted) if counted.isdigit() else None
+
+    def _get(self, key: bytes) -> str:
+        if not self._has(key):
             return ""
-        self._send(bytes([_GET]) + _string(_key(key)))
+        self._send(bytes([_GET]) + _string(key))
         (length,) = struct.unpack("=Q", self._receive(8))
         if length > MAX_BYTES:
             raise StoreFailed(f"the store's answer is too long: {length:,} bytes")
         return self._receive(length).decode("utf-8", "replace")
+
+    def _has(self, key: bytes) -> bool:
+        self._send(bytes([_CHECK]) + struct.pack("=q", 1) + _string(key))
+        return self._receive(1) == b"\0"
 
     def hang_up(self) -> None:
         """End the exchange from another thread. In a forked child only close the socket: the parent uses it."""

@@ -6,6 +6,7 @@
         <table>.ring    recorded rows
         awaited.json    why tables have no rows
         stall.json      snapshot of the newest stall
+        start.json      what happened before the first step
         stacks.txt      written by faulthandler while the GIL is held
         end.json        how it ended, written by itself or by a rank that saw it die
 
@@ -32,6 +33,7 @@ __all__ = [
     "END",
     "STACKS",
     "STALL",
+    "START",
     "TARGET",
     "check_owner",
     "folder_name",
@@ -55,6 +57,7 @@ STACKS = "stacks.txt"
 END = "end.json"
 AWAITED = "awaited.json"
 STALL = "stall.json"
+START = "start.json"
 #: Dead targets whose rings are kept for a post-mortem.
 KEEP_DEAD = 4
 #: Time for which they are kept since they were last seen alive, in seconds: a week.

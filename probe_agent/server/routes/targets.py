@@ -22,6 +22,7 @@ from probe_agent.targets import (
     read_process,
     siblings_of,
     stall_text,
+    startup_text,
     without_recorder,
 )
 from probe_agent.wire import Candidate, Launched, LaunchedList, Peer, PeerList, SiblingList, TargetInfo, TargetList
@@ -73,7 +74,7 @@ def _info(target: Target) -> TargetInfo:
         store=str(said.get("store", "")),
         roles=target.roles,
         server_problem=planned_server_problem(target.folder) if target.is_alive else "",
-        stall=stall_text(target),
+        stall=startup_text(target) or stall_text(target),
     )
 
 
