@@ -126,6 +126,7 @@ def main() -> None:
     parser.add_argument("--states", nargs="*", default=[], help="only those that begin with one of these")
     asked = parser.parse_args()
     rows = []
+    subprocess.run([*PROBE, "list"], capture_output=True)  # starts the host server
     with TemporaryDirectory() as folder:
         for name, state in STATES.items():
             if asked.states and not name.startswith(tuple(asked.states)):
@@ -142,6 +143,8 @@ def main() -> None:
                     done = subprocess.run(command, capture_output=True, text=True)
                     native.append(time.monotonic() - began)
                     still += [float(found) for found in re.findall(r"stood still for ([\d.]+) s", done.stderr)]
+            if not frames:
+                print(name, done.stderr, sep=": ", file=sys.stderr)
             rows.append(
                 (
                     name,

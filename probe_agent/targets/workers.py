@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from probe_agent import inject
 from probe_agent.errors import NoAnswer
 from probe_agent.procfs import ENDED, Process, all_processes
+from probe_agent.thread_state import read_thread_state
 from probe_agent.units import mib
 from probe_agent.wire import ThreadStack, WorkerStack
 
@@ -93,7 +94,7 @@ def _worker(process: Process, command: tuple[str, ...]) -> Worker | None:
             return None
         stat = process.stat_now()
         _, resident, shared, *_ = process.read("statm").split()
-        waits_in = process.read("wchan")
+        waits_in = read_thread_state(process, process.pid).waits_in
     except (*ENDED, PermissionError):
         return None  # it has ended, or it is another user's
     return Worker(
@@ -105,5 +106,5 @@ def _worker(process: Process, command: tuple[str, ...]) -> Worker | None:
         stat.num_threads,
         mib(int(resident) * _PAGE_BYTES),
         mib(int(shared) * _PAGE_BYTES),
-        waits_in if waits_in not in ("", "0") else None,
+        waits_in,
     )

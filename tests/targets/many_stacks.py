@@ -9,7 +9,10 @@ import os
 import sys
 import threading
 
-import numpy
+try:
+    import numpy
+except ImportError:  # another Python than that of the tests
+    numpy = None
 
 asked = []
 
@@ -62,7 +65,7 @@ def train(steps, api_token="hunter2-of-the-variable"):
     headers = {"Authorization": "Bearer hunter2-of-the-header", "password": "hunter2-of-the-key"}
     address = "https://ada:hunter2-of-the-address@host/path"
     text = "x" * 5000
-    weights = numpy.zeros((64, 32), dtype="float32")
+    weights = numpy and numpy.zeros((64, 32), dtype="float32")
     nested = [[[[1]]]]
     private, own_list = Private(), OwnList([1])
     return sys.stdin.read()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,6 +38,11 @@ for step in range(400):
     late += time.monotonic() - began < 0.002
 print(digest.hexdigest(), late)
 """
+PYTHONS = [
+    path
+    for path in sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python") if os.access("/root", os.X_OK) else ())
+    if 9 <= int(path.parts[-3].split(".")[1]) <= 13
+]
 needs_pystack = pytest.mark.skipif(native.find_spec("pystack") is None, reason="pystack is not installed")
 
 
@@ -207,3 +214,22 @@ def test_greenlets_are_stacks_too() -> None:
         process.kill()
     tasks = json.loads(shown.stdout)["tasks"]
     assert {"wait", "<module>"} <= {frame["func"] for task in tasks for frame in task["frames"]}
+
+
+@needs_pystack
+@pytest.mark.long
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: path.parts[-3])
+def test_every_python_shows_all_of_it(python: Path) -> None:
+    command = [str(python), "-W", "ignore", *target("many_stacks.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline().startswith("ready ")
+
+        answer = ask(job, "--native", "--locals", "--tasks", "--workers")
+        output, _ = job.communicate("", timeout=30)
+
+    assert values_of(answer)["learning_rate"] == "0.25"
+    assert {"collector", "producer 0"} <= {task["name"] for task in answer["tasks"]}
+    assert answer["threads"][0]["frames"][0]["frame_type"] == "native"
+    assert len(answer["workers"]) == 1
+    assert output == "asked []\n"
