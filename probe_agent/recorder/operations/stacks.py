@@ -49,6 +49,8 @@ def take(
     known: dict[int, Any] = dict(getattr(threading, "_active", {}))
     threads: list[dict[str, object]] = []
     frames = sys._current_frames()
+    if main not in frames:  # it runs exit handlers, say, in a program that has never imported threading
+        main = next((ident for ident, tid in native_ids(list(frames)).items() if tid == os.getpid()), main)
     idents = [ident for ident in frames if all_threads or ident in (main, training_ident)]
     if main not in frames:
         threads.append(_without_frames(main))

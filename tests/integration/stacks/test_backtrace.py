@@ -202,6 +202,24 @@ def test_a_stopped_process_shows_its_stacks_and_stays_stopped() -> None:
     assert "its state is T (stopped)" in shown.stderr
 
 
+@pytest.mark.situation("its main thread runs exit handlers", "stacks of the handler, from inside and from outside")
+def test_an_exit_handler_that_hangs_is_shown() -> None:
+    code = "import atexit, time\ndef hang():\n    print('ready', flush=True)\n    time.sleep(60)\natexit.register(hang)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+
+        outside = probe("--no-inject", str(process.pid), "backtrace", "--json")
+        inside = probe(str(process.pid), "backtrace", "--json")
+
+        process.kill()
+    for shown in (outside, inside):
+        main = json.loads(shown.stdout)["threads"][0]
+        assert main["is_main"]
+        assert [(frame["func"], frame["lineno"]) for frame in main["frames"]] == [("hang", 4)]
+    assert json.loads(inside.stdout)["source"] == "recorder"
+
+
 def test_greenlets_are_stacks_too() -> None:
     pytest.importorskip("gevent")
     code = "import gevent\ndef wait(): gevent.sleep(9)\ngevent.spawn(wait)\nprint('ready', flush=True)\ngevent.sleep(9)"
