@@ -1,18 +1,24 @@
-"""Duration of the delay analysis for a large job: `python -m benchmarks.delays`.
+"""Duration of `probe compare` for a large job: `python -m benchmarks.delays`.
 
 The ranks are synthetic, in groups of TP and DP: their rows have noise and one rank that is late in each TP layer. The
-measured time is what `probe compare` spends on the rows once it has them.
+measured time is what the command spends on the answers of all ranks once it has them, from their JSON to the verdict
+and its table.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import resource
+from collections.abc import Sequence
 from time import perf_counter, process_time
 
 import numpy as np
 
-from probe_cli.cluster.delays.analysis import analyse
+from probe_cli.cluster.compare.by.step import compare
+from probe_cli.cluster.compare.comparison import Verdict
+from probe_cli.cluster.compare.facts import Clock, Facts
+from probe_cli.cluster.compare.questions import FACTS, Extent
 from probe_cli.cluster.delays.rows import RankRows, Who
 
 from .machine import provenance
@@ -22,6 +28,36 @@ __all__ = ["main"]
 
 START_S = 1_760_000_000.0
 TRANSFER_S = 0.0002
+#: Columns of an answer, in their order.
+STEPS = (
+    "number",
+    "ended",
+    "duration",
+    "data_wait",
+    "forward",
+    "backward",
+    "optimizer",
+    "evaluation",
+    "generation",
+    "other",
+    "sampled",
+)
+CALLS = (
+    "step",
+    "group",
+    "seq",
+    "op",
+    "peer",
+    "bytes",
+    "start",
+    "ended",
+    "wait",
+    "phase",
+    "wait_phase",
+    "by_cpp",
+    "on_device",
+    "is_open",
+)
 
 
 def job(num_ranks: int, tp: int, num_layers: int, num_steps: int, slow: int, late_s: float) -> list[RankRows]:
@@ -74,6 +110,36 @@ def job(num_ranks: int, tp: int, num_layers: int, num_steps: int, slow: int, lat
     return found
 
 
+def answers(ranks: list[RankRows], extent: Extent) -> list[tuple[str, str]]:
+    """Return what each rank answers to the questions of `probe compare` about its steps and its calls."""
+    found = []
+    for rank in ranks:
+        num_steps, num_calls = len(rank.steps["number"]), len(rank.calls["start"])
+        steps = {**rank.steps, "sampled": np.zeros(num_steps, dtype=bool)}
+        calls = {**rank.calls, "bytes": np.full(num_calls, 1 << 20), "wait_phase": rank.calls["phase"]}
+        calls["is_open"] = np.zeros(num_calls, dtype=bool)
+        found.append((_as_json(steps, STEPS, extent.steps), _as_json(calls, CALLS, extent.calls)))
+    return found
+
+
+def _as_json(columns: dict[str, np.ndarray], names: Sequence[str], newest: int) -> str:
+    return json.dumps([[columns[name][-newest:].tolist() for name in names]])
+
+
+def compared(told: Sequence[tuple[Who, tuple[str, str]]], num_steps: int) -> Verdict:
+    """Do what `probe compare` does with these answers."""
+    facts = [
+        Facts(
+            who,
+            steps=FACTS["steps"].read(json.loads(steps)),
+            calls=FACTS["calls"].read(json.loads(calls)),
+            clock=Clock(0.0, 1e-4),
+        )
+        for who, (steps, calls) in told
+    ]
+    return compare(facts, num_steps).verdict
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, nargs="+", default=[8, 64, 512, 2048])
@@ -84,21 +150,34 @@ def main() -> None:
     rows: list[list[object]] = []
     for num_ranks in args.ranks:
         slow = num_ranks // 3
-        told = job(num_ranks, args.tp, args.layers, args.steps, slow, 0.002)
+        ranks = job(num_ranks, args.tp, args.layers, args.steps, slow, 0.002)
+        extent = Extent(args.steps, num_ranks)
+        told = [(rank.who, answer) for rank, answer in zip(ranks, answers(ranks, extent), strict=True)]
+        num_calls = sum(min(extent.calls, len(rank.calls["start"])) for rank in ranks)
+        del ranks
         began, began_cpu = perf_counter(), process_time()
-        found = analyse(told, num_steps=args.steps)
+        verdict = compared(told, args.steps)
         took, took_cpu = perf_counter() - began, process_time() - began_cpu
-        named = found.candidates[0]
-        assert named.ranks == (slow,), named.ranks
+        assert verdict.ranks == (slow,), verdict.sentence
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        num_calls = sum(len(rank.calls["start"]) for rank in told)
-        figures = [f"{took:.2f}", f"{took_cpu:.2f}", f"{named.share:.1%}", f"{memory:.0f}"]
-        rows.append([num_ranks, num_calls, len(found.steps), *figures])
+        size = sum(len(text) for _, answer in told for text in answer) / 1e6
+        figures = [f"{took:.2f}", f"{took_cpu:.2f}", f"{verdict.share:.1%}", f"{memory:.0f}"]
+        rows.append([num_ranks, num_calls, f"{size:.0f}", verdict.num_steps, *figures])
     print(
         f"Groups of {args.tp} ranks, {args.layers} collectives in each of them in a step and one across them; one rank"
         " is late by 2 ms before each of them, and it is named.\n"
     )
-    print(table(["ranks", "rows of collectives", "steps analysed", "s", "s of CPU", "named with", "MiB at most"], rows))
+    headings = [
+        "ranks",
+        "rows of collectives",
+        "MB of JSON",
+        "steps analysed",
+        "s",
+        "s of CPU",
+        "named with",
+        "MiB at most",
+    ]
+    print(table(headings, rows))
     print()
     print(provenance())
 

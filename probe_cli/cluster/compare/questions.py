@@ -19,8 +19,8 @@ from .facts import Columns, Group, Memory, ModuleTime, Trait, are_late
 __all__ = ["FACTS", "Extent", "Question"]
 
 #: Rows of all ranks together; and of one rank at least, and at most.
-ALL_STEPS, MIN_STEPS, MAX_STEPS = 600_000, 50, 5_000
-ALL_CALLS, MIN_CALLS, MAX_CALLS = 1_500_000, 500, 40_000
+ALL_STEPS, MIN_STEPS, MAX_STEPS = 300_000, 50, 5_000
+ALL_CALLS, MIN_CALLS, MAX_CALLS = 800_000, 400, 40_000
 #: Steps asked for beyond those that are compared: ranks are not at one point.
 MORE_STEPS = 100
 #: Modules with most time of their own; the others together are little.

@@ -26,7 +26,7 @@ NEAR_STEPS = 2
 #: Calls of a kind (made by Python, or by C++, whose rows come late) that are in such a part of the steps must be there.
 REGULAR = 0.5
 #: More calls than this are not analysed together; so many steps always are.
-MAX_CALLS, ENOUGH_STEPS = 1_000_000, 20
+MAX_CALLS, ENOUGH_STEPS = 500_000, 20
 
 
 @dataclass(frozen=True)
