@@ -23,6 +23,7 @@ def folders_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
             patch.setenv(name, str(tmp_path_factory.mktemp(name)))
         patch.setenv("PROBE_RUNTIME_DIR", runtime)
+        patch.setenv("PROBE_DEAD_HOURS", "0.1")  # what the tests leave is not kept for a day
         yield
         stop_server()
 

@@ -137,6 +137,20 @@ SETTINGS: tuple[Setting, ...] = (
         live=False,
         if_unclear=True,
     ),
+    Setting(
+        "dead.hours",
+        24.0,
+        "h",
+        "time for which what a target left is kept after its death; read when a recorder or host server starts",
+        live=False,
+    ),
+    Setting(
+        "dead.size",
+        1024.0,
+        "MiB",
+        "space that all of it may take, the oldest goes first; never more than a quarter of the file system it is on",
+        live=False,
+    ),
     Setting("flush.interval", 0.25, "s", "interval at which rows are written out and memory counters are read", 0.01),
 )
 _BY_NAME: dict[str, Setting] = {setting.name: setting for setting in SETTINGS}
@@ -223,6 +237,11 @@ class Settings(dict[str, Any]):  # each value has the type of its setting's defa
                 self._by_hand.pop(name, None)
             else:
                 self._by_hand[name] = "set by probe config"
+
+    @property
+    def kept_after_death(self) -> tuple[float, float]:
+        """For how many seconds, and in how many bytes, what dead targets left is kept."""
+        return float(self["dead.hours"]) * 3600, float(self["dead.size"]) * 1024 * 1024
 
     def is_by_hand(self, name: str) -> bool:
         """Return whether a user has set `name`; the recorder then leaves it alone."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from socket import socket
-from time import perf_counter_ns, time
+from time import monotonic, perf_counter_ns, sleep, time
 from types import ModuleType
 from typing import Any
 
@@ -39,6 +39,8 @@ __all__ = ["PROTOCOL", "Runtime"]
 PROTOCOL = 1
 #: Time given to requests that a detach cancels, such as an eval.
 CANCELLED_S = 2.0
+#: Time given to a thread that flushes the same table.
+FLUSH_S = 0.05
 #: Smallest capacity of a ring, whatever rings.scale says.
 MIN_ROWS = 16
 _PACKAGE = __name__.rpartition(".")[0]
@@ -89,8 +91,11 @@ class Runtime:
             },
             self._failures.record,
         )
+        self._recorder.make_ring = lambda buffer: buffer.flush(self._make_ring)
+        self._recorder.write_out = self._write_out
         self._recorder.watch, self._recorder.unwatch = self._server.watch, self._server.unwatch
-        self._guarded("prune", partial(prune, os.path.dirname(folder)))
+        keep_s, keep_bytes = self._settings.kept_after_death
+        self._guarded("prune", partial(prune, os.path.dirname(folder), keep_s, keep_bytes))
         for problem in self._settings.problems:
             self._failures.record("config", problem)
 
@@ -122,7 +127,7 @@ class Runtime:
 
     def _mark_end(self) -> None:
         raised = what_was_raised()
-        mark_end(self._folder, at_exit.began_at(), "raised" if raised else "exit", error=raised)
+        mark_end(self._folder, at_exit.began_at(), "raised" if raised else "exit", raised)
 
     def stop(self) -> None:
         """Undo everything `run` did, except the short switch interval, which the caller restores last."""
@@ -215,9 +220,15 @@ class Runtime:
 
     def _flush_all(self) -> None:
         for buffer in list(self._recorder.buffers.values()):
-            if buffer.writer is None and buffer.rows:
-                buffer.writer = self._make_ring(buffer)
-            buffer.flush()
+            buffer.flush(self._make_ring if buffer.rows else None)
+
+    def _write_out(self, buffer: RowBuffer) -> None:
+        """Write the rows of `buffer` to its ring, though another thread may be flushing it."""
+        deadline = monotonic() + FLUSH_S
+        while buffer.rows and monotonic() < deadline:
+            buffer.flush(self._make_ring)
+            if buffer.rows:
+                sleep(0.001)
 
     def _make_ring(self, buffer: RowBuffer) -> RingWriter | None:
         name = buffer.table.name

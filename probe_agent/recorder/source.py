@@ -70,6 +70,9 @@ class Recorder:
         self.before_first_step: Callable[[], Awaited | None] = lambda: None
         #: Answer of one of the operations (operations/), as a client would get it.
         self.ask: Callable[[str, Mapping[str, Any]], dict[str, Any]] = lambda name, request: {}
+        #: Make the ring of a buffer before its first row, or write its rows to the ring at once, on the calling thread.
+        self.make_ring: Callable[[RowBuffer], None] = lambda buffer: None
+        self.write_out: Callable[[RowBuffer], None] = lambda buffer: None
         #: Weak reference to the DataLoader iterator that gave the job its newest batch.
         self.batches: Callable[[], object] = lambda: None
         #: Name of the job on which its ranks have agreed; empty until they have.
@@ -135,7 +138,7 @@ class Recorder:
     def has_rows(self, table: type[Table]) -> bool:
         """Return whether a row of `table` has been recorded."""
         buffer = self.buffers.get(table.name)
-        return buffer is not None and (buffer.writer is not None or bool(buffer.rows))
+        return buffer is not None and bool(buffer.rows or (buffer.writer and buffer.writer.num_rows))
 
     def buffer(self, table: type[Table]) -> RowBuffer:
         """Return the buffer of `table`, whose ring is made when the first row has come."""

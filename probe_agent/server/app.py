@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute
 import probe_agent
 from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.sql.tables.gpu import sample_host
-from probe_agent.targets import TargetDirectory
+from probe_agent.targets import TargetDirectory, watch_deaths
 
 from . import routes
 from .access.guard import Guard
@@ -40,7 +40,7 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
         try:
-            with sample_host():
+            with sample_host(), watch_deaths(app.state.directory):
                 yield
         finally:
             engine.close()

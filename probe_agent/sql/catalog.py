@@ -58,7 +58,10 @@ def _rings_of(
     found = []
     for target in targets:
         try:
-            found.append(rings.get(target.ring_path(name)))
+            ring = rings.get(target.ring_path(name))
+            found.append(ring)
+            if not ring.head:
+                empty.append((target, name))
         except FileNotFoundError:
             empty.append((target, name))
         except (RingError, OSError) as error:

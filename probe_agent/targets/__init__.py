@@ -7,7 +7,9 @@ from probe_agent.procfs import Process, read_process
 
 from .control import ask, settings, stream
 from .cpu_profile import CpuProfile
+from .death_watch import watch_deaths
 from .directory import ArchiveDirectory, TargetDirectory
+from .ended import exceptions_of
 from .folder_files import WhyEmpty, read_awaited
 from .local_ranks import launched_by, siblings_of
 from .peers import peers_of
@@ -30,6 +32,7 @@ __all__ = [
     "TargetDirectory",
     "WhyEmpty",
     "ask",
+    "exceptions_of",
     "launched_by",
     "newest_step",
     "peers_of",
@@ -48,6 +51,7 @@ __all__ = [
     "take_stacks",
     "take_tasks",
     "take_worker_stacks",
+    "watch_deaths",
     "with_native",
     "with_source",
     "without_recorder",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Sequence
 
 from probe_agent.errors import NoAnswer
 from probe_agent.untrusted_files import opened
@@ -16,14 +17,14 @@ from probe_agent.wire import Frame, ThreadStack
 
 from .target import Target
 
-__all__ = ["dump_stack", "parse"]
+__all__ = ["dump_stack", "parse", "parse_traceback"]
 
 #: How long the dump may take to begin, and how long it must not grow to count as complete.
 _BEGIN_S = 2.0
 _QUIET_S = 0.03
 _LOOK_EVERY_S = 0.005
 
-_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?),? in (.*)')
 
 
 def dump_stack(target: Target) -> ThreadStack:
@@ -77,12 +78,20 @@ def _size(target: Target) -> int:
 
 def parse(dump: str) -> ThreadStack:
     """Return the frames in faulthandler's text, the innermost first. The text does not name the thread."""
-    found = [match for line in dump.splitlines() if (match := _FRAME.match(line))]
-    frames = tuple(
+    frames = _frames([match for line in dump.splitlines() if (match := _FRAME.match(line))])
+    return ThreadStack("MainThread", 0, None, True, False, False, frames)
+
+
+def parse_traceback(text: str) -> tuple[Frame, ...]:
+    """Return the frames of a traceback of Python's, the innermost first; it names them last."""
+    return _frames([match for line in reversed(text.splitlines()) if (match := _FRAME.match(line))])
+
+
+def _frames(found: Sequence[re.Match[str]]) -> tuple[Frame, ...]:
+    return tuple(
         Frame(func, _unescaped(file), int(lineno) if lineno.isdigit() else 0, depth, "python", None)
         for depth, (file, lineno, func) in enumerate(match.groups() for match in found)
     )
-    return ThreadStack("MainThread", 0, None, True, False, False, frames)
 
 
 def _unescaped(text: str) -> str:

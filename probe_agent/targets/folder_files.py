@@ -1,4 +1,4 @@
-"""Small files that a recorder leaves in its folder: why its tables are empty, how its process ended.
+"""Small files that a recorder leaves in its folder.
 
 Runs beside the target; nothing is asked of it.
 """
@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from probe_agent.recorder.ring.folder import AWAITED, END
+from probe_agent.recorder.ring.folder import AWAITED
 from probe_agent.untrusted_files import opened
 
-__all__ = ["End", "WhyEmpty", "end_of", "read_awaited", "read_json"]
+__all__ = ["WhyEmpty", "read_awaited", "read_json", "read_text"]
 
 _MAX_BYTES = 16 << 20
 _MAX_CHARS = 500
+_MAX_TEXT_BYTES = 1 << 18
 
 
 def read_json(path: str, *, owner: int | None = None) -> dict[str, Any] | None:
@@ -34,6 +34,17 @@ def read_json(path: str, *, owner: int | None = None) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def read_text(path: str) -> tuple[str, float]:
+    """Return the end of a text file, and when it was last written; empty if there is none."""
+    try:
+        with opened(path) as descriptor:
+            status = os.fstat(descriptor)
+            start = max(0, status.st_size - _MAX_TEXT_BYTES)
+            return os.pread(descriptor, _MAX_TEXT_BYTES, start).decode("utf-8", "replace"), status.st_mtime
+    except OSError:
+        return "", 0.0
 
 
 @dataclass(frozen=True)
@@ -56,50 +67,3 @@ def read_awaited(folder: str, *, is_alive: bool) -> dict[str, WhyEmpty]:
         }
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}  # not written by this version
-
-
-@dataclass(frozen=True)
-class End:
-    """The end of a target, or its beginning: the interpreter may still be shutting down."""
-
-    #: Seconds since 1970 on its host's clock; None if nobody saw it.
-    at: float | None
-    #: When its recorder last ticked.
-    last_seen: float
-    how: str
-    #: Whether it was killed or raised, or nobody knows.
-    badly: bool = True
-
-
-def end_of(folder: str) -> End | None:
-    """Return how the target with this folder ended, at an unknown time if nothing is written down; None if the folder
-    is gone."""
-    try:
-        last_seen = os.stat(folder).st_mtime
-    except OSError:
-        return None
-    said = read_json(os.path.join(folder, END)) or {}
-    at = said.get("at")
-    if not isinstance(at, float):
-        return End(None, last_seen, "ended, cause unknown")
-    return End(at, last_seen, _how(said), badly=said.get("how") != "exit" and said.get("code") != 0)
-
-
-def _how(said: dict[str, Any]) -> str:
-    kind, code = said.get("how"), said.get("code")
-    if kind == "raised":
-        return f"raised {said.get('error')}"
-    if kind == "exit":
-        return "exited normally"
-    if not isinstance(code, int):
-        return "disappeared, cause unknown"
-    if code < 0:
-        return f"was killed by {_signal(-code)}"
-    return f"exited with code {code}, without its exit handlers"
-
-
-def _signal(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -11,13 +11,14 @@ import mmap
 import os
 import stat
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
 from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT, Column, row_struct
 from probe_agent.untrusted_files import opened
 
-from .target import Target
+if TYPE_CHECKING:
+    from .target import Target
 
 __all__ = ["Ring", "RingError", "newest_step"]
 

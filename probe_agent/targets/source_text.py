@@ -1,7 +1,8 @@
 """Source lines of frames, read from the target's own files.
 
-Runs beside the target. Files are opened through /proc/PID/root, so that those of a container are found; a file that has
-changed since the target read it shows the wrong text, as in any traceback.
+Runs beside the target. Files are opened through /proc/PID/root, so that those of a container are found; once the target
+has ended, in our own file system. A file that has changed since the target read it shows the wrong text, as in any
+traceback.
 
 The target names these files and may have put links there. So links are followed as the target would follow them, and
 root reads nothing that the target could not read itself.
@@ -57,9 +58,14 @@ def read_source(target: Target, file: str) -> bytes | None:
     """Return the first 8 MiB of `file` as `target` sees it; None if it is no file, such as <string>, or cannot be
     read."""
     process = target.process
-    if file.startswith("<") or process is None or not process.is_alive:
+    if file.startswith("<"):
         return None
-    place = f"{process.proc}/{'root' if os.path.isabs(file) else 'cwd'}"
+    if process is not None and process.is_alive:
+        place = f"{process.proc}/{'root' if os.path.isabs(file) else 'cwd'}"
+    elif os.path.isabs(file) and not target.is_alive:
+        place, process = "/", None
+    else:
+        return None
     try:
         with _with_its_rights(target, process), opened_inside(place, file) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -70,12 +76,16 @@ def read_source(target: Target, file: str) -> bytes | None:
         return None  # removed, or not readable for the target
 
 
-def _with_its_rights(target: Target, process: Process) -> AbstractContextManager[None]:
-    """Read with the target's rights if we are root; other users have no rights that the target has not.
+def _with_its_rights(target: Target, process: Process | None) -> AbstractContextManager[None]:
+    """Read with the target's rights if we are root; other users have no rights that the target has not. One that has
+    ended is known by the owner of its folder.
 
     Raises PermissionError if the process does not belong to the user whose folder names it."""
     if os.geteuid() != 0:
         return nullcontext()
+    if process is None:
+        owner = os.lstat(target.folder)
+        return as_user(owner.st_uid, owner.st_gid)
     uid, gid, groups = process.file_rights
     if target.has_recorder and os.lstat(target.folder).st_uid != uid:
         raise PermissionError(f"pid {process.pid} belongs to another user than its folder")

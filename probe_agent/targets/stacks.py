@@ -17,8 +17,9 @@ from probe_agent.thread_state import read_thread_state
 from probe_agent.wire import Backtrace, Frame, TaskStack, ThreadStack
 
 from .control import ask
+from .ended import End
 from .faulthandler import dump_stack
-from .folder_files import End
+from .last_stack import last_stack
 from .target import Target
 
 __all__ = ["take_stacks", "take_tasks", "with_native", "with_state"]
@@ -30,8 +31,10 @@ _STACKS_S = 0.6
 def take_stacks(target: Target, *, all_threads: bool, outside: bool = False, with_locals: bool = False) -> Backtrace:
     """Return the stacks of `target`'s main thread (and of the one that trains, or holds the GIL), or of all threads.
 
-    With `outside`, its recorder is not asked. Raises NoAnswer.
+    With `outside`, its recorder is not asked. Of a target that has ended, the last stack it left. Raises NoAnswer.
     """
+    if target.has_recorder and not target.is_alive:
+        return last_stack(target)
     return _with_states(target, _take(target, all_threads, outside, with_locals))
 
 

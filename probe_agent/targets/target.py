@@ -9,7 +9,8 @@ from typing import Any
 from probe_agent.procfs import Process
 from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
 
-from .folder_files import End, end_of, read_json
+from .ended import End, end_of
+from .folder_files import read_json
 
 __all__ = ["Target", "read_identity", "without_recorder"]
 
@@ -87,7 +88,7 @@ class Target:
     @property
     def end(self) -> End | None:
         """How it ended, or why its interpreter is shutting down; None while it runs."""
-        found = end_of(self.folder) if self.has_recorder else None
+        found = end_of(self.folder, pid=self.pid, is_alive=self.is_alive) if self.has_recorder else None
         return None if found is None or (self.is_alive and found.at is None) else found
 
     def ring_path(self, table: str) -> str:

@@ -136,7 +136,8 @@ class Backtrace:
     """the main thread first"""
     source: str
     """recorder (asked over its socket), outside (read from its memory: it has no recorder, or a thread holds the
-    GIL) or faulthandler (written from a signal handler, where its memory cannot be read)"""
+    GIL), faulthandler (written from a signal handler, where its memory cannot be read) or exception (of a target that
+    has ended: its uncaught exception)"""
     notes: tuple[str, ...]
     """remarks on this answer"""
     rank: int | None = None

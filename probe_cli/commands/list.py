@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from probe_agent.wire import Candidate, TargetInfo, TargetList
@@ -22,7 +24,7 @@ __all__ = ["command"]
 
 
 @click.command("list")
-@click.option("--dead", is_flag=True, help="Also targets that have ended: their rings can still be queried.")
+@click.option("--dead", is_flag=True, help="Also targets that have ended, when and how; what they left can be queried.")
 @format_option()
 @timeout_option(10.0, "How long to wait for the answer.")
 @click.pass_obj
@@ -91,6 +93,18 @@ def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
             return target.step_age_s
         return "none yet" if target.step_age_s is None else f"{age(target.step_age_s)} ago"
 
+    def ended(target: TargetInfo) -> tuple[object, ...]:
+        """When and how it ended, if one that has is shown."""
+        at = target.ended_at or target.last_seen
+        if not any_ended:
+            return ()
+        if target.alive or at is None:
+            return (None, None)
+        when = f"{age(time.time() - at)} ago" if format_ == "table" else at
+        return (when, target.ended)
+
+    targets = _shown(listed, dead)
+    any_ended = any(not target.alive for target in targets)
     rows: list[tuple[object, ...]] = [
         (
             target.pid,
@@ -100,22 +114,31 @@ def _sheet(listed: TargetList, dead: bool, format_: str) -> Sheet:
             last_step(target),
             target.state,
             shown(target.age_s),
+            *ended(target),
             " ".join(target.command),
             *(() if format_ == "table" else (target.stall or None,)),
         )
-        for target in _shown(listed, dead)
+        for target in targets
     ]
     for candidate in sorted(listed.candidates, key=_unlike_training):
         place = (None, None, None, None)
+        not_ended = (None, None) if any_ended else ()
+        command = " ".join(candidate.command)
         stall = () if format_ == "table" else (None,)  # people read it as a remark
-        rows.append((candidate.pid, *place, "no agent", shown(candidate.age_s), " ".join(candidate.command), *stall))
+        rows.append((candidate.pid, *place, "no agent", shown(candidate.age_s), *not_ended, command, *stall))
     names, ages = ("last_step", "age"), "VARCHAR"
     if format_ != "table":
         names, ages = ("step_age_s", "age_s"), "DOUBLE"
+    end_names = ("ended", "how") if format_ == "table" else ("ended_at", "ended")
     more = () if format_ == "table" else ("stall",)
     return Sheet(
-        ("pid", "job", "rank", "step", names[0], "state", names[1], "command", *more),
-        ("BIGINT", "VARCHAR", "BIGINT", "BIGINT", ages, "VARCHAR", ages, "VARCHAR", *("VARCHAR" for _ in more)),
+        (*("pid", "job", "rank", "step", names[0], "state", names[1]), *end_names[: 2 * any_ended], "command", *more),
+        (
+            *("BIGINT", "VARCHAR", "BIGINT", "BIGINT", ages, "VARCHAR", ages),
+            *((ages, "VARCHAR") if any_ended else ()),
+            "VARCHAR",
+            *("VARCHAR" for _ in more),
+        ),
         rows,
     )
 

@@ -19,8 +19,8 @@ Probe = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def plain() -> dict[str, str]:
-    """Ours with nothing of Probe set but where the host server of these tests is (conftest.py)."""
-    kept = ("PROBE_RUNTIME_DIR",)
+    """Ours with nothing of Probe set but what these tests share (conftest.py)."""
+    kept = ("PROBE_DEAD_HOURS", "PROBE_RUNTIME_DIR")
     return {name: value for name, value in os.environ.items() if name in kept or not name.startswith("PROBE")}
 
 

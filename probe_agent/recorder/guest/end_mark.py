@@ -1,29 +1,46 @@
-"""Record of how a target ended, in its folder: written by the target at exit, or by another rank that saw it die.
+"""Records of how a target ended, in its folder: its own at exit, and that of whoever saw it die.
 
-Runs on a thread of the recorder: one small file per process. The first writer wins, so that the target's own record is
-not replaced; a killed process writes none.
+Runs on a thread of the recorder, or of the host server: one small file per process. The first of several witnesses
+wins; a killed process writes nothing itself.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import struct
 import sys
 from contextlib import suppress
 
-from ..ring.folder import END
+from ..ring.folder import END, GONE
 
-__all__ = ["exit_code_of", "mark_end", "what_was_raised"]
+__all__ = ["exit_code_of", "mark_end", "mark_gone", "what_was_raised"]
 
 _LONGEST = 300
+#: The kernel's PIDFD_GET_INFO, with room for the fields of Linux 6.15, and PIDFD_INFO_EXIT.
+_INFO_BYTES = 64
+_GET_INFO = 3 << 30 | _INFO_BYTES << 16 | 0xFF << 8 | 11
+_WANTS_EXIT = 1 << 3
+_EXIT_CODE_AT = 60
 
 
-def mark_end(folder: str, at: float, how: str, **more: object) -> None:
-    """Record how the target with `folder` ended, `at` seconds since 1970, unless that is recorded already."""
-    with suppress(FileExistsError, FileNotFoundError):
-        descriptor = os.open(os.path.join(folder, END), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+def mark_end(folder: str, at: float, how: str, error: str) -> None:
+    """Record that the target with `folder`, the calling process, ended `at` seconds since 1970: "raised" or "exit"."""
+    _write(os.path.join(folder, END), {"at": at, "how": how, "error": error})
+
+
+def mark_gone(folder: str, at: float, code: int | None, seen_by: str) -> None:
+    """Record that the target with `folder` was seen to be dead, and its exit code if that was to be had."""
+    _write(os.path.join(folder, GONE), {"at": at, "code": code, "seen_by": seen_by})
+
+
+def _write(path: str, content: dict[str, object]) -> None:
+    """Write a file that does not exist yet."""
+    with suppress(FileExistsError, FileNotFoundError):  # another was faster, or the folder is gone
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.write(descriptor, json.dumps({"at": at, "how": how, **more}).encode())
+            os.write(descriptor, json.dumps(content).encode())
         finally:
             os.close(descriptor)
 
@@ -40,15 +57,34 @@ def what_was_raised() -> str:
     return f"{type(error).__name__}: {text}"[:_LONGEST].rstrip(": ")
 
 
-def exit_code_of(pid: int) -> int | None:
-    """Return the exit code of a zombie: minus the signal that killed it, or its exit code. None once its parent has
-    reaped it, or without permission."""
+def exit_code_of(pid: int, descriptor: int | None = None) -> int | None:
+    """Return the exit code of a dead process: minus the signal that killed it, or its exit code.
+
+    Linux 6.15 and later tell it through the pidfd `descriptor`; otherwise it is known until the parent has reaped the
+    process, with permission to read it.
+    """
+    status = None if descriptor is None else _status_by_pidfd(descriptor)
+    if status is None:
+        status = _status_of_zombie(pid)
+    return None if status is None else -(status & 0x7F) or status >> 8
+
+
+def _status_by_pidfd(descriptor: int) -> int | None:
+    info = bytearray(_INFO_BYTES)
+    struct.pack_into("Q", info, 0, _WANTS_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _GET_INFO, info)
+    except OSError:
+        return None  # an older kernel
+    (mask,) = struct.unpack_from("Q", info)
+    status: int = struct.unpack_from("i", info, _EXIT_CODE_AT)[0]
+    return status if mask & _WANTS_EXIT else None
+
+
+def _status_of_zombie(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/stat") as file:
             fields = file.read().rpartition(")")[2].split()
     except OSError:
         return None
-    if fields[0] != "Z":
-        return None
-    status = int(fields[49])
-    return -(status & 0x7F) or status >> 8
+    return int(fields[49]) if fields[0] == "Z" else None

@@ -7,6 +7,7 @@ On the training thread a row costs one list append.
 from __future__ import annotations
 
 from _thread import allocate_lock
+from typing import Callable
 
 from .table import Table
 from .writer import RingWriter
@@ -36,14 +37,16 @@ class RowBuffer:
             self._new_texts.append(str(text))
         return number
 
-    def flush(self) -> None:
-        """Write the rows so far to the ring, if it exists.
+    def flush(self, make: Callable[[RowBuffer], RingWriter | None] | None = None) -> None:
+        """Write the rows so far to the ring, if it exists or `make` makes it.
 
         Does nothing while another thread flushes, or when a signal handler has interrupted a flush.
         """
         if not self._flushing.acquire(False):
             return
         try:
+            if make is not None and self.writer is None:
+                self.writer = make(self)
             self._flush()
         finally:
             self._flushing.release()

@@ -8,13 +8,17 @@
         stall.json      snapshot of the newest stall
         start.json      what happened before the first step
         stacks.txt      written by faulthandler while the GIL is held
-        end.json        how it ended, written by itself or by a rank that saw it die
+        end.json        how it ended, written by itself
+        gone.json       that it has died, written by whoever saw it: another rank, the host server
+        exit_code       empty; its permissions are the exit code
+        fatal.txt       the stack of a fatal signal, or why there is none
+        oom.json        how often the OOM killer had struck in its cgroup
 
 A detach that keeps the rings moves them to <pid>-<start time>.<when>.
 
 The start time (clock ticks since boot, field 22 of /proc/PID/stat) distinguishes a reused PID. The target holds a lock
-on its folder for as long as it lives, which also other PID namespaces can see. The rings of dead targets can be read
-until newer ones replace them. In the target its functions run on the recorder's thread, at the start and the end.
+on its folder for as long as it lives, which also other PID namespaces can see. What dead targets left can be read for a
+time (`prune`). In the target its functions run on the recorder's thread, at the start and the end.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import fcntl
 import os
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 
 __all__ = [
@@ -31,6 +36,10 @@ __all__ = [
     "BASES",
     "CONTROL",
     "END",
+    "EXIT_CODE",
+    "FATAL",
+    "GONE",
+    "OOM",
     "STACKS",
     "STALL",
     "START",
@@ -55,14 +64,16 @@ TARGET = "target.json"
 CONTROL = "control.sock"
 STACKS = "stacks.txt"
 END = "end.json"
+GONE = "gone.json"
+EXIT_CODE = "exit_code"
+FATAL = "fatal.txt"
+OOM = "oom.json"
 AWAITED = "awaited.json"
 STALL = "stall.json"
 START = "start.json"
-#: Dead targets whose rings are kept for a post-mortem.
-KEEP_DEAD = 4
-#: Time for which they are kept since they were last seen alive, in seconds: a week.
-KEEP_DEAD_S = 7 * 86_400.0
-#: A younger folder may belong to a recorder that is starting.
+#: Dead targets whose files are kept: every command reads a file of each.
+MAX_DEAD = 256
+#: An incomplete folder that is younger may belong to a recorder that is starting.
 STARTING_S = 60.0
 
 
@@ -142,22 +153,41 @@ def is_held(path: str) -> bool:
     return False
 
 
-def prune(parent: str, keep: int = KEEP_DEAD) -> None:
-    """Remove the folders of dead targets except the `keep` newest, and these after a week: shared memory is the job's
-    memory too. A recorder touches its folder for as long as it lives."""
+def prune(parent: str, keep_s: float, keep_bytes: float) -> None:
+    """Remove what targets left that have been dead for longer than `keep_s`, then the oldest of the others until
+    `MAX_DEAD` are left, in no more than `keep_bytes` and a quarter of the file system: shared memory is the job's
+    memory too.
+
+    A recorder touches its folder for as long as it lives."""
+    space = os.statvfs(parent)
+    left = min(keep_bytes, space.f_blocks * space.f_frsize / 4)
+    for number, (age_s, path) in enumerate(sorted(_dead(parent))):
+        left -= _size(path)
+        if age_s > keep_s or left < 0 or number >= MAX_DEAD:
+            remove(path)
+
+
+def _dead(parent: str) -> Iterator[tuple[float, str]]:
+    """Yield the folders of dead targets, with their age."""
     now = time.time()
-    dead = []
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
         try:
             age_s = now - os.stat(path).st_mtime
-            if os.path.isdir(path) and age_s > STARTING_S and not is_held(path):
-                dead.append((age_s, path))
+            is_whole = os.path.exists(os.path.join(path, TARGET))
+            if os.path.isdir(path) and (is_whole or age_s > STARTING_S) and not is_held(path):
+                yield age_s, path
         except FileNotFoundError:
             continue  # its owner has just removed it
-    for number, (age_s, path) in enumerate(sorted(dead)):
-        if number >= keep or age_s > KEEP_DEAD_S:
-            remove(path)
+
+
+def _size(path: str) -> int:
+    """Return the bytes that the files of a folder take."""
+    total = 0
+    for name in os.listdir(path):
+        with suppress(FileNotFoundError):
+            total += os.stat(os.path.join(path, name)).st_blocks * 512
+    return total
 
 
 def keep(path: str) -> str:

@@ -18,7 +18,8 @@ from functools import partial
 from time import monotonic, time, time_ns
 from typing import NamedTuple
 
-from ..guest.end_mark import exit_code_of, mark_end
+from ..guest.end_mark import exit_code_of, mark_gone
+from ..guest.system_calls import are_filtered
 from ..ring.folder import TARGET, start_ticks
 from ..source import Source as BaseSource
 
@@ -58,12 +59,12 @@ class Source(BaseSource):
         #: Ranks by descriptor; those without one are polled.
         self._watched: dict[int, Neighbour] = {}
         self._looked_at: list[Neighbour] = []
-        self._may_watch = hasattr(os, "pidfd_open") and not _is_filtered()
+        self._may_watch = hasattr(os, "pidfd_open") and not are_filtered()
 
     def tick(self) -> None:
         for neighbour in [neighbour for neighbour in self._looked_at if not neighbour.lives]:
             self._looked_at.remove(neighbour)
-            self._say(neighbour)
+            self._say(neighbour, None)
         now = monotonic()
         if now >= self._look_at:
             self._look_at = now + LOOK_S
@@ -110,11 +111,12 @@ class Source(BaseSource):
 
     def _died(self, descriptor: int) -> None:
         neighbour = self._watched[descriptor]
-        self._say(neighbour)
+        self._say(neighbour, descriptor)
         self._forget(descriptor)
 
-    def _say(self, neighbour: Neighbour) -> None:
-        mark_end(neighbour.folder, time(), "gone", code=exit_code_of(neighbour.pid), seen_by=os.getpid())
+    def _say(self, neighbour: Neighbour, descriptor: int | None) -> None:
+        code = exit_code_of(neighbour.pid, descriptor)
+        mark_gone(neighbour.folder, time(), code, f"the recorder of pid {os.getpid()}")
         now = time_ns()
         os.utime(self.recorder.folder, ns=(now, now))  # later than the mark; the kernel's own clock is too coarse
 
@@ -122,8 +124,3 @@ class Source(BaseSource):
         del self._watched[descriptor]
         with suppress(OSError):
             os.close(descriptor)
-
-
-def _is_filtered() -> bool:
-    with open("/proc/self/status") as file:
-        return any(line.split() == ["Seccomp:", "2"] for line in file)

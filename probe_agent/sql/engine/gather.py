@@ -110,6 +110,8 @@ class Gathered:
             except (RingError, OSError) as error:
                 failures.append(f"{target}: {name} cannot be read: {error}")
                 continue
+            if not snapshot.head:
+                empty.append((target, name))
             self._snapshots.append(snapshot)
             self._found.setdefault(name, ring.columns)
             parts.append(_part(snapshot, target))

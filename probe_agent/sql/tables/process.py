@@ -1,4 +1,4 @@
-"""`process.env`: versions, settings and code that each target runs with."""
+"""Live tables of the process: what it runs with (`process.env`), how it ended (`process.end`)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,50 @@ import hashlib
 from collections.abc import Sequence
 
 from probe_agent.recorder.ring.table import Column
-from probe_agent.targets import Target, read_source
+from probe_agent.targets import Target, exceptions_of, newest_step, read_source
 
-from .live_table import STEP, RecorderTable
+from .live_table import STEP, LiveTable, RecorderTable, Row
 
-__all__ = ["ProcessEnv"]
+__all__ = ["ProcessEnd", "ProcessEnv"]
+
+
+class ProcessEnd(LiveTable):
+    name = "process.end"
+    doc = (
+        "How a target ended, as far as it, other ranks, the host server and the kernel have left a word. A running one"
+        " has no row."
+    )
+    columns = (
+        STEP,
+        Column("ts", "time", "UTC", "when it ended; NULL if nobody saw it"),
+        Column("last_seen", "time", "UTC", "last sign of life of its recorder, or when its files were changed last"),
+        Column("how", "text", "", "in words"),
+        Column("exit_code", "int", "", "its exit code; NULL if it was killed, or unknown"),
+        Column("signal", "text", "", "the signal that killed it; NULL if none did, or unknown"),
+        Column("exception", "text", "", "its last uncaught exception, the main thread's first; NULL if there was none"),
+        Column("known_from", "text", "", "where exit code or signal are known from; NULL if they are not"),
+    )
+
+    @classmethod
+    def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
+        end = target.end
+        if target.is_alive or end is None:
+            return [], [f"{target} has not ended"]
+        newest = newest_step(target)
+        uncaught = exceptions_of(target.folder)[:1]
+        exception = f"{uncaught[0]['type']}: {uncaught[0]['message']}" if uncaught else None
+        code = end.code if end.code is not None and end.code >= 0 else None
+        row = (
+            newest[0] if newest else None,
+            None if end.at is None else int(end.at * 1e6),
+            int(end.last_seen * 1e6),
+            end.how,
+            code,
+            end.signal,
+            exception,
+            ", ".join(end.known_from) or None,
+        )
+        return [row], []
 
 
 class ProcessEnv(RecorderTable):

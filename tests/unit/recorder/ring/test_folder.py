@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from probe_agent.recorder.config import Settings
 from probe_agent.recorder.ring import folder
 
 HOLDER = """
 import sys, time
+from probe_agent.recorder.config import Settings
 from probe_agent.recorder.ring import folder
 folder.hold(sys.argv[1])
 print("held", flush=True)
@@ -35,29 +37,35 @@ def test_a_folder_is_held_until_its_owner_is_killed(tmp_path):
     assert not folder.is_held(str(tmp_path))
 
 
-def test_the_newest_dead_are_kept_and_the_living_are_not_touched(tmp_path):
-    long_ago = time.time() - 10_000
-    for number in range(6):
-        (tmp_path / f"{number}-1").mkdir()
-        (tmp_path / f"{number}-1" / "x.ring").touch()
-        os.utime(tmp_path / f"{number}-1", (long_ago + number, long_ago + number))
-    (tmp_path / "starting-1").mkdir()
-    descriptor = folder.hold(str(tmp_path / "0-1"))
+MIB = 1 << 20
 
-    folder.prune(str(tmp_path), keep=2)
+
+def dead(folder_: Path, name: str, age_s: float, num_bytes: int = 0) -> None:
+    """Make what a dead target leaves, last touched `age_s` ago."""
+    (folder_ / name).mkdir()
+    (folder_ / name / "target.json").touch()
+    (folder_ / name / "x.ring").write_bytes(b"x" * num_bytes)
+    os.utime(folder_ / name, (time.time() - age_s,) * 2)
+
+
+def test_the_oldest_dead_go_when_they_take_too_much_space_and_the_living_stay(tmp_path: Path) -> None:
+    for age_s in range(1, 7):
+        dead(tmp_path, f"{age_s}-1", age_s, MIB)
+    (tmp_path / "starting-1").mkdir()
+    descriptor = folder.hold(str(tmp_path / "6-1"))
+
+    folder.prune(str(tmp_path), 3600, 3.5 * MIB)
 
     os.close(descriptor)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["0-1", "4-1", "5-1", "starting-1"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1-1", "2-1", "3-1", "6-1", "starting-1"]
 
 
-def test_the_dead_go_after_a_week(tmp_path):
-    now = time.time()
-    for name, days in (("young-1", 6.9), ("old-1", 7.1), ("alive-1", 8.0)):
-        (tmp_path / name).mkdir()
-        os.utime(tmp_path / name, (now - days * 86_400,) * 2)
+def test_the_dead_go_when_their_time_is_over(tmp_path: Path) -> None:
+    for name, hours in (("young-1", 23.9), ("old-1", 24.1), ("alive-1", 30.0)):
+        dead(tmp_path, name, hours * 3600)
     descriptor = folder.hold(str(tmp_path / "alive-1"))
 
-    folder.prune(str(tmp_path))
+    folder.prune(str(tmp_path), *Settings({}).kept_after_death)
 
     os.close(descriptor)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["alive-1", "young-1"]
