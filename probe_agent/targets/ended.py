@@ -70,11 +70,13 @@ def end_of(folder: str, *, pid: int | None = None, is_alive: bool = False) -> En
     if is_alive:
         own, at = _own(folder)
         return End(at, status.st_mtime, _own_words(own, None), badly=own.get("how") != "exit")
-    return _end_of_dead(folder, pid, status.st_mtime, _exit_code(folder))
+    return _end_of_dead(folder, pid, status.st_mtime, _exit_code(folder), _size(os.path.join(folder, GONE)))
 
 
 @lru_cache(maxsize=512)  # of a dead target nothing changes but these arguments
-def _end_of_dead(folder: str, pid: int | None, last_seen: float, exited: tuple[float | None, int | None]) -> End:
+def _end_of_dead(
+    folder: str, pid: int | None, last_seen: float, exited: tuple[float | None, int | None], said_by_others: int
+) -> End:
     own, own_at = _own(folder)
     gone = read_json(os.path.join(folder, GONE)) or ({} if own else read_json(os.path.join(folder, END)) or {})
     gone_at = gone.get("at") if isinstance(gone.get("at"), float) else None
@@ -144,6 +146,13 @@ def _own_words(own: dict[str, Any], code: int | None) -> str:
     if own.get("how") == "raised":
         return f"raised {own.get('error')}"
     return f"exited with code {code}" if code else "exited normally"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def _exit_code(folder: str) -> tuple[float | None, int | None]:

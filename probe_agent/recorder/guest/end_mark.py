@@ -12,6 +12,7 @@ import os
 import struct
 import sys
 from contextlib import suppress
+from time import sleep
 
 from ..ring.folder import END, GONE
 
@@ -23,6 +24,7 @@ _INFO_BYTES = 64
 _GET_INFO = 3 << 30 | _INFO_BYTES << 16 | 0xFF << 8 | 11
 _WANTS_EXIT = 1 << 3
 _EXIT_CODE_AT = 60
+_TRIES = 5
 
 
 def mark_end(folder: str, at: float, how: str, error: str) -> None:
@@ -60,13 +62,19 @@ def what_was_raised() -> str:
 def exit_code_of(pid: int, descriptor: int | None = None) -> int | None:
     """Return the exit code of a dead process: minus the signal that killed it, or its exit code.
 
-    Linux 6.15 and later tell it through the pidfd `descriptor`; otherwise it is known until the parent has reaped the
-    process, with permission to read it.
+    It is known until the parent has reaped the process, with permission to read it. From then on Linux 6.15 and later
+    tell it through the pidfd `descriptor`.
     """
-    status = None if descriptor is None else _status_by_pidfd(descriptor)
-    if status is None:
+    for _ in range(_TRIES):
         status = _status_of_zombie(pid)
-    return None if status is None else -(status & 0x7F) or status >> 8
+        if status is None and descriptor is not None:
+            status = _status_by_pidfd(descriptor)
+        if status is not None:
+            return -(status & 0x7F) or status >> 8
+        if descriptor is None:
+            return None
+        sleep(0.001)  # it is being reaped just now
+    return None
 
 
 def _status_by_pidfd(descriptor: int) -> int | None:

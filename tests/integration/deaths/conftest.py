@@ -50,6 +50,7 @@ class Dying:
     def wait_for_recorder(self) -> None:
         """Wait until all of the recorder that a death needs is there."""
         until(lambda: any(FOLDER.glob(f"{self.pid}-*/target.json")) and (self.files / "exit_code").exists())
+        until(lambda: caught(self.pid))
 
     def die(self) -> tuple[int, bytes, bytes]:
         """Let it go on; return its exit status and output."""
@@ -65,6 +66,12 @@ class Dying:
     @property
     def exceptions(self) -> list[dict[str, Any]]:
         return rows(self.files)
+
+
+def caught(pid: int) -> int:
+    """Return the mask of the fatal signals that a process handles."""
+    masks = [line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "SigCgt:" in line]
+    return int(masks[0], 16) & sum(1 << number - 1 for number in (4, 6, 7, 8, 11))
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
