@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import textwrap
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -11,9 +14,8 @@ import click
 
 from probe_agent.errors import BadRequest
 from probe_agent.wire import TargetInfo, suggest
-from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
-from probe_cli.diagnose import Diagnosis, Evidence, Finding, Rule, diagnose, page, question, rules
+from probe_cli.diagnose import Diagnosis, Evidence, Finding, Rule, diagnose, page, question_of, rules
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -31,6 +33,19 @@ WIDTH = 100
 @click.option("--list", "list_", is_flag=True, help="List the rules and what each asks.")
 @click.option("--explain", metavar="NAME", help="Print the page of a rule: what it means, its SQL, its thresholds.")
 @click.option("--set", "set_", multiple=True, metavar="RULE.NAME=NUMBER", help="Another threshold for a rule.")
+@click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Judge again every so often, and print each finding when it is new.",
+)
+@click.option(
+    "--on-finding",
+    "shell_command",
+    metavar="COMMAND",
+    help="With --watch: run this for each new finding, with the finding as JSON on stdin.",
+)
 @format_option()
 @timeout_option(5.0, "How long a rank may take to answer.")
 @click.pass_obj
@@ -40,6 +55,8 @@ def command(
     list_: bool,
     explain: str | None,
     set_: Sequence[str],
+    watch_s: float | None,
+    shell_command: str | None,
     format_: str,
     timeout_s: float,
 ) -> int:
@@ -56,6 +73,8 @@ def command(
       3  nothing found, and a part could not be judged
       4  no rank could be reached
     """
+    if shell_command is not None and watch_s is None:
+        raise BadRequest("--on-finding needs --watch", "probe … diagnose --watch 30 --on-finding COMMAND")
     every = rules()
     if list_:
         rows = [(rule.family, rule.name, rule.question) for rule in every.values()]
@@ -66,9 +85,16 @@ def command(
         return 0
     wanted = [_named(every, name) for name in chosen] or list(every.values())
     overrides = dict(_override(every, text) for text in set_)
-    answers = session.ask_ranks(_question(wanted, timeout_s), timeout_s=3 * timeout_s)
-    targets = {endpoint: one.info for endpoint, one in session.list_ranks().answered}
-    told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
+    ranks = session.list_ranks()
+    targets = {endpoint: one.info for endpoint, one in ranks.answered}
+
+    def ask() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]]]:
+        answers = session.ask_ranks(question_of(wanted, timeout_s), timeout_s=3 * timeout_s, ranks=ranks)
+        return answers, [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
+
+    if watch_s is not None:
+        return _watch(lambda: diagnose(wanted, ask()[1], overrides), watch_s, shell_command)
+    answers, told = ask()
     diagnosis = diagnose(wanted, told, overrides)
     _show(diagnosis, told, answers, format_)
     if diagnosis.findings:
@@ -76,15 +102,21 @@ def command(
     return answers.exit_code or (3 if diagnosis.unjudged else 0)
 
 
-def _question(wanted: Sequence[Rule], timeout_s: float) -> Callable[[Client], Awaitable[Evidence]]:
-    """First what the rings tell, then what the recorder itself has to answer: a target that hangs may not."""
-    recorded = question({rule.name: rule.sql for rule in wanted if not rule.is_live}, timeout_s)
-    live = question({rule.name: rule.sql for rule in wanted if rule.is_live}, timeout_s)
-
-    async def ask(client: Client) -> Evidence:
-        return (await recorded(client)).with_(await live(client))
-
-    return ask
+def _watch(judge: Callable[[], Diagnosis], every_s: float, shell_command: str | None) -> int:
+    """Print each finding when it is first seen, until Ctrl-C; 1 where there was one."""
+    seen: set[tuple[str, str]] = set()
+    try:
+        while True:
+            began = time.monotonic()
+            for finding in judge().findings:
+                if (finding.rule, finding.where) not in seen:
+                    seen.add((finding.rule, finding.where))
+                    print(time.strftime("%H:%M:%S"), *_finding(finding, "", 2), sep="\n", flush=True)
+                    if shell_command is not None:
+                        subprocess.run(shell_command, shell=True, input=json.dumps(_as_json(finding)), text=True)
+            time.sleep(max(0.0, began + every_s - time.monotonic()))
+    except KeyboardInterrupt:
+        return 1 if seen else 0
 
 
 def _named(every: Mapping[str, Rule], name: str) -> Rule:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
 from probe_agent.wire import TargetInfo
-from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
-from probe_cli.diagnose import Diagnosis, Evidence, diagnose, question, rules
+from probe_cli.diagnose import Diagnosis, Evidence, diagnose, question_of, rules
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -68,23 +67,14 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
       3  some ranks did not answer
       4  none did
     """
-    answers = session.ask_ranks(_question(timeout_s), timeout_s=3 * timeout_s)
-    targets = {endpoint: one.info for endpoint, one in session.list_ranks().answered}
+    ranks = session.list_ranks()
+    every = rules().values()
+    answers = session.ask_ranks(question_of(every, timeout_s, STATEMENTS), timeout_s=3 * timeout_s, ranks=ranks)
+    targets = {endpoint: one.info for endpoint, one in ranks.answered}
     told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
     if told:
-        _show(told, answers, diagnose(rules().values(), told, {}), format_)
+        _show(told, answers, diagnose(every, told, {}), format_)
     return answers.exit_code
-
-
-def _question(timeout_s: float) -> Callable[[Client], Awaitable[Evidence]]:
-    every = rules().values()
-    recorded = question(STATEMENTS | {rule.name: rule.sql for rule in every if not rule.is_live}, timeout_s)
-    live = question({rule.name: rule.sql for rule in every if rule.is_live}, timeout_s)
-
-    async def ask(client: Client) -> Evidence:
-        return (await recorded(client)).with_(await live(client))
-
-    return ask
 
 
 def _show(

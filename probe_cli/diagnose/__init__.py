@@ -7,10 +7,10 @@ and puts the findings in order. Runs in the CLI.
 
 from __future__ import annotations
 
-from .evidence import Evidence, question
+from .evidence import Evidence, question_of
 from .finding import Finding
 from .judge import Diagnosis, diagnose
 from .rule import Rule
 from .rules import page, rules
 
-__all__ = ["Diagnosis", "Evidence", "Finding", "Rule", "diagnose", "page", "question", "rules"]
+__all__ = ["Diagnosis", "Evidence", "Finding", "Rule", "diagnose", "page", "question_of", "rules"]

@@ -6,17 +6,18 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import cast
 
 from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, QueryResult
 from probe_cli.client import Client
 
-from .rule import Row
+from .rule import Row, Rule
 
-__all__ = ["Evidence", "question"]
+__all__ = ["Evidence", "question_of"]
 
 MAX_ROWS = 2000
 
@@ -34,8 +35,22 @@ class Evidence:
         return Evidence({**self.rows, **other.rows}, {**self.failed, **other.failed}, self.notes + other.notes)
 
 
-def question(statements: Mapping[str, str], timeout_s: float) -> Callable[[Client], Awaitable[Evidence]]:
-    """What to put to a target: `statements`, each by the name of its rule."""
+def question_of(
+    rules: Collection[Rule], timeout_s: float, others: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Client], Awaitable[Evidence]]:
+    """What to put to a target: the statements of `rules`, and `others` by their names. First what its rings tell, then
+    what the recorder itself has to answer: a target that hangs may not."""
+    recorded = _question({**others, **{rule.name: rule.sql for rule in rules if not rule.is_live}}, timeout_s)
+    live = _question({rule.name: rule.sql for rule in rules if rule.is_live}, timeout_s)
+
+    async def ask(client: Client) -> Evidence:
+        return (await recorded(client)).with_(await live(client))
+
+    return ask
+
+
+def _question(statements: Mapping[str, str], timeout_s: float) -> Callable[[Client], Awaitable[Evidence]]:
+    """`statements`, each by its name, in one round trip."""
 
     async def ask(client: Client) -> Evidence:
         if not statements:
@@ -49,7 +64,7 @@ def question(statements: Mapping[str, str], timeout_s: float) -> Callable[[Clien
         failed: dict[str, str] = {}
         notes: dict[str, None] = {}
         for half in _halves(statements):
-            told = await question(half, timeout_s)(client)
+            told = await _question(half, timeout_s)(client)
             rows.update(told.rows)
             failed.update(told.failed)
             notes.update(dict.fromkeys(told.notes))

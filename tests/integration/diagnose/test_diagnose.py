@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -121,3 +122,18 @@ def test_status_is_what_a_bare_endpoint_shows(probe_here: Probe, jobs: dict[str,
     assert lines["finding"].startswith("the data loader has no worker processes")
     assert told(asked)["rows"][0]["step"] > 60
     assert told(asked)["findings"][0]["rule"] == "loader-without-workers"
+
+
+def test_a_watch_prints_each_finding_once_and_runs_a_command(jobs: dict[str, str], tmp_path: Path) -> None:
+    words = ["diagnose", "--watch", "1", "--rule", "data-bound", "--on-finding", f"cat >> {tmp_path}/found; echo"]
+    with subprocess.Popen(
+        ["probe", jobs["faulty"], *words], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as watching:
+        found = tmp_path / "found"
+        until(lambda: found.exists() and found.read_text().endswith("}"), process=watching)
+        watching.send_signal(signal.SIGINT)
+        out, _ = watching.communicate(timeout=30)
+
+    assert watching.returncode == 1
+    assert out.count("data-bound: certain") == 1
+    assert json.loads(found.read_text())["rule"] == "data-bound"
