@@ -1,1 +1,1 @@
-"""Jobs that hang, each for a reason of its own, and what `probe hang` says of them."""
+"""Jobs that hang, each for a reason of its own, and what `probe hang` and other tools say of them."""

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore, _WorkerServer
 from torch.utils.data import DataLoader, Dataset
 
 WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 200
@@ -204,12 +205,16 @@ def train(rank: int, folder: Path, fault: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     is_culprit = rank == CULPRIT
     pauses = Pauses(rank, folder, model)
-    stuck = (
-        {"loader": for_ever, "worker": for_ever, "worker_dies": die, "worker_disk": partial(wait_in_the_kernel, folder)}
-        if is_culprit
-        else {}
-    ).get(fault)
+    loaders: dict[str, Callable[[], None]] = {
+        "loader": for_ever,
+        "worker": for_ever,
+        "worker_dies": die,
+        "worker_disk": partial(wait_in_the_kernel, folder),
+    }
+    stuck = loaders.get(fault) if is_culprit else None
     batches = iter(DataLoader(Numbers(stuck), batch_size=8, num_workers=2 if fault.startswith("worker") else 0))
+    # torch's debug server, as `torch.distributed.debug` starts it in each rank.
+    server = _WorkerServer(str(folder / f"debug_{rank}")) if "HANGS_DEBUG_SERVER" in os.environ else None
     (folder / f"trains_{rank}").touch()
     for step in itertools.count(1):
         batch = next(batches)
@@ -236,6 +241,7 @@ def train(rank: int, folder: Path, fault: str) -> None:
         if fault == "slow" and step >= LAST_STEP and is_culprit:
             time.sleep(1.5)
         time.sleep(STEP_S)
+    del server
 
 
 def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
@@ -261,7 +267,7 @@ def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
 
 
 def serve_store(folder: Path) -> None:
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     (folder / "port").write_text(str(store.port))
     (folder / "port").rename(folder / "store")
     for_ever()

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
         WatchRequest,
     )
     from .host import Cleaned, CleanRequest, HostClock, Problem, ProblemAnswer, Removed
-    from .job import Launched, LaunchedList, Peer, PeerList, SiblingList
+    from .job import (
+        ExtendTimeoutRequest,
+        GroupTimeout,
+        GroupTimeouts,
+        Launched,
+        LaunchedList,
+        Peer,
+        PeerList,
+        SiblingList,
+    )
     from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
     from .query import QueryColumn, QueryRequest, QueryResult
     from .settings import SettingChanges, SettingInfo, SettingList
@@ -48,7 +57,10 @@ __all__ = [
     "Detached",
     "EvalLine",
     "EvalRequest",
+    "ExtendTimeoutRequest",
     "Frame",
+    "GroupTimeout",
+    "GroupTimeouts",
     "Health",
     "HoldRequest",
     "HostClock",
@@ -118,6 +130,9 @@ _HOMES = {
         "Removed",
     ),
     "job": (
+        "ExtendTimeoutRequest",
+        "GroupTimeout",
+        "GroupTimeouts",
         "Launched",
         "LaunchedList",
         "Peer",

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from ._documented import DOCUMENTED
 
-__all__ = ["Launched", "LaunchedList", "Peer", "PeerList", "SiblingList"]
+__all__ = [
+    "ExtendTimeoutRequest",
+    "GroupTimeout",
+    "GroupTimeouts",
+    "Launched",
+    "LaunchedList",
+    "Peer",
+    "PeerList",
+    "SiblingList",
+]
 
 
 @dataclass(frozen=True)
@@ -79,3 +88,39 @@ class PeerList:
     """sorted by rank"""
     notes: tuple[str, ...]
     """why ranks may be missing"""
+
+
+@dataclass(frozen=True)
+class ExtendTimeoutRequest:
+    """A longer timeout for the process groups of a rank."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    seconds: float
+    """the timeout of calls that are made from now on; a group whose timeout is longer keeps it"""
+
+
+@dataclass(frozen=True)
+class GroupTimeout:
+    """The timeout of one process group in one rank."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    group: str
+    """torch's name of the group"""
+    before_s: float | None
+    """its timeout so far, in seconds; null if torch does not say"""
+    now_s: float | None
+    """its timeout for calls that are made from now on"""
+
+
+@dataclass(frozen=True)
+class GroupTimeouts:
+    """The timeouts of a rank's process groups. Calls that already wait keep the timeout they were made with."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    groups: tuple[GroupTimeout, ...]
+    """one entry per group and backend"""
+    notes: tuple[str, ...]
+    """groups whose timeout could not be changed"""

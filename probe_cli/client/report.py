@@ -135,5 +135,3 @@ def _columns(report: ReportFile, name: str, table: Mapping[str, Any]) -> dict[st
 
 def _json(content: object) -> httpx.Response:
     return httpx.Response(200, json=content)
-
-

@@ -97,5 +97,3 @@ def take(limits: Limits) -> Callable[[Client], Awaitable[Taken]]:
         return taken
 
     return ask
-
-

@@ -9,7 +9,7 @@ from functools import partial
 
 import click
 
-from probe_agent.wire import TargetInfo
+from probe_agent.wire import ExtendTimeoutRequest, GroupTimeouts, TargetInfo
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.hang.details import Details, details
@@ -22,7 +22,7 @@ from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.show import show, show_envelope
 from probe_cli.session import Session
-from probe_cli.text import ranks_text
+from probe_cli.text import num_ranks, ranks_text
 
 __all__ = ["command"]
 
@@ -51,10 +51,19 @@ GRACE_S = 5.0
     metavar="SECONDS",
     help="Time that a rank has to save, load, read, compile or work before the job is said to hang.",
 )
+@click.option(
+    "--extend-timeout",
+    "extend_s",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Give all process groups this timeout, for calls made from now on; a longer one is kept.",
+)
 @format_option()
 @timeout_option(5.0, "How long a rank may take to answer.")
 @click.pass_obj
-def command(session: Session, between_s: float, patience_s: float, format_: str, timeout_s: float) -> int:
+def command(
+    session: Session, between_s: float, patience_s: float, extend_s: float | None, format_: str, timeout_s: float
+) -> int:
     """Say whether the job hangs, which rank it waits for, and where that rank is.
 
     Every rank is looked at twice; a rank that has got on in between is not hung. The ranks are aligned by process group
@@ -64,6 +73,9 @@ def command(session: Session, between_s: float, patience_s: float, format_: str,
 
     A rank that saves, loads, compiles, reads from storage or still works has two minutes (--patience) before the job is
     said to hang.
+
+    torch gives a call its timeout when the call is made: --extend-timeout does not save a call that already waits. It
+    helps ranks that are late for the next ones, such as a slow checkpoint before a barrier.
 
     \b
     Exit codes:
@@ -84,7 +96,7 @@ def command(session: Session, between_s: float, patience_s: float, format_: str,
         blind = session.ask_these(without, look_from_outside, timeout_s=timeout_s, needs_agent=False).answered
         for endpoint, seen in blind:
             rank = seen.stacks.rank if seen.stacks is not None else None
-            if rank is not None and rank not in rank_at.values() and isinstance(endpoint, LocalProcess):
+            if rank is not None and rank not in looks and isinstance(endpoint, LocalProcess):
                 looks[rank] = seen
                 targets[rank] = _without_recorder(endpoint.pid, rank, world_size)
         return answers, looks
@@ -102,6 +114,8 @@ def command(session: Session, between_s: float, patience_s: float, format_: str,
     notes = [f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]]
     if missing:
         notes.append(f"nothing is known of rank{'s' if missing[1:] else ''} {ranks_text(missing)}")
+    if extend_s is not None:
+        notes += _extend(session, ranks, extend_s, timeout_s)
     _show(verdict, targets, after, notes, answers, format_)
     if verdict.state in (State.NONE, State.SLOW) and missing:
         return State.UNKNOWN.exit_code
@@ -119,6 +133,26 @@ def _details(session: Session, verdict: Verdict, ranks: Answers[Rank], timeout_s
     answers = session.ask_these(tuple(doing), ask, timeout_s=timeout_s + GRACE_S)
     rank_at = {endpoint: rank for rank, endpoint in endpoints.items()}
     return {rank_at[endpoint]: found for endpoint, found in answers.answered}
+
+
+def _extend(session: Session, ranks: Answers[Rank], extend_s: float, timeout_s: float) -> list[str]:
+    """Extend the timeouts on all ranks; return one sentence for each outcome, with the ranks that it holds for."""
+
+    async def ask(client: Client) -> GroupTimeouts:
+        return await client.send(GroupTimeouts, "POST", "/v1/extend-timeout", ExtendTimeoutRequest(extend_s))
+
+    rank_at = {endpoint: one.rank for endpoint, one in ranks.answered}
+    outcomes: dict[str, list[int]] = {}
+    for endpoint, told in session.ask_these(tuple(rank_at), ask, timeout_s=timeout_s).answered:
+        said = [
+            f"group {one.group}: timeout {extend_s if one.now_s is None else one.now_s:g} s for calls made from now on"
+            + (f", {one.before_s:g} s before" if one.before_s is not None else "")
+            for one in told.groups
+        ]
+        for sentence in (*said, *told.notes):
+            outcomes.setdefault(sentence, []).append(rank_at[endpoint])
+    kept = "calls that already wait keep their timeout: torch has no way to change it"
+    return [*(f"{sentence} ({num_ranks(on)})" for sentence, on in outcomes.items()), kept]
 
 
 def _without_recorder(pid: int, rank: int, world_size: int) -> TargetInfo:

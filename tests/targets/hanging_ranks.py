@@ -84,7 +84,8 @@ def wait_for_ever() -> None:
 
 if __name__ == "__main__":
     with socket.create_server(("127.0.0.1", 0)) as free:
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free.getsockname()[1]))
+        port = free.getsockname()[1]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TORCHELASTIC_USE_AGENT_STORE="True")
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     for fault in sys.argv[2:]:
         folder = os.path.join(sys.argv[1], fault)
@@ -93,5 +94,6 @@ if __name__ == "__main__":
             if os.fork() == 0:
                 os.environ.update(RANK=str(rank), WORLD_SIZE=str(WORLD_SIZE))
                 start(rank, fault, folder)
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)  # has threads: after all forks
     print("started", flush=True)
     wait_for_ever()

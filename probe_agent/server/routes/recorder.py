@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from time import time
+from typing import Any
 
 from fastapi import APIRouter, Request
 
@@ -15,9 +16,23 @@ from probe_agent.server.dependencies import ChosenTarget, Directory, Engine, Pid
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import Target, ask, newest_step, settings
 from probe_agent.units import mib
-from probe_agent.wire import Cleaned, CleanRequest, Detached, DetachRequest, Removed, SettingChanges, SettingList
+from probe_agent.wire import (
+    Cleaned,
+    CleanRequest,
+    Detached,
+    DetachRequest,
+    ExtendTimeoutRequest,
+    GroupTimeout,
+    GroupTimeouts,
+    Removed,
+    SettingChanges,
+    SettingList,
+)
 
 __all__ = ["control", "read"]
+
+#: A week.
+MAX_TIMEOUT_S = 7 * 86_400.0
 
 read = APIRouter(responses=PROBLEMS)
 control = APIRouter(responses=PROBLEMS)
@@ -35,6 +50,19 @@ def change(request: Request, target: ChosenTarget, changes: SettingChanges) -> S
     asked = " ".join(f"{name}={value}" for name, value in changes.changes.items())
     with audited(request, target, "config", asked):
         return settings(target, changes.changes)
+
+
+@control.post("/v1/extend-timeout")
+def extend_timeout(request: Request, target: ChosenTarget, wanted: ExtendTimeoutRequest) -> GroupTimeouts:
+    """Give the process groups of a rank a longer timeout, for the calls that it makes from now on. Calls that already
+    wait keep theirs: torch has no way to change it."""
+    if not 0 < wanted.seconds <= MAX_TIMEOUT_S:
+        raise BadRequest(f"invalid timeout: {wanted.seconds:g} s", f"use 1 to {MAX_TIMEOUT_S:.0f} s")
+    with audited(request, target, "extend-timeout", f"{wanted.seconds:g} s"):
+        answer = ask(target, "extend_timeout", seconds=wanted.seconds)
+    groups: Any = answer["groups"]
+    notes: Any = answer["notes"]
+    return GroupTimeouts(tuple(GroupTimeout(*group) for group in groups), tuple(notes))
 
 
 #: What runs is cancelled first, for 2 s at most. Less than the command line waits, so that what we saw is said.

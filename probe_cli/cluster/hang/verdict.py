@@ -8,7 +8,7 @@ from enum import Enum
 from statistics import median
 
 from probe_agent.wire import TargetInfo
-from probe_cli.cluster.ranks.ended import in_order_of_end, told_first
+from probe_cli.cluster.ranks.ended import has_lost_peer, in_order_of_end, told_first
 from probe_cli.text import ranks_text, seconds
 
 from .chain import Cause, Stop, stops
@@ -85,14 +85,15 @@ def judge(
     acts = {
         rank: doing(seen.stacks, state=targets[rank].state, is_silent=bool(seen.gaps)) for rank, seen in after.items()
     }
-    acts.update({rank: Doing(Activity.ENDED) for rank, target in targets.items() if not target.alive})
-    if targets and not any(target.alive for target in targets.values()):
+    living = {rank for rank, target in targets.items() if target.alive and not target.ended}
+    acts.update({rank: Doing(Activity.ENDED) for rank in targets if rank not in living})
+    if targets and not living:
         return _after_the_end(targets, acts)
     moved = sorted(rank for rank in after if rank in before and after[rank].is_ahead_of(before[rank]))
     if moved:
         return replace(_progress(moved, before, after, between_s), doing=acts)
     stopped = [rank for rank, act in acts.items() if act.activity is Activity.STOPPED]
-    waiting = [rank for rank, target in targets.items() if target.alive and rank not in stopped]
+    waiting = [rank for rank in living if rank not in stopped]
     # Of a rank without a recorder only its stack is known: in a call, but not in which one.
     told = {
         rank: seen
@@ -103,7 +104,8 @@ def judge(
     found = tuple(stops(ranks))
     stands_s, stands_long = _standstill(after)
     verdict = Verdict(State.UNKNOWN, "", stops=found, doing=acts, stands_s=stands_s)
-    gone = _gone(targets, bool(found))
+    gone = _gone(targets, living, bool(found))
+    lost = sorted(set(targets) - living - gone) if not found else []
     out = tuple(sorted({*stopped, *gone}))
     # Nobody is in a call of a group: the ranks still meet, or the last one has not come.
     meets = sorted(rank for rank, act in acts.items() if act.activity is Activity.INIT)
@@ -111,6 +113,9 @@ def judge(
     if out:
         verdict = replace(verdict, ranks=out, cause="gone")
         about = [_out(out, targets, stopped), *(sentence(stop, ranks) for stop in found[:1])]
+    elif lost and all(has_lost_peer(targets[rank]) for rank in lost):
+        verdict = replace(verdict, ranks=tuple(sorted(living)), cause="left")
+        about = [f"rank{'s' if lost[1:] else ''} {ranks_text(lost)} lost the connection to another rank, and ended"]
     elif found:
         verdict = replace(verdict, ranks=found[0].ranks, cause=found[0].cause.value)
         about = [sentence(found[0], ranks)]
@@ -139,7 +144,7 @@ def judge(
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
     busy = [rank for rank in verdict.ranks if _is_busy(rank, verdict, before, after, found_out)]
-    if not stands_long and not out:
+    if not stands_long and not out and verdict.cause != "left":
         return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {age}, {_not_long(after)}")
     if busy and len(busy) == len(verdict.ranks) and stands_s < max(patience_s, PATIENCE_STEPS * _usual(after)):
         return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}")
@@ -227,14 +232,13 @@ def _not_long(looks: Mapping[int, Look]) -> str:
     return f"not long for this job, whose steps take {seconds(_usual(looks))} and have taken {seconds(longest)}"
 
 
-def _gone(targets: Mapping[int, TargetInfo], others_wait: bool) -> set[int]:
-    """Return the ranks that have ended and are to blame: the first one, and those that did not end because of it. A job
-    whose ranks have come to the end of their program, one after the other, has nobody to blame."""
-    ended = in_order_of_end(target for target in targets.values() if not target.alive)
+def _gone(targets: Mapping[int, TargetInfo], living: Collection[int], others_wait: bool) -> set[int]:
+    """Return the rank that was the first to end, if that is the reason. A job whose ranks have come to the end of their
+    program, one after the other, has nobody to blame; nor has one whose ranks lost the connection to a living one."""
+    ended = in_order_of_end(target for rank, target in targets.items() if rank not in living)
     badly = [target for target in ended if target.ended_badly]
-    if not ended or not (badly or others_wait):
-        return set()
-    return {rank for rank, target in targets.items() if target in (badly or ended)[:1]}
+    blamed = [target for target in badly if not has_lost_peer(target)] or ([] if badly else ended)
+    return {rank for rank, target in targets.items() if target in blamed[:1]} if badly or others_wait else set()
 
 
 def _after_the_end(targets: Mapping[int, TargetInfo], acts: Mapping[int, Doing]) -> Verdict:

@@ -14,7 +14,7 @@ from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
 
-__all__ = ["in_order_of_end", "none_lives", "rank_text", "told_first"]
+__all__ = ["has_lost_peer", "in_order_of_end", "none_lives", "rank_text", "told_first"]
 
 #: At most this many are named.
 MAX_NAMED = 16
@@ -61,8 +61,13 @@ def in_order_of_end(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
     because a connection was gone comes after one that ended for another reason at about the same time."""
     ordered = sorted(ended, key=_last)
     near = [target for target in ordered if _last(target) - _last(ordered[0]) <= UNSEEN_S]
-    cause = next((target for target in near if not _LOST_PEER.search(target.ended)), None)
+    cause = next((target for target in near if not has_lost_peer(target)), None)
     return ordered if cause is None else [cause, *(target for target in ordered if target is not cause)]
+
+
+def has_lost_peer(target: TargetInfo) -> bool:
+    """Return whether it ended because another rank had gone."""
+    return _LOST_PEER.search(target.ended) is not None
 
 
 def _jobs(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:

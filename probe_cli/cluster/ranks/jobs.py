@@ -72,7 +72,7 @@ def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
     jobs = jobs_of(targets)
     if len(jobs) < 2:
         return
-    if named and all(map(_picks, named)) and all(job[0].world_size == 1 for job in jobs):
+    if named and all(map(_picks, named)) and (all(job[0].world_size == 1 for job in jobs) or _may_be_one(jobs)):
         return
     at = named[0] if len(named) == 1 and isinstance(named[0], TcpServer | UnixServer) else None
     listed = "".join(f"\n  {_line(job)}" for job in jobs[:MAX_LISTED]) + ("\n  …" if jobs[MAX_LISTED:] else "")
@@ -85,6 +85,15 @@ def one_job(targets: Iterable[TargetInfo], named: Sequence[Endpoint]) -> None:
         f"{where} {len(jobs)} jobs{f' at {at}' if at else ''}, and this command is about the ranks of one:{listed}",
         hint or "wait a moment until their names are known, or name the PIDs of one",
     )
+
+
+def _may_be_one(jobs: Sequence[Sequence[TargetInfo]]) -> bool:
+    """Return whether these may be the ranks of one job, some of which do not know its name: they have not joined it
+    yet, or have left it (`destroy_process_group`)."""
+    targets = [target for job in jobs for target in job]
+    ranks = {target.rank for target in targets}
+    names = {target.job for target in targets} - {""}
+    return len(names) < 2 and len({target.world_size for target in targets}) == 1 and len(ranks) == len(targets)
 
 
 def _are_nameless(one: TargetInfo, other: TargetInfo) -> bool:

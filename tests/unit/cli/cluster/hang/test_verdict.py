@@ -316,3 +316,30 @@ def test_a_store_that_does_not_answer_is_the_cause() -> None:
 
     assert (said.state, said.cause) == (State.HANGS, "store")
     assert "the job's store does not answer" in said.sentence
+
+
+def test_a_rank_that_left_the_job_is_named_though_the_others_have_ended_of_it() -> None:
+    seen = {rank: replace(look, recorded=()) for rank, look in looks(60.0, 2, "time.sleep(60)").items()}
+    lost = {"alive": False, "ended": "raised RuntimeError: Connection closed by peer", "ended_badly": True}
+
+    said = verdict(seen, seen, **{f"rank{rank}": target(rank, **lost) for rank in (0, 1, 3)})
+
+    assert (said.state, said.ranks, said.cause) == (State.HANGS, (2,), "left")
+    assert "ranks 0-1,3 lost the connection to another rank, and ended; rank 2 sleeps" in said.sentence
+
+
+def test_a_rank_that_raised_and_still_shuts_down_has_ended() -> None:
+    seen = looks(60.0, None)
+
+    said = verdict(seen, seen, rank2=target(2, ended="raised ValueError: no labels", ended_badly=True))
+
+    assert (said.state, said.ranks, said.cause) == (State.HANGS, (2,), "gone")
+
+
+def test_sizes_that_only_some_ranks_tell_are_no_mismatch() -> None:
+    seen = looks(60.0, 2, "time.sleep(60)")
+    seen[1] = replace(seen[1], recorded=(), open_calls=(("0", "all_reduce", 41, 60.0, -1),))
+
+    said = verdict(seen, seen)
+
+    assert (said.ranks, said.cause) == ((2,), "absent")

@@ -71,6 +71,16 @@ def test_single_processes_may_be_named_one_by_one() -> None:
         one_job([RANK, rank(0, job="tovika")], [LocalProcess(100), LocalProcess(101)])
 
 
+def test_a_rank_that_has_left_its_job_may_be_named_with_the_others() -> None:
+    left = rank(1, job="", store="")
+
+    one_job([RANK, left], [LocalProcess(100), LocalProcess(101)])
+    with pytest.raises(BadRequest):
+        one_job([RANK, left], [HERE])
+    with pytest.raises(BadRequest):
+        one_job([RANK, replace(left, rank=0)], [LocalProcess(100), LocalProcess(101)])
+
+
 def test_the_beginning_of_a_name_is_enough_and_the_living_come_first() -> None:
     living, ended, other = RANK, rank(1, job="kftttt", alive=False), rank(0, job="kmmmmm")
 

@@ -1,0 +1,99 @@
+"""What other tools say of the same job: py-spy, pystack, torch's debug server with its analyzer, probing."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+
+__all__ = ["OTHERS", "ask_others"]
+
+OTHERS = ("py-spy", "pystack", "torch's debug server", "probing")
+#: A tool that takes longer is killed.
+TOOL_S = 20.0
+#: What a frame of the job looks like in any of them.
+_FRAME = re.compile(r"(\w+)[^\n]*?(job\.py)\D{1,8}(\d+)|File \"[^\"]*(job\.py)\", line (\d+), in (\w+)")
+_ANALYZER = """
+import sys, json
+from torch.distributed.flight_recorder.components.builder import build_db
+from torch.distributed.flight_recorder.components.config_manager import JobConfig
+args = JobConfig().parse_args(args=[])
+args.allow_incomplete_ranks = True
+dumps = {f"rank{rank}.json": {"rank": rank, "host_name": "", **dump} for rank, dump in json.load(sys.stdin).items()}
+build_db(dumps, args, next(iter(dumps.values()))["version"])
+"""
+
+
+def ask_others(folder: Path, pid: int, num_ranks: int, tools: Path | None) -> tuple[str, ...]:
+    """Return what each says of the rank that is to blame, with the seconds it took. `tools` is the folder with the
+    programs pystack and probing; None if they are not to be asked."""
+    py_spy = [str(Path(sys.executable).with_name("py-spy")), "dump", "--nonblocking", "--pid", str(pid)]
+    said = [_stack(py_spy)]
+    said.append(_stack([str(tools / "pystack"), "remote", str(pid)]) if tools else "not asked")
+    said.append(_debug_server(folder, num_ranks))
+    said.append(_probing(str(tools / "probing"), pid) if tools else "not asked")
+    return tuple(said)
+
+
+def _run(command: Sequence[str]) -> tuple[str, float]:
+    began = monotonic()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TOOL_S)
+        text = done.stdout + done.stderr
+    except subprocess.TimeoutExpired:
+        text = f"no answer in {TOOL_S:.0f} s"
+    return text, monotonic() - began
+
+
+def _stack(command: Sequence[str]) -> str:
+    text, took_s = _run(command)
+    frame = _FRAME.search(text)
+    if frame is None:
+        lines = [line for line in text.splitlines() if line.strip()]
+        return f"{lines[-1].strip()[:60] if lines else 'nothing'} ({took_s:.1f} s)"
+    func, line = frame[1] or frame[6], frame[3] or frame[5]
+    return f"its stack, {func}:{line} ({took_s:.1f} s)"
+
+
+def _probing(program: str, pid: int) -> str:
+    text, took_s = _run([program, "-t", str(pid), "inject"])
+    if "no answer" in text:
+        return text
+    said = _stack([program, "-t", str(pid), "query", "SELECT func, file, lineno FROM python.backtrace"])
+    return f"{said}, injected in {took_s:.1f} s"
+
+
+def _debug_server(folder: Path, num_ranks: int) -> str:
+    """Ask the server in each rank for its Flight Recorder, and torch's analyzer what is wrong."""
+    began = monotonic()
+    dumps, silent = {}, []
+    for rank in range(num_ranks):
+        try:
+            dumps[rank] = _post(folder / f"debug_{rank}", "fr_trace_json")
+        except (OSError, ValueError):
+            silent.append(rank)
+    if not dumps:
+        return "no rank answers"
+    done = subprocess.run(
+        [sys.executable, "-c", _ANALYZER], input=json.dumps(dumps), capture_output=True, text=True, timeout=120
+    )
+    lines = (done.stderr if done.returncode else done.stdout + done.stderr).strip().splitlines()
+    said = lines[-1][:80] if lines else "nothing is wrong"
+    without = f"; no answer from {silent}" if silent else ""
+    return f"{'analyzer fails: ' if done.returncode else ''}{said}{without} ({monotonic() - began:.1f} s)"
+
+
+def _post(path: Path, handler: str) -> object:
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(5)
+        client.connect(str(path))
+        client.sendall(f"POST /handler/{handler} HTTP/1.0\r\nContent-Length: 0\r\n\r\n".encode())
+        data = b""
+        while part := client.recv(65_536):
+            data += part
+    return json.loads(data.partition(b"\r\n\r\n")[2])
