@@ -20,6 +20,8 @@ __all__ = ["LEFT_OUT_TABLES", "Limits", "Taken", "take"]
 ARROW = "application/vnd.apache.arrow.stream"
 #: `probe.audit` holds the code that others have evaluated.
 LEFT_OUT_TABLES = ("probe.audit",)
+#: A hung rank is asked for these before the others.
+_FIRST = ("torch.flight_recorder", "torch.process_groups")
 #: A target that has not answered for so many live tables is not asked for more of them.
 MAX_SILENT = 2
 
@@ -60,7 +62,7 @@ async def _tables(client: Client, limits: Limits, taken: Taken) -> None:
         return
     taken.tables = tuple(table for table in listed.tables if table.name not in LEFT_OUT_TABLES)
     num_silent = 0
-    for table in taken.tables:
+    for table in sorted(taken.tables, key=lambda table: table.name not in _FIRST):
         if table.rows == 0:
             continue
         if table.kind == "live" and num_silent == MAX_SILENT:

@@ -37,6 +37,8 @@ __all__ = ["command"]
 #: Commands whose output is in a report, those of them that there are. To add one, add its name.
 FINDINGS = ("hang", "compare", "memory")
 FINDING_S = 60.0
+#: Rows of one table: of one rank, and of all of them together.
+MAX_ROWS, MAX_ROWS_IN_ALL = 10_000, 200_000
 _README = """\
 Report of Probe {probe}, made on {host} at {made_at}.
 
@@ -70,14 +72,12 @@ _PROBE = "from probe_cli.main import main; main()"
 @click.option(
     "--max-rows",
     type=click.IntRange(min=1, max=1_000_000),
-    default=10_000,
-    show_default=True,
     metavar="N",
-    help="Newest rows of each table and rank.",
+    help="Newest rows of each table and rank; by default 10000, fewer of more than 20 ranks.",
 )
 @timeout_option(5.0, "How long one question to a target may take.")
 @click.pass_obj
-def command(session: Session, output: str | None, max_rows: int, timeout_s: float) -> int:
+def command(session: Session, output: str | None, max_rows: int | None, timeout_s: float) -> int:
     """Write one zip for a bug report, of one target or all ranks of a job, living or ended.
 
     In it: versions, hardware, driver, launch command, selected environment variables, stacks of all threads, Flight
@@ -93,7 +93,7 @@ def command(session: Session, output: str | None, max_rows: int, timeout_s: floa
     with ThreadPoolExecutor() as pool:
         ranks = session.list_ranks()
         findings = {name: pool.submit(_finding, session, name) for name in FINDINGS if name in SHORT_HELP}
-        limits = Limits(max_rows, timeout_s)
+        limits = Limits(max_rows or min(MAX_ROWS, MAX_ROWS_IN_ALL // max(1, len(ranks.answered)) + 1), timeout_s)
         answers = session.ask_ranks(take(limits), timeout_s=None, ranks=ranks)
         outputs = {name: finding.result() for name, finding in findings.items()}
     try:
