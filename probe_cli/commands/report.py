@@ -35,7 +35,7 @@ from . import SHORT_HELP
 __all__ = ["command"]
 
 #: Commands whose output is in a report, those of them that there are. To add one, add its name.
-FINDINGS = ("hang", "compare", "memory")
+FINDINGS = ("status", "diagnose", "hang", "compare", "memory")
 FINDING_S = 60.0
 #: Rows of one table: of one rank, and of all of them together.
 MAX_ROWS, MAX_ROWS_IN_ALL = 10_000, 200_000
@@ -81,8 +81,9 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     """Write one zip for a bug report, of one target or all ranks of a job, living or ended.
 
     In it: versions, hardware, driver, launch command, selected environment variables, stacks of all threads, Flight
-    Recorder and all other tables as Parquet, and what hang and compare say. README.txt lists it in plain words, and
-    what was left out. Secrets are replaced by *** where their names tell them: look into it before you send it.
+    Recorder and all other tables as Parquet, and what status, diagnose, hang and compare say. README.txt lists it in
+    plain words, and what was left out. Secrets are replaced by *** where their names tell them: look into it before
+    you send it.
 
     It opens as an endpoint: probe FILE.zip query …, backtrace, ranks, tables, hang.
     """
@@ -90,7 +91,7 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     path = output or f"probe-report-{made:%Y%m%d-%H%M%S}.zip"
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise BadRequest(f"cannot write {path}: its folder does not exist", "name a file in a folder that exists")
-    with ThreadPoolExecutor() as pool:
+    with ThreadPoolExecutor(len(FINDINGS)) as pool:
         ranks = session.list_ranks()
         findings = {name: pool.submit(_finding, session, name) for name in FINDINGS if name in SHORT_HELP}
         limits = Limits(max_rows or min(MAX_ROWS, MAX_ROWS_IN_ALL // max(1, len(ranks.answered)) + 1), timeout_s)
