@@ -94,13 +94,13 @@ def _end_of_dead(
         known_from.append("its fatal signal")
     at = own_at or exit_at or fatal_at or gone_at
     if code is not None and code < 0:
-        at = fatal_at or gone_at or own_at
-        while_exiting = ", while it was exiting" if own else ""
+        at = own_at or fatal_at or gone_at
         memory = _out_of_memory(folder, pid, last_seen) if code == -signal.SIGKILL else ""
         known_from += ["the kernel"] if memory else []
-        return End(
-            at, last_seen, f"was killed by {_signal(-code)}{while_exiting}{memory}", True, code, tuple(known_from)
-        )
+        how = f"was killed by {_signal(-code)}{memory}"
+        if own:
+            how = f"{_own_words(own, None)}, and {how} while it ended" if own["how"] == "raised" else f"{how} at exit"
+        return End(at, last_seen, how, True, code, tuple(known_from))
     if own:
         badly = own.get("how") != "exit" or bool(code)
         return End(at, last_seen, _own_words(own, code), badly, code, tuple(known_from))

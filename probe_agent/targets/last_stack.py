@@ -1,4 +1,4 @@
-"""Last stack of a target that has ended: of its fatal signal, of its uncaught exception, or the last one it wrote.
+"""Last stack of a target that has ended: of its fatal signal, of its uncaught exception, or the last sample it wrote.
 
 Runs beside the target, out of its files.
 """
@@ -16,13 +16,15 @@ from probe_agent.wire import Backtrace, Frame, ThreadStack
 from .ended import exceptions_of
 from .faulthandler import parse, parse_traceback
 from .folder_files import read_text
+from .stalls import read_stall_snapshot
 from .target import Target
 
 __all__ = ["last_stack"]
 
 
-def last_stack(target: Target) -> Backtrace:
-    """Return the last stack that an ended target left, with a note that says which. Raises NoAnswer."""
+def last_stack(target: Target, *, all_threads: bool) -> Backtrace:
+    """Return the last stack that an ended target left, with a note that says which; of a sample, those of all threads
+    if wanted. Raises NoAnswer."""
     end = target.end
     how = end.how if end is not None else "ended, cause unknown"
     dump, _ = read_text(os.path.join(target.folder, FATAL))
@@ -37,11 +39,45 @@ def last_stack(target: Target) -> Backtrace:
         where = "this is the stack of the exception" if chain[0]["is_main"] else _of_thread(chain[0])
         causes = tuple(_cause(link) for link in chain[1:])
         return Backtrace((thread,), "exception", (f"{target} {how}; {where}", *causes))
-    dump, at = read_text(target.stacks_path)
-    if (stack := parse(_newest(dump))).frames:
-        note = f"{target} {how}; this is where its main thread was at {_clock(at)} UTC, while it held the GIL"
-        return Backtrace((stack,), "faulthandler", (note,))
+    samples = [sample for sample in (_of_stall(target), _of_held_gil(target)) if sample is not None]
+    if samples:
+        at, said, threads, source = max(samples, key=lambda sample: sample[0])
+        wanted = tuple(one for one in threads if all_threads or one.is_main or one.is_training)
+        return Backtrace(wanted, source, (f"{target} {how}; this is where it was at {_clock(at)} UTC, {said}",))
     raise NoAnswer(f"{target} {how}, and left no stack", f"query what it recorded: probe {target.pid} tables")
+
+
+#: When a sample was taken, why, its threads, and who took it.
+Sample = tuple[float, str, tuple[ThreadStack, ...], str]
+
+
+def _of_stall(target: Target) -> Sample | None:
+    """Return the stacks in the snapshot of the newest stall."""
+    snapshot = read_stall_snapshot(target)
+    at = snapshot.stall.get("noticed") if snapshot is not None else None
+    if snapshot is None or not isinstance(at, int | float):
+        return None
+    frames: dict[object, list[Frame]] = {}
+    threads = []
+    try:
+        for row in snapshot.rows("frames"):
+            one = Frame(
+                str(row["func"]), str(row["file"]), int(row["lineno"]), int(row["depth"]), "python", row["source"]
+            )
+            frames.setdefault(row["number"], []).append(one)
+        for number, row in enumerate(snapshot.rows("threads")):
+            flags = (bool(row["is_main"]), bool(row["is_training"]), bool(row["is_probe"]))
+            threads.append(ThreadStack(row["thread"], 0, row["tid"], *flags, tuple(frames.get(number, ()))))
+    except (KeyError, TypeError, ValueError):
+        return None  # not written by this version
+    return (at, "in the snapshot of its newest stall", tuple(threads), "recorder") if threads else None
+
+
+def _of_held_gil(target: Target) -> Sample | None:
+    """Return the newest stack that was asked for while the GIL was held."""
+    dump, at = read_text(target.stacks_path)
+    stack = parse(_newest(dump))
+    return (at, "when a command asked while the GIL was held", (stack,), "faulthandler") if stack.frames else None
 
 
 def _named(stack: ThreadStack) -> ThreadStack:

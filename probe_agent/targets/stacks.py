@@ -34,7 +34,7 @@ def take_stacks(target: Target, *, all_threads: bool, outside: bool = False, wit
     With `outside`, its recorder is not asked. Of a target that has ended, the last stack it left. Raises NoAnswer.
     """
     if target.has_recorder and not target.is_alive:
-        return last_stack(target)
+        return last_stack(target, all_threads=all_threads)
     return _with_states(target, _take(target, all_threads, outside, with_locals))
 
 

@@ -151,12 +151,13 @@ class Source(BaseSource):
         now = time_ns() // 1000
         with self._lock:
             number = self._buffer.number
+            rows: list[tuple[object, ...]] = []
             for place, link in enumerate(chain(error)):
                 texts: tuple[str | None, ...] = (link.message, link.frames)
                 if not is_main:
                     self._text += len((link.message + link.frames).encode("utf-8", "replace"))
                     texts = texts if self._text < MAX_THREADS_TEXT else (None, None)
-                self._buffer.rows.append(
+                rows.append(
                     (
                         self.recorder.step.number,
                         now,
@@ -173,6 +174,7 @@ class Source(BaseSource):
                         number(texts[1]),
                     )
                 )
+            self._buffer.rows += rows  # at once: another thread may flush
             self._number += 1
             if is_main:
                 self._last_id = id(error)

@@ -59,14 +59,23 @@ def test_a_death_is_told_as_a_witness_saw_it(code: int | None, told: str, badly:
     assert (end.at, end.how, end.badly) == (5.0, told, badly)
 
 
-def test_one_that_is_killed_while_it_exits_has_been_killed(tmp_path: Path) -> None:
-    mark_end(str(tmp_path), 5.0, "exit", "")
+@pytest.mark.parametrize(
+    ("how", "error", "told"),
+    [
+        ("exit", "", "was killed by SIGSEGV at exit"),
+        ("raised", "ValueError: no", "raised ValueError: no, and was killed by SIGSEGV while it ended"),
+    ],
+)
+def test_one_that_is_killed_while_it_exits_has_ended_when_it_began_to(
+    how: str, error: str, told: str, tmp_path: Path
+) -> None:
+    mark_end(str(tmp_path), 5.0, how, error)
     mark_gone(str(tmp_path), 6.0, -11, "the host server")
 
     end = end_of(str(tmp_path))
 
     assert end is not None
-    assert (end.at, end.how, end.signal) == (6.0, "was killed by SIGSEGV, while it was exiting", "SIGSEGV")
+    assert (end.at, end.how, end.signal) == (5.0, told, "SIGSEGV")
 
 
 def test_the_first_witness_counts(tmp_path: Path) -> None:
