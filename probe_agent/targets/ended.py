@@ -101,13 +101,14 @@ def _end_of_dead(
         if own:
             how = f"{_own_words(own, None)}, and {how} while it ended" if own["how"] == "raised" else f"{how} at exit"
         return End(at, last_seen, how, True, code, tuple(known_from))
+    raised = exceptions_of(folder)[:1] if code or not own else []
+    if own.get("how") != "raised" and raised and raised[0]["is_main"] and code != 0:
+        how = f"raised {raised[0]['type']}: {raised[0]['message']}".partition("\n")[0]
+        how += "" if code in (None, 1) else f", exit code {code}"
+        return End(at, last_seen, how, True, code, (*known_from, "its uncaught exception"))
     if own:
         badly = own.get("how") != "exit" or bool(code)
         return End(at, last_seen, _own_words(own, code), badly, code, tuple(known_from))
-    raised = exceptions_of(folder) if code != 0 else []
-    if raised and raised[0]["is_main"]:
-        how = f"raised {raised[0]['type']}: {raised[0]['message']}".partition("\n")[0]
-        return End(at, last_seen, how, True, code, (*known_from, "its uncaught exception"))
     if code is not None:
         handlers = "" if exit_code is not None else ", without its exit handlers"
         return End(at, last_seen, f"exited with code {code}{handlers}", bool(code), code, tuple(known_from))
