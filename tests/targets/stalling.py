@@ -3,11 +3,14 @@ so on for each NAME; it prints what it computed, and nothing else.
 
     unwatched   waits in the job's own code
     stuck       the same
-    evaluate    calls the model in a block without gradients, then waits in it without a call
+    held        keeps the GIL in a C call; for a fixed time, since nothing can be waited for meanwhile
+    evaluate    calls the model in a block without gradients
+    after_evaluate    waits in the job's own code before the next step
     save        torch.save to a file that takes no bytes
     compile     torch.compile with a backend that takes long
 """
 
+import ctypes
 import hashlib
 import os
 import random
@@ -28,6 +31,10 @@ def goes_on(name):
 def wait_for(name):
     while not goes_on(name):
         time.sleep(0.01)
+
+
+def hold_gil():
+    ctypes.PyDLL(None).usleep(1_500_000)
 
 
 class SlowFile:
@@ -80,7 +87,10 @@ def main():
     train()
     wait_for("stuck")
     train()
+    hold_gil()
+    train()
     seen.update(check(model.eval()).hex().encode())
+    wait_for("after_evaluate")
     model.train()
     train()
     file = SlowFile()

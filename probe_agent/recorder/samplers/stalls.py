@@ -89,7 +89,7 @@ class Source(BaseSource):
     def __init__(self, recorder: Recorder) -> None:
         super().__init__(recorder)
         self._buffer = recorder.buffer(Stalls)
-        self._num_steps = recorder.num_steps
+        self._num_steps, self._number = recorder.num_steps, recorder.step.number
         #: When the last step was seen to end, and the clock of this recorder's last tick, in nanoseconds.
         self._since = self._ticked = perf_counter_ns()
         self._unseen = 0
@@ -102,13 +102,17 @@ class Source(BaseSource):
         now = perf_counter_ns()
         gap, self._ticked = now - self._ticked, now
         self._unseen = max(self._unseen, gap)
-        num_steps = self.recorder.num_steps
-        if num_steps != self._num_steps or not self.recorder.settings["stall.watch"]:
+        num_steps, is_on = self.recorder.num_steps, self.recorder.settings["stall.watch"]
+        if num_steps != self._num_steps or not is_on:
             if self._num_steps and num_steps > self._num_steps:
-                self._periods.append((now - self._since) * 1e-9 / (num_steps - self._num_steps))
+                period = (now - self._since) * 1e-9 / (num_steps - self._num_steps)
+                # The recorder could not look, and one of these steps lasted as long as a stall.
+                if is_on and self._noticed is None and min(period, gap * 1e-9) > self._threshold:
+                    self._notice(moved=False)
+                self._periods.append(period)
             self._num_steps = num_steps
             self._begin(now)
-        elif now >= self._look_at and (now - self._since) * 1e-9 > self._threshold:
+        elif now >= self._look_at and (self._noticed or (now - self._since) * 1e-9 > self._threshold):
             self._look(now, is_only=gap * 1e-9 > self._threshold / 2)
 
     def awaited(self) -> dict[str, Awaited]:
@@ -133,6 +137,7 @@ class Source(BaseSource):
         """Begin to wait for the end of a step, and end the stall if there is one."""
         noticed, self._noticed = self._noticed, None
         self._since, self._look_at, self._first_look, self._unseen = now, 0, None, 0
+        self._number = self.recorder.step.number
         if noticed is not None:
             self._write(OVER, noticed, time_ns() - (perf_counter_ns() - now))
 
@@ -178,6 +183,8 @@ class Source(BaseSource):
             noticed = self._judge(began, stacks, moved, *snapshot.oldest_collective(of_torch[0]))
             size = self._save(noticed, found + of_torch)
         self._noticed = noticed._replace(row=(*noticed.row, size))
+        if noticed.is_work:
+            self._since = perf_counter_ns()  # what follows the work may be a stall of its own
         self._write(STALLED, self._noticed, time_ns())
 
     def _judge(
@@ -199,7 +206,7 @@ class Source(BaseSource):
             collective or None,
             self._unseen * 1e-9,
         )
-        return _Noticed(self.recorder.step.number, began, row, is_work)
+        return _Noticed(self._number, began, row, is_work)
 
     def _save(self, noticed: _Noticed, found: list[snapshot.Section]) -> int:
         recorder = self.recorder

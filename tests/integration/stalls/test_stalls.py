@@ -19,7 +19,15 @@ from probe_agent.targets import Ring, Target, TargetDirectory, newest_step, read
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 PROGRAM = ROOT / "tests" / "targets" / "stalling.py"
-NAMES = ("stuck", "evaluate", "save", "compile")
+#: Each stall that the job is taken through, and the functions of the program that it may be in.
+PLACES = {
+    "stuck": ["wait_for"],
+    "evaluate": ["check"],
+    "after_evaluate": ["wait_for"],
+    "save": ["wait_for"],
+    "compile": ["main", "wait_for"],
+}
+HELD_S = 1.4
 AFTER_S = 0.5
 OFF = {"PROBE": "1", "PROBE_STALL_WATCH": "off", "PROBE_STALL_AFTER": str(AFTER_S), "PROBE_FLUSH_INTERVAL": "0.05"}
 Row = dict[str, Any]
@@ -31,6 +39,7 @@ class Job:
     def __init__(self, folder: Path, probe: Probe) -> None:
         self.folder, self.probe = folder, probe
         self.process = start(folder, **OFF)
+        self.twin = start(all_gone_on(folder / "twin"))
         #: The row and the snapshot of each stall.
         self.noticed: dict[str, Row] = {}
         self.snapshots: dict[str, Any] = {}
@@ -70,8 +79,8 @@ class Job:
         before = [row["began"] for row in self.noticed.values()]
 
         def new() -> list[Row]:
-            found = [row for row in self.rows("stalled") if "stalling.py" in str(row["place"])]
-            return [row for row in found if row["began"] not in before and "train" not in str(row["place"])]
+            found = [row for row in self.rows("stalled") if row["began"] not in before and not was_held(row)]
+            return [row for row in found if str(row["place"]).partition(" ")[0] in PLACES[name]]
 
         self.noticed[name] = until(new, 60, self.rows, self.process)[-1]
         self.snapshots[name] = read_stall_snapshot(self.target)
@@ -85,8 +94,18 @@ class Job:
     def go_on(self, name: str) -> None:
         (self.folder / name).touch()
 
-    def result(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=60)
+
+def was_held(row: Row) -> bool:
+    """Return whether it is the stall in which the program holds the GIL."""
+    return bool(row["unseen"] >= HELD_S)
+
+
+def all_gone_on(folder: Path) -> Path:
+    """Make the folder of a job that waits for nothing."""
+    folder.mkdir()
+    for name in ("unwatched", *PLACES):
+        (folder / name).touch()
+    return folder
 
 
 def start(folder: Path, **environ: str) -> subprocess.Popen[str]:
@@ -106,12 +125,13 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     one = Job(tmp_path_factory.mktemp("stalls"), probe_in(tmp_path_factory.mktemp("state")))
     try:
         one.switch_on()
-        for name in NAMES:
+        for name in PLACES:
             one.see(name)
         yield one
     finally:
-        one.process.kill()
-        one.process.communicate()
+        for process in (one.process, one.twin):
+            process.kill()
+            process.communicate()
 
 
 def test_a_switched_off_watch_leaves_nothing(job: Job) -> None:
@@ -128,16 +148,34 @@ def test_each_stall_has_one_row_and_one_when_it_is_over(job: Job) -> None:
     assert all(row["duration"] >= row["threshold"] >= AFTER_S for row in job.rows())
 
 
+def test_a_stall_under_a_held_gil_is_told_afterwards(job: Job) -> None:
+    held = [row for row in job.rows("stalled") if was_held(row)]
+
+    assert held
+    assert held[0]["unseen"] <= held[0]["duration"]
+    assert job.noticed["stuck"]["began"] < held[0]["began"] < job.noticed["evaluate"]["began"]
+
+
 def test_work_is_named_and_not_taken_for_a_hang(job: Job) -> None:
     named = {name: (row["activity"], row["is_work"]) for name, row in job.noticed.items()}
 
     assert named == {
         "stuck": ("python", False),
         "evaluate": ("evaluation", True),
+        "after_evaluate": ("python", False),
         "save": ("save", True),
         "compile": ("compile", True),
     }
     assert str(job.noticed["evaluate"]["place"]).startswith("check (stalling.py:")
+
+
+def test_work_that_ends_without_a_step_is_followed_by_a_stall_of_its_own(job: Job) -> None:
+    (over,) = [row for row in job.rows("over") if row["began"] == job.noticed["evaluate"]["began"]]
+    after = job.noticed["after_evaluate"]
+
+    assert after["step"] == over["step"] == job.noticed["evaluate"]["step"]
+    assert after["began"] - job.noticed["evaluate"]["began"] > AFTER_S * 1e6
+    assert abs(after["began"] - over["ts"]) < 1000  # microseconds
 
 
 def test_the_snapshot_has_stacks_and_the_newest_rows(job: Job) -> None:
@@ -162,21 +200,18 @@ def test_list_names_the_stall(job: Job) -> None:
 
 
 @pytest.mark.situation("a planned job that stalls, evaluates, saves and compiles", "its output equals that of its twin")
-def test_the_job_computes_what_its_twin_does(job: Job, tmp_path: Path) -> None:
-    for name in ("unwatched", *NAMES):
-        (tmp_path / name).touch()
-    with start(tmp_path) as twin:
-        undisturbed = twin.communicate(timeout=60)
+def test_the_job_computes_what_its_twin_does(job: Job) -> None:
+    undisturbed = job.twin.communicate(timeout=120)
 
-    result = job.result()
+    result = job.process.communicate(timeout=120)
 
     assert len(undisturbed[0].split()) == 3
     assert result == undisturbed
-    assert (job.process.returncode, twin.returncode) == (0, 0)
+    assert (job.process.returncode, job.twin.returncode) == (0, 0)
 
 
 def test_the_stalls_of_an_ended_job_can_be_queried(job: Job) -> None:
-    job.process.wait(60)
+    job.process.wait(120)
     pid = str(job.process.pid)
 
     def ask(sql: str) -> list[Row]:
