@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from probe_agent.wire import CpuProfileRequest, TargetInfo
 from probe_cli.client import Client, Data
+from probe_cli.cluster.delays.costs import Cost
 from probe_cli.cluster.fanout import Answers, ask
 from probe_cli.cluster.folded import job_lines
 from probe_cli.cluster.hang import verdict as hang
@@ -86,34 +87,36 @@ async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: floa
 async def explained(
     comparison: Comparison, study: Study, asked: Asked, extent: Extent, watch_s: int, timeout_s: float
 ) -> Comparison:
-    """The same, with what other tables, and stacks sampled while it works, tell of the rank that is named first."""
-    told = await _tables(named(study), study, asked, extent, timeout_s)
+    """Return the same with what other tables tell of the ranks that are named, or of the one that costs most, and with
+    the line of the first, from stacks sampled while it works."""
+    suspects = [one.cost for one in named(study)[:MAX_NAMED]] or [study.most_costly]
+    told = await _tables(suspects, study, asked, extent, timeout_s)
     found = [_with_tables(one, study, told) for one in named(study, told)]
     blamed = [one for one in found if one.busy_host is None]
     notes: list[str] = []
     if watch_s and blamed:
-        watched = [study.facts[blamed[0].cost.ranks[0]].who, *_peers(study, blamed[0])]
+        watched = [study.facts[blamed[0].cost.ranks[0]].who, *_peers(study, blamed[0].cost)]
         alive = [who for who in watched if asked[who][1].alive]
         if alive[:1] == watched[:1] and alive[1:]:
             blamed[0], notes = await _with_line(blamed[0], study, [asked[who][0] for who in alive[:2]], watch_s)
-    return replace(comparison, verdict=judge(study, blamed or found), notes=(*comparison.notes, *notes))
+    return replace(comparison, verdict=judge(study, blamed or found, told), notes=(*comparison.notes, *notes))
 
 
-def _peers(study: Study, one: Named) -> list[Who]:
-    """Some peers of the named ranks, those on their hosts first."""
-    hosts = {study.facts[at].who.host for at in one.cost.ranks}
-    peers = [study.facts[at].who for at in study.peers(one.cost)]
+def _peers(study: Study, cost: Cost) -> list[Who]:
+    """Some peers of these ranks, those on their hosts first."""
+    hosts = {study.facts[at].who.host for at in cost.ranks}
+    peers = [study.facts[at].who for at in study.peers(cost)]
     return sorted(peers, key=lambda who: who.host not in hosts)[:MAX_PEERS]
 
 
 async def _tables(
-    found: Sequence[Named], study: Study, asked: Asked, extent: Extent, timeout_s: float
+    suspects: Sequence[Cost], study: Study, asked: Asked, extent: Extent, timeout_s: float
 ) -> dict[Who, Facts]:
-    """What other tables tell of the named ranks and of some of their peers."""
+    """What other tables tell of these ranks and of some of their peers."""
     wanted = [
         who
-        for one in found[:MAX_NAMED]
-        for who in (*(study.facts[at].who for at in one.cost.ranks[:MAX_PEERS]), *_peers(study, one))
+        for cost in suspects
+        for who in (*(study.facts[at].who for at in cost.ranks[:MAX_PEERS]), *_peers(study, cost))
     ]
     endpoints = {asked[who][0]: who for who in wanted}
     answers = await _ask(tuple(endpoints), question(NEEDS, extent, timeout_s), timeout_s + GRACE_S)
@@ -129,7 +132,7 @@ def _with_tables(one: Named, study: Study, told: Mapping[Who, Facts]) -> Named:
     suspect = study.facts[one.cost.ranks[0]].who
     if suspect not in told:
         return one
-    peers = [told[who] for who in _peers(study, one) if who in told]
+    peers = [told[who] for who in _peers(study, one.cost) if who in told]
     since, until = study.span(suspect)
     return replace(
         one,

@@ -19,7 +19,7 @@ from .evidence import rate
 from .facts import Facts
 from .study import Study
 
-__all__ = ["Starved", "starved"]
+__all__ = ["Starved", "starved", "usual_delay"]
 
 #: A rank is starved if at least this part of what it takes longer than its peers is time for which it had no CPU.
 MOST = 0.5
@@ -60,6 +60,16 @@ def starved(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Starved | No
     peers_told = [told[study.facts[at].who] for at, _, _ in peers]
     hosts = {_shared_host(told[study.facts[at].who], peers_told) for at, _, _ in mine}
     return Starved(delay, usual, hosts.pop() if len(hosts) == 1 else None)
+
+
+def usual_delay(study: Study, told: Mapping[Who, Facts]) -> float | None:
+    """Return the median part of the time for which these ranks waited for a CPU; None if that is not known."""
+    delays = [
+        delay
+        for who, fact in told.items()
+        if who in study.analysis.who and (delay := rate(fact, "run_delay", *study.span(who))) is not None
+    ]
+    return median(delays) if delays else None
 
 
 def _rates(fact: Facts, since: float, until: float) -> tuple[float, float] | None:

@@ -61,6 +61,11 @@ class Study:
         return tuple(int(at) for at in np.argsort(-charged, kind="stable")[:MAX_SINGLE])
 
     @cached_property
+    def most_costly(self) -> Cost:
+        """The single rank that costs most."""
+        return max((self.cost_of([at]) for at in self.top_ranks), key=lambda cost: cost.share)
+
+    @cached_property
     def _costs(self) -> dict[tuple[int, ...], Cost]:
         return {cost.ranks: cost for cost in self.analysis.candidates}
 

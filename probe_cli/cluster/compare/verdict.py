@@ -18,7 +18,7 @@ from .comparison import Verdict
 from .evidence import Beside, Place, line_text
 from .facts import Facts, Who, of_host, uncertainty_between
 from .phases import Longer
-from .starved import Starved, starved
+from .starved import Starved, starved, usual_delay
 from .study import MIN_STEPS, Study
 
 __all__ = ["Named", "judge", "named"]
@@ -41,6 +41,8 @@ MAX_SILENT = 0.25
 MIN_PART = 0.15
 #: What is there in fewer of the steps is told with that.
 FEW = 0.2
+#: Ranks that wait for a CPU for such a part of the time are on a busy host.
+MIN_DELAY = 0.05
 #: A cost is there "in every step" when it is in so many.
 MOST = 0.8
 
@@ -145,8 +147,8 @@ def _needed(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Cost | None:
     return cost if len(cost.ranks) == 1 and _is_worth_a_name(study, cost) else None
 
 
-def judge(study: Study, found: Sequence[Named]) -> Verdict:
-    """The verdict where the job runs; `found` is what `named` found."""
+def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None = None) -> Verdict:
+    """The verdict where the job runs; `found` is what `named` found, `told` what other tables say of some ranks."""
     analysis = study.analysis
     num_steps = len(analysis.steps)
     if why := _too_little(study):
@@ -164,11 +166,14 @@ def judge(study: Study, found: Sequence[Named]) -> Verdict:
         return _named_verdict(study, blamed, about)
     if found:
         return _busy_verdict(found[0], over, about)
-    most = max((study.cost_of([rank]) for rank in study.top_ranks), key=lambda cost: cost.share)
+    most = study.most_costly
     if unclear := _clocks(study, MIN_SHARE * analysis.step_s):
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
     if most.share >= UNSURE:
         who = study.facts[most.ranks[0]].who
+        late = Named(most, str(who), Longer(None), None, starved=starved(study, most, told or {}))
+        if late.busy_host is not None:
+            return _busy_verdict(late, over, about)
         text = (
             f"not enough data: {who} may cost {_share(most)} of the job's time, in {percent(most.frequency)} of the"
             f" steps, but that may be chance; compare more steps with --steps: {over}"
@@ -176,10 +181,12 @@ def judge(study: Study, found: Sequence[Named]) -> Verdict:
         return Verdict("not enough data", text, **about)
     if total.low >= MIN_SHARE:
         phase = study.rotating_phase()
+        delay = usual_delay(study, told or {}) or 0.0
+        waits = f"; ranks wait for a CPU {percent(delay)} of the time" if delay >= MIN_DELAY else ""
         text = (
             "no rank holds the job up for long: ranks wait now for one and now for another, which costs"
             f" {_share(total)} of the job's time{f', most of it in {_PHASES[phase]}' if phase else ''}; no rank costs"
-            f" more than {percent(most.share)}{_rarely(most)}: {over}"
+            f" more than {percent(most.share)}{_rarely(most)}{waits}: {over}"
         )
         return Verdict("rotates", text, where=phase, **_shares(total), **about)
     if analysis.smallest_visible > MAX_VISIBLE:

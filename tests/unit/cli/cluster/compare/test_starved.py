@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -32,8 +33,8 @@ def samples(
 
 
 def verdict_on(facts: Sequence[Facts]) -> Verdict:
-    found = study(facts, 100)
-    return judge(found, named(found, {fact.who: fact for fact in facts}))
+    found, told = study(facts, 100), {fact.who: fact for fact in facts}
+    return judge(found, named(found, told), told)
 
 
 def late(*ranks: int) -> Callable[[int, int], dict[str, float]]:
@@ -103,6 +104,29 @@ def test_a_slow_rank_is_named_without_one_that_waits_for_a_cpu() -> None:
     verdict = verdict_on(facts)
 
     assert (verdict.state, verdict.ranks, verdict.where) == ("stands out", (5,), "data_wait"), verdict.sentence
+
+
+def test_a_few_long_stalls_for_want_of_a_cpu_are_the_host_s() -> None:
+    facts = job(4, 160, lambda rank, step: {"forward": 1.0} if rank == 2 and step in (91, 110, 132) else {})
+    unknown = verdict_on(facts)
+    facts = [samples(fact, 0.45 if rank == 2 else 0.05) for rank, fact in enumerate(facts)]
+
+    verdict = verdict_on(facts)
+
+    assert unknown.sentence.startswith("not enough data: rank 2 may cost "), unknown.sentence
+    assert (verdict.state, verdict.where) == ("busy host", "node0"), verdict.sentence
+
+
+def test_a_cost_that_rotates_on_a_busy_host_is_told_with_that() -> None:
+    stalls = [[random.Random(f"{rank} {step}").random() < 0.2 for step in range(120)] for rank in range(4)]
+    facts = job(4, 120, lambda rank, step: {"forward": 0.2 * stalls[rank][step]})
+
+    quiet = verdict_on([samples(fact, 0.01) for fact in facts])
+    busy = verdict_on([samples(fact, 0.21) for fact in facts])
+
+    assert (quiet.state, busy.state) == ("rotates", "rotates")
+    assert "wait for a CPU" not in quiet.sentence
+    assert "; ranks wait for a CPU 21 % of the time: 4 ranks compared" in busy.sentence, busy.sentence
 
 
 def test_samples_that_cover_less_than_half_of_the_steps_tell_nothing() -> None:
