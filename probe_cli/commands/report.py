@@ -121,7 +121,7 @@ def _finding(session: Session, name: str) -> dict[str, tuple[int, str]]:
         except subprocess.TimeoutExpired:
             found[form] = (4, f"no answer within {FINDING_S:g} s\n")
             continue
-        found[form] = (done.returncode, redacted_text(done.stdout + (done.stderr if form == "txt" else "")))
+        found[form] = (done.returncode, _json_text(done.stdout) if form == "json" else done.stdout + done.stderr)
     return found
 
 
@@ -161,8 +161,8 @@ def _write(
             tables.update({table.name: asdict(table) for table in taken.tables})
             left_out += [f"rank {'unknown' if info.rank is None else info.rank}: {said}" for said in taken.left_out]
         for name, outputs in findings.items():
-            for form, (_, text) in outputs.items():
-                _add(archive, finding_file(name, form), text)
+            _add(archive, finding_file(name, "txt"), outputs["txt"][1])
+            archive.writestr(finding_file(name, "json"), outputs["json"][1])
         left_out = [redacted_text(said) for said in left_out]
         head = {
             "format": FORMAT,
@@ -185,6 +185,14 @@ def _add(archive: zipfile.ZipFile, name: str, text: str) -> None:
 
 def _add_json(archive: zipfile.ZipFile, name: str, content: object) -> None:
     archive.writestr(name, json.dumps(_redacted(content), indent=1, ensure_ascii=False))
+
+
+def _json_text(output: str) -> str:
+    """Return the JSON that a command has printed, without secrets; a text if it has failed."""
+    try:
+        return json.dumps(_redacted(json.loads(output)), indent=1, ensure_ascii=False)
+    except ValueError:
+        return redacted_text(output)
 
 
 def _redacted(content: Any) -> Any:  # decoded JSON

@@ -103,6 +103,9 @@ def test_hang_says_what_it_said_and_other_commands_say_why_not(made: Made) -> No
 
 def test_no_secret_is_in_it(made: Made) -> None:
     with zipfile.ZipFile(made.path) as archive:
+        for name in archive.namelist():
+            if name.endswith(".json"):
+                json.loads(archive.read(name))
         holding = [name for name in archive.namelist() if b"hunter2" in archive.read(name)]
         info = json.loads(archive.read(f"ranks/0-{made.pids[0]}/info.json"))
         readme = archive.read("README.txt").decode()

@@ -75,6 +75,8 @@ def values_of(answer: Any) -> dict[str, str]:
 def test_local_variables_are_shown_shortened_and_without_secrets(job: subprocess.Popen[str]) -> None:
     answer = ask(job, "--locals")
     plain = ask(job)
+    sql = f"SELECT text FROM probe.audit WHERE action = 'backtrace' AND pid = {job.pid}"
+    rows = json.loads(probe(str(job.pid), "query", "--format", "json", sql).stdout)
 
     values = values_of(answer)
     assert values["steps"] == "3"
@@ -88,6 +90,7 @@ def test_local_variables_are_shown_shortened_and_without_secrets(job: subprocess
     assert values["api_token"] == "***"
     assert values["words"] == "['--steps', '7', '--api-key', ***]"
     assert "hunter2" not in json.dumps(answer)
+    assert ["locals=True" in row["text"] for row in rows] == [True], "who looks at values is in the audit log"
     assert "sys" not in answer["threads"][0]["frames"][-1]["locals"], "modules only repeat the source"
     assert all(frame["locals"] is None for frame in plain["threads"][0]["frames"])
 
