@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.hooks import backward, data, inference, modules, optimizer, phases, user_tables
+from probe_agent.recorder.hooks import backward, clipping, data, inference, modules, optimizer, phases, user_tables
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
@@ -35,7 +35,7 @@ from .spread import table
 
 __all__ = ["main"]
 
-KINDS = tuple(kind.Source for kind in (optimizer, modules, backward, data, phases, inference, user_tables))
+KINDS = tuple(kind.Source for kind in (optimizer, modules, backward, clipping, data, phases, inference, user_tables))
 SIZES = (10, 100, 1_000, 10_000)
 #: Module calls in a block of steps.
 CALLS_A_BLOCK = 20_000
@@ -174,6 +174,15 @@ def a_backward(recorder: Recording | None) -> Callable[[], object]:
     return lambda: torch.autograd.backward(weight * 1.0)
 
 
+def clip_gradients(recorder: Recording | None) -> Callable[[], object]:
+    """Clip after a backward whose loss is read, as at most every 2 ms."""
+    weight = nn.Parameter(torch.ones(()))
+    if recorder is not None:
+        recorder.end_step()
+    torch.autograd.backward(weight * 1.0)
+    return lambda: nn.utils.clip_grad_norm_([weight], 1.0)
+
+
 def a_batch(recorder: Recording | None) -> Callable[[], object]:
     batches = iter(DataLoader(Endless(), batch_size=None))
     if recorder is not None:
@@ -254,6 +263,7 @@ CASES = (
     Case("optimizer.step, with that", optimizer_step),
     Case("optimizer.zero_grad", zero_grad),
     Case("backward", a_backward),
+    Case("clip_grad_norm_, whose norm is read", clip_gradients),
     Case("a batch of a DataLoader", a_batch),
     Case("a block of no_grad that calls no module", a_block(False)),
     Case("a block of no_grad that calls one", a_block(True)),

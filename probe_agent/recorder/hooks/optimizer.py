@@ -23,6 +23,7 @@ from typing import Any, Callable
 from weakref import ref
 
 from ..no_rows import why_no_steps
+from ..ring.table import NULL_FLOAT
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.ends import Steps
@@ -142,7 +143,7 @@ class Source(BaseSource):
         self._began = perf_counter_ns()
         step = self._step
         try:
-            if step.deep:
+            if step.deep and step.grad_norm == NULL_FLOAT:
                 step.grad_norm = self._device.grad_norm(optimizer)
                 self._cost.ns += perf_counter_ns() - self._began
                 self._began = perf_counter_ns()

@@ -115,7 +115,9 @@ class Steps(Table):
             "grad_norm",
             "float",
             "",
-            "2-norm of all gradients before optimizer.step; recorded on one sampled step in trace.deep_every",
+            "2-norm of the gradients: what clip_grad_norm_ found before it clipped them, in steps whose loss is read;"
+            " in a job that does not clip, of all gradients before optimizer.step, on one sampled step in"
+            " trace.deep_every",
         ),
         Column("lr", "float", "", "learning rate of the first parameter group"),
         Column("allocated", "float", "MiB", "device memory in tensors; on a CPU-only target, resident memory"),

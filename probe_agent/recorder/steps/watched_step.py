@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "BATCH", "FINITE", "GRAD", "GRADIENT", "INF", "INPUT", "LOSS", "MINUS_INF", "NAN", "OUTPUT", "VALUES", "Call",
-    "Event", "Origin", "WatchedStep", "origin_of",
+    "Event", "Origin", "WatchedStep", "is_compiled", "modules_below", "origin_of",
 ]  # fmt: skip
 
 #: What a tensor holds, by gravity.
@@ -141,17 +141,20 @@ def origin_of(step: WatchedStep, usual: Collection[object], is_batch_bad: bool) 
         if parent is None:
             kind, modules = "data" if is_batch_bad else "input", (name(first.subject),)
         else:
-            kind, modules, beside, made_by = "forward", (name(parent),), f"before {name(first.subject)}", parent
+            kind, made_by = "forward", _visible(step, parent)
+            beside = f"before {name(first.subject)}" if made_by == parent else None
     elif first.what == OUTPUT:
-        kind, modules, made_by = "forward", (name(first.subject),), first.subject
+        kind, made_by = "forward", _visible(step, first.subject)
     elif first.what == GRAD:
         kind = "backward"
         found, is_beside = _makers_in_backward(step, first)
-        modules = tuple(dict.fromkeys(name(index) for index in found))[:MAX_NAMES]
-        made_by = found[0] if len(found) == 1 else None
-        if is_beside is not None:
+        seen = list(dict.fromkeys(_visible(step, index) for index in found))
+        modules = tuple(dict.fromkeys(name(index) for index in seen))[:MAX_NAMES]
+        made_by = seen[0] if len(seen) == 1 else None
+        if is_beside is not None and seen == found:
             beside = f"after {name(is_beside)}"
     if made_by is not None and kind == "forward":
+        modules = (name(made_by),)
         came_in = VALUES[max((e.status for e in step.events if e.what == INPUT and e.subject == made_by), default=0)]
     call = None if made_by is None else step.calls[made_by]
     return Origin(
@@ -164,7 +167,7 @@ def origin_of(step: WatchedStep, usual: Collection[object], is_batch_bad: bool) 
         0 if call is None else call.number,
         0 if call is None else sum(one.module is call.module and not one.is_recomputed for one in step.calls),
         call is None or call.has_grad,
-        call is not None and _is_compiled(call.module),
+        call is not None and is_compiled(call.module),
         tuple(str(event.subject) for event in bad if event.what == GRADIENT),
         tuple(_evidence(step, bad[:MAX_EVIDENCE], names)),
     )
@@ -207,14 +210,20 @@ def _above(step: WatchedStep, index: int) -> Iterable[int]:
         parent = step.calls[parent].parent
 
 
+def _visible(step: WatchedStep, index: int) -> int:
+    """Return the call, or the outermost compiled one around it: what a compiled module calls has no name in the job."""
+    around = [one for one in (index, *_above(step, index)) if is_compiled(step.calls[one].module)]
+    return around[-1] if around else index
+
+
 def _names(step: WatchedStep) -> dict[int, str]:
     """Return the names of the modules that were called: the class of the outermost one and the path below it."""
     names: dict[int, str] = {}
     roots = [call.module for call in step.calls if call.parent is None]
-    roots.sort(key=lambda root: len(list(_below(root))), reverse=True)  # one may be a part of another one
+    roots.sort(key=lambda root: len(list(modules_below(root))), reverse=True)  # one may be a part of another one
     for root in roots:
         if id(root) not in names:
-            for path, module in _below(root):
+            for path, module in modules_below(root):
                 names.setdefault(id(module), f"{type(root).__name__}{path}")
     for call in step.calls:
         if id(call.module) not in names:  # not registered below its caller
@@ -223,7 +232,8 @@ def _names(step: WatchedStep) -> dict[int, str]:
     return names
 
 
-def _below(root: Any) -> Iterable[tuple[str, Any]]:
+def modules_below(root: Any) -> Iterable[tuple[str, Any]]:
+    """Yield a module and all modules below it, each once, with the path that leads to it."""
     seen: set[int] = set()
     waiting = [("", root)]
     while waiting:
@@ -235,10 +245,11 @@ def _below(root: Any) -> Iterable[tuple[str, Any]]:
 
 
 def _has_parameters(module: Any) -> bool:
-    return any(vars(one).get("_parameters") for _, one in _below(module))
+    return any(vars(one).get("_parameters") for _, one in modules_below(module))
 
 
-def _is_compiled(module: Any) -> bool:
+def is_compiled(module: Any) -> bool:
+    """Return whether a module is compiled: what it calls is not the job's own modules."""
     held = vars(module)
     return "_orig_mod" in held.get("_modules", {}) or held.get("_compiled_call_impl") is not None
 

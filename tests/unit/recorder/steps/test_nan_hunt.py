@@ -25,6 +25,11 @@ running = [0]
 FAULTY = 4
 
 
+@pytest.fixture(autouse=True)
+def same_weights() -> None:
+    torch.manual_seed(5)
+
+
 def faulty(then: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that does something from step FAULTY on."""
     return lambda x: then(x) if running[0] >= FAULTY else x
@@ -246,11 +251,11 @@ def test_a_module_that_runs_twice_is_named_with_its_call() -> None:
             self.cut = Cut()
 
         def forward(self, x: Any) -> Any:
-            return self.cut(self.layer(self.cut(self.layer(x.abs() + 1)) - 1e9))
+            return self.cut(self.cut(self.layer(x)) - 1e9)
 
     class Cut(nn.Module):
         def forward(self, x: Any) -> Any:
-            return faulty(torch.sqrt)(x.abs() * x.sign() if (x < -1e6).any() else x.abs())
+            return faulty(lambda y: y * NAN if y.abs().max() > 1e6 else y)(x)
 
     found = Loop(Twice(), loss=lambda out: out.sum() * 1e-12).run()
 
@@ -275,6 +280,21 @@ def test_a_checkpointed_block_is_watched_in_its_first_forward_and_in_backward() 
         found = Loop(Net()).run()
 
         assert (found.kind, found.modules) == ("backward", ("Net.bad",)), (reentrant, found)
+
+
+def test_a_compiled_module_stands_for_what_is_inside() -> None:
+    torch._dynamo.reset()
+    model = nn.Sequential(Layer(), torch.compile(Layer(), backend="aot_eager", fullgraph=True), Layer())
+
+    def spoil(loop: Loop) -> None:
+        if running[0] == 3:
+            model[1]._orig_mod.linear.bias.data[2] = NAN
+
+    found = Loop(model, at_end=spoil).run()
+
+    assert (found.kind, found.modules, found.is_compiled) == ("forward", ("Sequential.1",), True)
+    assert (found.came_in, found.own) == ("finite", ("_orig_mod.linear.bias",))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 def test_a_step_that_the_scaler_skips_is_not_found() -> None:
