@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import re
 import signal
+import struct
 from dataclasses import dataclass
 from functools import lru_cache
 from time import CLOCK_MONOTONIC, clock_gettime, time
 from typing import Any
 
-from probe_agent.recorder.ring.folder import END, EXIT_CODE, FATAL, GONE, OOM, ring_name
+from probe_agent.recorder.ring.folder import END, EXIT_CODE, FATAL, GONE, NO_EXIT_CODE, OOM, ring_name
 from probe_agent.untrusted_files import opened
 
 from .folder_files import read_json, read_text
@@ -21,11 +22,11 @@ from .rings import Ring, RingError
 
 __all__ = ["End", "end_of", "exceptions_of"]
 
-#: The permissions of the file that `exit()` changes.
-_NO_EXIT = 0o600
 #: Kernel messages this long before or after the last change of the folder are about this process.
 _BEFORE_S, _AFTER_S = 600.0, 30.0
 _MAX_LOG_BYTES = 4 << 20
+#: One of the words of the file of the exit code, as long as it does not hold it.
+_NO_WORD = 2**64 - 1
 #: faulthandler's first line, in all versions of Python.
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _FATAL_SIGNALS = {
@@ -74,9 +75,7 @@ def end_of(folder: str, *, pid: int | None = None, is_alive: bool = False) -> En
 
 
 @lru_cache(maxsize=512)  # of a dead target nothing changes but these arguments
-def _end_of_dead(
-    folder: str, pid: int | None, last_seen: float, exited: tuple[float | None, int | None], said_by_others: int
-) -> End:
+def _end_of_dead(folder: str, pid: int | None, last_seen: float, exit_code: int | None, said_by_others: int) -> End:
     own, own_at = _own(folder)
     gone = read_json(os.path.join(folder, GONE)) or ({} if own else read_json(os.path.join(folder, END)) or {})
     gone_at = gone.get("at") if isinstance(gone.get("at"), float) else None
@@ -84,15 +83,14 @@ def _end_of_dead(
     known_from = ["itself"] if own else []
     if code is not None:
         known_from.append(str(gone.get("seen_by", "a witness"))[:100])
-    exit_at, exit_code = exited
     fatal_at, fatal_signal = _fatal_signal(folder)
-    if code is None and exit_code is not None:
-        code = exit_code
-        known_from.append("its exit code")
     if code is None and fatal_signal is not None:
         code = -fatal_signal
         known_from.append("its fatal signal")
-    at = own_at or exit_at or fatal_at or gone_at
+    if code is None and exit_code is not None:
+        code = exit_code
+        known_from.append("its exit code")
+    at = own_at or fatal_at or gone_at
     if code is not None and code < 0:
         at = own_at or fatal_at or gone_at
         memory = _out_of_memory(folder, pid, last_seen) if code == -signal.SIGKILL else ""
@@ -156,17 +154,17 @@ def _size(path: str) -> int:
         return 0
 
 
-def _exit_code(folder: str) -> tuple[float | None, int | None]:
-    """Return when the target called exit(), and with which code."""
+def _exit_code(folder: str) -> int | None:
+    """Return with which code the target called exit(); None if it did not."""
     try:
         with opened(os.path.join(folder, EXIT_CODE)) as descriptor:
-            status = os.fstat(descriptor)
+            content = os.read(descriptor, len(NO_EXIT_CODE))
     except OSError:
-        return None, None
-    code = status.st_mode & 0o7777
-    if code == _NO_EXIT:
-        return None, None
-    return status.st_ctime, code & 0xFF
+        return None
+    if len(content) != len(NO_EXIT_CODE):
+        return None
+    words = [word for (word,) in struct.iter_unpack("Q", content) if word != _NO_WORD]
+    return words[0] & 0xFF if len(words) == 1 else None
 
 
 def _fatal_signal(folder: str) -> tuple[float | None, int | None]:

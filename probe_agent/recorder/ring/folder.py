@@ -10,7 +10,7 @@
         stacks.txt      written by faulthandler while the GIL is held
         end.json        how it ended, written by itself
         gone.json       that it has died, written by whoever saw it: another rank, the host server
-        exit_code       empty; its permissions are the exit code
+        exit_code       the exit code, in one of eight words
         fatal.txt       the stack of a fatal signal, or why there is none
         oom.json        how often the OOM killer had struck in its cgroup
 
@@ -39,6 +39,7 @@ __all__ = [
     "EXIT_CODE",
     "FATAL",
     "GONE",
+    "NO_EXIT_CODE",
     "OOM",
     "STACKS",
     "STALL",
@@ -66,6 +67,8 @@ STACKS = "stacks.txt"
 END = "end.json"
 GONE = "gone.json"
 EXIT_CODE = "exit_code"
+#: Its content as long as exit() has not been called.
+NO_EXIT_CODE = b"\xff" * 64
 FATAL = "fatal.txt"
 OOM = "oom.json"
 AWAITED = "awaited.json"

@@ -62,12 +62,20 @@ def test_an_uncaught_exception_is_kept_with_its_cause(tmp_path: Path, probe: Pro
     ("code", "status", "how"),
     [
         ("sys.exit(3)", 3, "exited with code 3"),
-        ("raise SystemExit('a text')", 1, "exited with code 1"),
-        ("pass", 0, "exited normally"),
-        ("ctypes.CDLL(None).exit(9)", 9, "exited with code 9"),
-        ("os.abort()", -6, "was killed by SIGABRT"),
+        ("if not os.fork(): sys.exit(4)\nos.wait()\nsys.exit(-1)", 255, "exited with code 255"),
         ("ctypes.string_at(0)", -11, "was killed by SIGSEGV"),
-        ("os.kill(os.getpid(), signal.SIGFPE)", -8, "was killed by SIGFPE"),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (
+                ("raise SystemExit('a text')", 1, "exited with code 1"),
+                ("pass", 0, "exited normally"),
+                ("ctypes.CDLL(None).exit(9)", 9, "exited with code 9"),
+                ("os.abort()", -6, "was killed by SIGABRT"),
+                ("os.kill(os.getpid(), signal.SIGFPE)", -8, "was killed by SIGFPE"),
+                ("os.kill(os.getpid(), signal.SIGBUS)", -7, "was killed by SIGBUS"),
+                ("os.kill(os.getpid(), signal.SIGILL)", -4, "was killed by SIGILL"),
+            )
+        ),
     ],
 )
 def test_exit_code_and_fatal_signal_are_known_without_a_witness(
@@ -78,6 +86,22 @@ def test_exit_code_and_fatal_signal_are_known_without_a_witness(
     assert probed == alone
     assert probed[0] == status
     assert (job.end.how, job.end.code, job.end.badly) == (how, status, status != 0)
+
+
+def test_a_child_that_exits_in_c_leaves_no_exit_code_of_its_parents(tmp_path: Path) -> None:
+    code = """
+import glob
+libc = ctypes.CDLL(None)
+if not libc.fork(): libc.exit(4)
+os.wait()
+files = glob.glob(f"/dev/shm/probe-*/{os.getpid()}-*/exit_code")
+while any(open(file, "rb").read() != bytes([255]) * 64 for file in files): time.sleep(0.01)
+os._exit(0)
+"""
+    job, probed, alone = twins(code, tmp_path)
+
+    assert probed == alone
+    assert (job.end.how, job.end.code) == ("ended, cause unknown: it was killed, or called os._exit", None)
 
 
 @pytest.mark.situation("a fatal signal", "the stack is kept; exit status, core dump and output are as without Probe")
@@ -162,14 +186,23 @@ def attached_death(
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    folder = inject.attach(process.pid).folder if attach else None
+    folder = inject.attach(process.pid, timeout_s=60).folder if attach else None
     if folder is not None:
         until(lambda: (folder / "exit_code").exists() and (caught(process.pid) or _is_written(folder / "fatal.txt")))
     out, err = process.communicate(word + "\n", timeout=60)
     return (process.returncode, out, err), folder
 
 
-@pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
+#: The oldest and the newest every time, those between them with the long tests.
+PYTHONS = [
+    pytest.param(
+        python, id=python.split("/")[-3], marks=[] if python in installed_pythons()[:-1:4] else pytest.mark.long
+    )
+    for python in installed_pythons()
+]
+
+
+@pytest.mark.parametrize("python", PYTHONS)
 def test_each_python_leaves_its_exceptions_and_its_fatal_signal(python: str, script: Path) -> None:
     raised, left = attached_death(python, script, "raise")
     crashed, dump = attached_death(python, script, "crash")
@@ -347,7 +380,7 @@ print(state() == before, faulthandler.is_enabled(), flush=True)
         assert process.stdout is not None
         process.stdout.readline()
         before = caught(process.pid)
-        attached = inject.attach(process.pid)
+        attached = inject.attach(process.pid, timeout_s=60)
         during = until(lambda: caught(process.pid))
         detach(attached)
         after = caught(process.pid)

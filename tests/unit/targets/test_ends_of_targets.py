@@ -16,8 +16,7 @@ from probe_agent.targets.ended import end_of
 
 
 def mark_exit_code(folder: Path, code: int) -> None:
-    (folder / "exit_code").touch()
-    (folder / "exit_code").chmod(code)
+    (folder / "exit_code").write_bytes(b"\xff" * 24 + code.to_bytes(8, "little") + b"\xff" * 32)
 
 
 @pytest.mark.parametrize(
