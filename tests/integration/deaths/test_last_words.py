@@ -101,7 +101,7 @@ os._exit(0)
     job, probed, alone = twins(code, tmp_path)
 
     assert probed == alone
-    assert (job.end.how, job.end.code) == ("ended, cause unknown: it was killed, or called os._exit", None)
+    assert job.end.code in (None, 0)  # the latter if a host server of this user watches
 
 
 @pytest.mark.situation("a fatal signal", "the stack is kept; exit status, core dump and output are as without Probe")
@@ -193,12 +193,11 @@ def attached_death(
     return (process.returncode, out, err), folder
 
 
-#: The oldest and the newest every time, those between them with the long tests.
+#: The oldest and the newest every time, the others with the long tests.
 PYTHONS = [
-    pytest.param(
-        python, id=python.split("/")[-3], marks=[] if python in installed_pythons()[:-1:4] else pytest.mark.long
-    )
+    pytest.param(python, id=version, marks=[] if version.startswith(("3.9.", "3.13.")) else pytest.mark.long)
     for python in installed_pythons()
+    for version in [python.split("/")[-3]]
 ]
 
 
