@@ -42,6 +42,9 @@ _TYPING_IS_LOOKED_UP = sys.version_info >= (3, 12)
 #: Before 3.10 the interpreter calls the `atexit` module made last at its end and does not keep it alive: freed, it
 #: crashes the job. If the job has not imported it, the recorder's copy stays in `sys.modules`.
 _LEFT_TO_THE_JOB = {"atexit"} if sys.version_info < (3, 10) else set()
+#: In the file names of hooks, whose functions stand between those of the job: `warnings` does not count a frame whose
+#: file name contains these two words, so `stacklevel` names the same line of the job as without the recorder.
+_UNCOUNTED = "#importlib._bootstrap"
 _HELD_S, _PAUSE_S = 0.002, 0.0001
 
 
@@ -240,10 +243,16 @@ class Importer:
         module = self._module(spec)
         # Dynamo looks the module of a function up there.
         sys.modules[name] = module
-        self._execute(module, lambda: self._ours.code(name, self))
+        self._execute(module, lambda: self._code(name))
         if parent:
             setattr(self.load(parent), child, module)
         return module
+
+    def _code(self, name: str) -> "CodeType":
+        code = self._ours.code(name, self)
+        if name.startswith(f"{self._package}.hooks."):
+            _imp._fix_co_filename(code, self._ours.path(name) + _UNCOUNTED)  # type: ignore[attr-defined]
+        return code
 
     def _load_library(self, name: str) -> "Any":
         if name == "os":

@@ -68,6 +68,8 @@ class TargetInfo:
     """its known coordinates along the parallel dimensions of its job (dp, tp, pp, cp, ep, stage)"""
     server_problem: str = ""
     """why the host server that it was to start (PROBE_LISTEN) did not start; empty if it did, or was not requested"""
+    uncounted: bool = False
+    """whether its steps are counted from the attach, because the job's own count is not known"""
     stall: str = ""
     """how long no step has ended, and what the job does instead, if that counts as a stall or precedes the first step;
     of an ended target, at its end"""

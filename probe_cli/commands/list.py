@@ -80,6 +80,12 @@ def _notes(listed: TargetList, dead: bool) -> list[str]:
         for target in listed.targets
         if target.alive and target.server_problem
     ]
+    uncounted = [str(target.pid) for target in listed.targets if target.uncounted]
+    if uncounted:
+        notes.append(
+            f"step of pid {', '.join(uncounted)} is counted from the attach: the job's own count is not known; try:"
+            " probe PID config step.from=VARIABLE, where the job has it, such as trainer.global_step"
+        )
     notes += [f"pid {target.pid}: {target.stall}" for target in _shown(listed, dead) if target.stall]
     return notes + told_first(listed.targets, of_living_jobs=left_out > 0)
 

@@ -27,8 +27,8 @@ __all__ = ["branch_json", "show_stacks", "stack_lines", "tree_lines"]
 NAME_WIDTH = 32
 #: Names in C++ hold the types of all arguments; --json has them whole.
 MAX_NATIVE_NAME = 100
-#: A cell as the recorder names it, and its file as one sees it who reads the stack from outside.
-_CELL = re.compile(r"^In \[\d+\]$|/ipykernel_\d+/\d+\.py$")
+#: A cell as the recorder names it, and its file in a stack that was read from outside, where its number is not known.
+_CELL = re.compile(r"^In \[\d+\]$|/ipykernel_\d+/(\d+)\.py$")
 
 
 def stack_lines(backtrace: Backtrace, colour: bool) -> Iterator[str]:
@@ -75,8 +75,9 @@ def _name(frame: Frame) -> str:
 
 
 def _where(frame: Frame) -> str:
-    if frame.file.startswith("In ["):
-        return f"{frame.file}, line {frame.lineno}"
+    if cell := _CELL.search(frame.file):
+        name = f"notebook cell {cell[1]}" if cell[1] else frame.file
+        return f"{name}, line {frame.lineno}"
     line = f":{frame.lineno}" if frame.lineno else ""
     return f"{visible(frame.file)}{line}" if frame.file else ""
 

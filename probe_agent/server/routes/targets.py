@@ -13,6 +13,7 @@ from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.server.dependencies import ChosenTargets, Directory
 from probe_agent.server.planned import planned_server_problem
 from probe_agent.server.problem import PROBLEMS
+from probe_agent.sql.tables.notes import is_uncounted
 from probe_agent.targets import (
     Process,
     Target,
@@ -74,6 +75,7 @@ def _info(target: Target) -> TargetInfo:
         store=str(said.get("store", "")),
         roles=target.roles,
         server_problem=planned_server_problem(target.folder) if target.is_alive else "",
+        uncounted=target.is_alive and is_uncounted(target),
         stall=startup_text(target) or stall_text(target),
     )
 

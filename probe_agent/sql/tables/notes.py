@@ -15,7 +15,7 @@ from probe_agent.units import duration_text
 
 from .declarations import recorded_tables
 
-__all__ = ["uncounted", "why_empty", "why_old"]
+__all__ = ["is_uncounted", "uncounted", "why_empty", "why_old"]
 
 #: A running job whose newest step is older than this gets a note.
 OLD_S = 60.0
@@ -69,7 +69,7 @@ def why_old(targets: Sequence[Target]) -> list[str]:
 
 def uncounted(targets: Sequence[Target], sql: str) -> list[str]:
     """Return a note if `sql` reads steps of targets that count them from the attach, not as the job does."""
-    found = [str(target) for target in targets if _is_uncounted(target)] if _NAMES_STEP.search(sql) else []
+    found = [str(target) for target in targets if is_uncounted(target)] if _NAMES_STEP.search(sql) else []
     if not found:
         return []
     of = "" if len(targets) == 1 else f" of {_listed(found)}"
@@ -79,8 +79,8 @@ def uncounted(targets: Sequence[Target], sql: str) -> list[str]:
     ]
 
 
-def _is_uncounted(target: Target) -> bool:
-    """Return whether its newest step belongs to training and has no number of the job's own."""
+def is_uncounted(target: Target) -> bool:
+    """Return whether a target's newest step belongs to training and has no number of the job's own."""
     try:
         row = Ring(target.ring_path("python.steps")).newest()
     except (RingError, OSError):

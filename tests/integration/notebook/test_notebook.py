@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -51,6 +52,16 @@ def test_the_cell_comes_first_and_the_kernels_frames_are_folded(kernel: tuple[st
     assert shown[4].strip() == "work(0)"
     assert shown[5:] == [f"… {len(frames) - 2} frames of IPython (--json has them)"]
     assert len(frames) > 10
+
+
+def test_a_stack_that_is_read_from_outside_names_the_cells_apart(kernel: tuple[str, Any]) -> None:
+    shown = probe("--no-inject", kernel[0], "backtrace").stdout.splitlines()
+    defined, called = (line.split(maxsplit=2) for line in shown if "notebook cell" in line)
+
+    assert (defined[1], called[1]) == ("work", "<module>")
+    assert re.fullmatch(r"notebook cell \d+, line [23]", defined[2])
+    assert re.fullmatch(r"notebook cell \d+, line 2", called[2])
+    assert defined[2].split(",")[0] != called[2].split(",")[0]
 
 
 def test_eval_finds_the_names_of_the_notebook_and_of_the_running_cell(kernel: tuple[str, Any]) -> None:

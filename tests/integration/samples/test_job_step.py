@@ -75,11 +75,13 @@ def test_step_is_the_jobs_once_it_is_known(probe: Probe, family: list[str], whic
     pid = family[which]
     before, told = rows(probe, pid, "true")
     ranks = probe(pid, "ranks").stderr if which == 0 else NOTE
+    listed = probe("list").stderr
     changed = probe(pid, "config", "step.from=trainer.global_step")
     after, told_after = rows(probe, pid, "counted")
 
     assert NOTE in told
     assert NOTE in ranks
+    assert pid in next(line for line in listed.splitlines() if NOTE in line).replace(",", "").split()
     assert "config step.from=VARIABLE" in told
     assert all(not counted and loss - step >= 100 for step, loss, counted in before)
     assert changed.returncode == 0
