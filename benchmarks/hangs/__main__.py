@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -158,7 +159,7 @@ def _running(name: str, *, with_server: bool = False) -> Iterator[tuple[Path, li
             yield folder, pids
         finally:
             for process in processes:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
 

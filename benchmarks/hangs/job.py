@@ -250,7 +250,9 @@ def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
     environ = {**os.environ, "WORLD_SIZE": str(WORLD_SIZE), "OMP_NUM_THREADS": "1"}
     store = None
     if fault in BY_STORE:
-        store = subprocess.Popen([sys.executable, "-m", "benchmarks.hangs.job", str(folder), "store"], env=environ)
+        store = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.hangs.job", str(folder), "store"], env=environ, start_new_session=True
+        )
         while not (folder / "store").exists():
             time.sleep(0.1)
         port = (folder / "store").read_text()
@@ -260,6 +262,7 @@ def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault],
             env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            start_new_session=True,  # its loader workers end with it
         )
         for rank in range(WORLD_SIZE - (fault == "few"))
     ]

@@ -17,7 +17,9 @@ OTHERS = ("py-spy", "pystack", "torch's debug server", "probing")
 #: A tool that takes longer is killed.
 TOOL_S = 20.0
 #: What a frame of the job looks like in any of them.
-_FRAME = re.compile(r"(\w+)[^\n]*?(job\.py)\D{1,8}(\d+)|File \"[^\"]*(job\.py)\", line (\d+), in (\w+)")
+_FRAME = re.compile(
+    r"File \"[^\"]*job\.py\", line (?P<line>\d+), in (?P<func>\w+)|(?P<f>\w+) \(\S*job\.py:(?P<l>\d+)\)"
+)
 _ANALYZER = """
 import sys, json
 from torch.distributed.flight_recorder.components.builder import build_db
@@ -33,8 +35,8 @@ def ask_others(folder: Path, pid: int, num_ranks: int, tools: Path | None) -> tu
     """Return what each says of the rank that is to blame, with the seconds it took. `tools` is the folder with the
     programs pystack and probing; None if they are not to be asked."""
     py_spy = [str(Path(sys.executable).with_name("py-spy")), "dump", "--nonblocking", "--pid", str(pid)]
-    said = [_stack(py_spy)]
-    said.append(_stack([str(tools / "pystack"), "remote", str(pid)]) if tools else "not asked")
+    said = [_stack(py_spy, innermost=0)]
+    said.append(_stack([str(tools / "pystack"), "remote", str(pid)], innermost=-1) if tools else "not asked")
     said.append(_debug_server(folder, num_ranks))
     said.append(_probing(str(tools / "probing"), pid) if tools else "not asked")
     return tuple(said)
@@ -50,22 +52,27 @@ def _run(command: Sequence[str]) -> tuple[str, float]:
     return text, monotonic() - began
 
 
-def _stack(command: Sequence[str]) -> str:
+def _stack(command: Sequence[str], *, innermost: int) -> str:
     text, took_s = _run(command)
-    frame = _FRAME.search(text)
-    if frame is None:
-        lines = [line for line in text.splitlines() if line.strip()]
-        return f"{lines[-1].strip()[:60] if lines else 'nothing'} ({took_s:.1f} s)"
-    func, line = frame[1] or frame[6], frame[3] or frame[5]
-    return f"its stack, {func}:{line} ({took_s:.1f} s)"
+    main = text.partition("MainThread")[2] or text if innermost == 0 else text
+    found = list(_FRAME.finditer(main))
+    if not found:
+        return f"{_last_line(text)} ({took_s:.1f} s)"
+    told = found[innermost]
+    return f"{told['func'] or told['f']}, line {told['line'] or told['l']} ({took_s:.1f} s)"
 
 
 def _probing(program: str, pid: int) -> str:
     text, took_s = _run([program, "-t", str(pid), "inject"])
-    if "no answer" in text:
-        return text
-    said = _stack([program, "-t", str(pid), "query", "SELECT func, file, lineno FROM python.backtrace"])
-    return f"{said}, injected in {took_s:.1f} s"
+    if "Failed" in text or "no answer" in text:
+        failure = next((line for line in text.splitlines() if "Failed" in line), text)
+        return f"{failure[:80]} ({took_s:.1f} s)"
+    return _stack([program, "-t", str(pid), "query", "SELECT func, file, lineno FROM python.backtrace"], innermost=0)
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:80] if lines else "nothing"
 
 
 def _debug_server(folder: Path, num_ranks: int) -> str:

@@ -26,7 +26,7 @@ _WORKERS = "SELECT worker_pid FROM python.workers ORDER BY worker_pid"
 #: What a worker that has nothing to do is not in.
 _FETCH = "/utils/data/_utils/fetch.py"
 #: Of the recorder's notes on the store, those that say that it gave no answer.
-_FAILURE = re.compile(r"cannot (connect|send) to the job's store|does not answer|did not answer|closed the connection")
+_FAILURE = re.compile(r"cannot (connect|send) to the job's store.*|the job's store (does not|did not|closed) .*")
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ async def _store(client: Client) -> Details:
         told = await client.get(PeerList, "/v1/peers", again="true")
     except ProbeError:
         return Details()  # an earlier recorder, or a silent one
-    failure = next((note for note in told.notes if _FAILURE.search(note)), "")
+    failure = next((found[0] for note in told.notes if (found := _FAILURE.search(note))), "")
     return Details((failure,) if failure else (), store_failure=failure)
 
 

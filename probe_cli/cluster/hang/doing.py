@@ -20,7 +20,7 @@ class Activity(Enum):
     """What takes a rank's time. The value completes `rank 3 …`."""
 
     COLLECTIVE = "is in a collective"
-    INIT = "waits in init_process_group"
+    INIT = "waits to join a process group"
     DESTROY = "is in destroy_process_group"
     STORE = "waits for the job's store"
     DATA = "waits for its data loader"
