@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, time_ns
@@ -50,10 +50,11 @@ class Track:
 
 @dataclass(frozen=True)
 class Reading:
-    """One GPU: what it is, who uses it, what it did. `numbers` has a column for each of `nvml.NUMBERS`."""
+    """One GPU: what it is, its users with the MiB that each has there, and its samples. `numbers` has a column for
+    each of `nvml.NUMBERS`."""
 
     gpu: Gpu
-    users: frozenset[int]
+    users: Mapping[int, float]
     times: Array
     numbers: Array
 
@@ -73,7 +74,7 @@ class History:
             nvml = self._open()
             if monotonic() - self._looked > STALE_S:
                 self._look(nvml)
-            return [Reading(gpu, frozenset(nvml.users(gpu)), *self._tracks[gpu.uuid].read()) for gpu in nvml.gpus]
+            return [Reading(gpu, nvml.users(gpu), *self._tracks[gpu.uuid].read()) for gpu in nvml.gpus]
 
     @contextmanager
     def sampling(self) -> Iterator[None]:

@@ -105,10 +105,13 @@ class Nvml:
             nan if self._events is None else xids[1],
         )
 
-    def users(self, gpu: Gpu) -> set[int]:
-        """Return the PIDs, as the driver knows them, of processes with a CUDA context on a GPU."""
+    def users(self, gpu: Gpu) -> dict[int, float]:
+        """Return the processes with a CUDA context on a GPU: PID, as the driver knows it, and MiB they use there."""
         running = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, gpu.handle)
-        return {process.pid for process in running or ()}
+        return {
+            process.pid: nan if process.usedGpuMemory is None else mib(process.usedGpuMemory)
+            for process in running or ()
+        }
 
     def note_xids(self) -> None:
         """Read the Xid errors that the driver has reported since the last call; never waits."""

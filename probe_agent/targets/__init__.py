@@ -12,9 +12,10 @@ from .directory import ArchiveDirectory, TargetDirectory
 from .ended import exceptions_of
 from .folder_files import WhyEmpty, read_awaited
 from .local_ranks import launched_by, siblings_of
+from .memory import host_memory
 from .peers import peers_of
 from .rings import Ring, RingError, newest_step
-from .source_text import read_source, with_source
+from .source_text import read_source, source_line, with_source
 from .stacks import take_stacks, take_tasks, with_native
 from .stalls import StallSnapshot, read_stall_snapshot, stall_text
 from .startup import read_startup, startup_phases, startup_text
@@ -33,6 +34,7 @@ __all__ = [
     "WhyEmpty",
     "ask",
     "exceptions_of",
+    "host_memory",
     "launched_by",
     "newest_step",
     "peers_of",
@@ -43,6 +45,7 @@ __all__ = [
     "read_startup",
     "settings",
     "siblings_of",
+    "source_line",
     "stacks_of_workers",
     "stall_text",
     "startup_phases",

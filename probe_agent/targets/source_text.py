@@ -21,7 +21,7 @@ from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 from .target import Target
 
-__all__ = ["read_source", "with_source"]
+__all__ = ["read_source", "source_line", "with_source"]
 
 _MAX_SOURCE_BYTES = 8 << 20
 
@@ -47,6 +47,12 @@ def with_source(target: Target, taken: Backtrace) -> Backtrace:
         tasks=tuple(replace(task, frames=tuple(map(shown, task.frames))) for task in taken.tasks),
         workers=tuple(replace(worker, threads=all_shown(worker.threads)) for worker in taken.workers),
     )
+
+
+def source_line(target: Target, file: str, lineno: int) -> str | None:
+    """Return the text of one line as `target` sees its file; None if it cannot be read."""
+    lines = _lines(target, file)
+    return lines[lineno - 1].strip() if 0 < lineno <= len(lines) else None
 
 
 def _lines(target: Target, file: str) -> list[str]:

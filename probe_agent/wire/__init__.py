@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         PeerList,
         SiblingList,
     )
+    from .memory import LeaksLine, LeaksRequest
     from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
     from .query import QueryColumn, QueryRequest, QueryResult
     from .settings import SettingChanges, SettingInfo, SettingList
@@ -68,6 +69,8 @@ __all__ = [
     "HuntRequest",
     "Launched",
     "LaunchedList",
+    "LeaksLine",
+    "LeaksRequest",
     "LookedAt",
     "Origin",
     "Peer",
@@ -138,6 +141,10 @@ _HOMES = {
         "Peer",
         "PeerList",
         "SiblingList",
+    ),
+    "memory": (
+        "LeaksLine",
+        "LeaksRequest",
     ),
     "profile": (
         "CpuProfileRequest",

@@ -28,6 +28,7 @@ SHORT_HELP: Mapping[str, str] = {
     "hang": "Say whether the job hangs, and which rank it waits for.",
     "inject": "Attach to a running process now.",
     "list": "List targets: PID, job, rank, step, state, age, command.",
+    "memory": "Say what takes the memory, and if it grows.",
     "nan": "Name the tensors that are not finite, and the module.",
     "profile": "Profile a few steps, or a few seconds of CPU time.",
     "query": "Query the target with SQL.",

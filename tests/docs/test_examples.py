@@ -19,7 +19,7 @@ from support.waiting import until
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
-PAGES = ("quickstart.md", "walkthrough.md", "nan.md")
+PAGES = ("quickstart.md", "walkthrough.md", "nan.md", "memory.md")
 
 pytestmark = pytest.mark.torch
 

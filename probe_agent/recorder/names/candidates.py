@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
-    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "Found", "Kind", "attribute", "members", "outermost", "search", "walk",
+    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "Found", "Kind", "attribute", "attributes", "members", "outermost",
+    "search", "walk",
 ]  # fmt: skip
 
 MAX_OBJECTS = 2_000
 MAX_DEPTH = 3
 MAX_CHILDREN = 100
 _LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
+_PLAIN = frozenset(_LEAVES)
 
 Found = tuple[Any, str, str]  # value, where it is, its last name
 
@@ -98,6 +100,8 @@ def walk(
             yield value, f"{what} of {place}", last
         elif depth < max_depth and _is_container(kind_of_value):
             for name, child in _children(value):
+                if type(child) in _PLAIN:
+                    continue  # most children of large containers: no path is made for them
                 way = f"attribute `{name}` of {what}" if name.isidentifier() else f"item {name} of {what}"
                 queue.append((child, way, place, name, depth + 1))
 
@@ -105,10 +109,10 @@ def walk(
 def attribute(trainer: Any, name: str) -> tuple[Any, str] | None:
     """Return the attribute of a trainer or of its `state`, and its path. Properties are called: Lightning's
     `global_step` is one."""
-    own = _attributes(trainer)
+    own = attributes(trainer)
     if name in own:
         return own[name], f"attribute `{name}`"
-    of_state = _attributes(own.get("state"))
+    of_state = attributes(own.get("state"))
     if name in of_state:
         return of_state[name], f"attribute `{name}` of `state`"
     for kind in type(trainer).__mro__:
@@ -129,11 +133,11 @@ def _children(value: Any) -> list[tuple[str, Any]]:
     kind = type(value)  # not isinstance, which reads __class__: a proxy runs its own code for that
     if kind in (list, tuple):
         return [(f"[{index}]", child) for index, child in enumerate(value[:MAX_CHILDREN])]
-    held = value if issubclass(kind, dict) else _attributes(value)
+    held = value if issubclass(kind, dict) else attributes(value)
     return [(name, child) for name, child in list(dict.items(held))[:MAX_CHILDREN] if type(name) is str]
 
 
-def _attributes(value: Any) -> dict[Any, Any]:
+def attributes(value: Any) -> dict[Any, Any]:
     """Return its `__dict__` without calling its code; empty if it has none."""
     try:
         held = object.__getattribute__(value, "__dict__")

@@ -14,7 +14,7 @@ from typing import Any
 
 from .cells import cell_name
 
-__all__ = ["defines", "is_user", "library_frames", "read", "user_frames", "where"]
+__all__ = ["defines", "is_user", "is_user_file", "library_frames", "read", "user_frames", "where"]
 
 _CO_OPTIMIZED = 1
 _PACKAGE = __name__.rpartition(".names.")[0]
@@ -67,10 +67,14 @@ def _frames(ident: int, runner: CodeType) -> list[FrameType]:
 
 def is_user(frame: FrameType) -> bool:
     """Return whether the frame runs the job's own code, not the standard library or an installed package."""
-    file = frame.f_code.co_filename
-    if file.startswith(("<frozen", _STDLIB)) or "site-packages" in file or "dist-packages" in file:
+    if not is_user_file(frame.f_code.co_filename):
         return False
     return str(frame.f_globals.get("__name__")).partition(".")[0] != "torch"  # a torch built in place
+
+
+def is_user_file(file: str) -> bool:
+    """Return whether a file is neither of the standard library nor of an installed package."""
+    return not (file.startswith(("<frozen", _STDLIB)) or "site-packages" in file or "dist-packages" in file)
 
 
 def _is_ours(frame: FrameType) -> bool:

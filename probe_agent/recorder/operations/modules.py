@@ -18,7 +18,7 @@ READS = True
 MAX_MODULES = 20_000
 COLUMNS = (
     "module", "class", "depth", "place", "parameters", "own_parameters", "trainable", "buffers", "dtype", "device",
-    "memory", "own_memory", "gradients", "training", "compiled",
+    "memory", "own_memory", "gradients", "own_gradients", "training", "compiled",
 )  # fmt: skip
 
 
@@ -138,6 +138,7 @@ def _row(module: Any, path: str, depth: int, own: _Sum, sums: _Sum, place: str) 
         sums.memory,
         own.memory,
         sums.gradients,
+        own.gradients,
         bool(held.get("training")),
         type(module).__name__ == "OptimizedModule" or held.get("_compiled_call_impl") is not None,
     ]

@@ -26,8 +26,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per parameter group."""
     rows: list[list[object]] = []
     for optimizer, place in recorder.find(inventory.OPTIMIZER):
-        chain = [vars(one) for one in (optimizer, *inventory.wrapped_in(optimizer))]
-        held: Mapping[str, Any] = next((held for held in chain if "param_groups" in held), {})
+        held = inventory.attributes_of(optimizer)
         for number, group in enumerate(list(held.get("param_groups", ()))):
             rows.append([type(optimizer).__qualname__, place, *_row(number, group, held.get("state", {}))])
     return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("optimizer")]}

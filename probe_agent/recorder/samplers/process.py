@@ -68,6 +68,8 @@ class Samples(Table):
         Column("rss_shared", "float", "MiB", "part of rss in files and shared memory, the recorder's rings included"),
         Column("pss", "float", "MiB", "proportional set size: shared pages divided among their users; once a minute, "
                "NULL above 4 GiB"),
+        Column("num_children", "int", "", "child processes that multiprocessing has started, such as loader workers"),
+        Column("children_rss", "float", "MiB", "sum of their resident memory; shared pages count in each"),
         Column("page_faults", "int", "", "minor page faults: mapped without reading a disk"),
         Column("major_faults", "int", "", "major page faults: read from a disk"),
         Column("switches", "int", "", "voluntary context switches: a thread waited for something"),
@@ -138,6 +140,7 @@ class Source(BaseSource):
                 resident,
                 shared,
                 self._pss(now, resident),
+                *_children(),
                 int(change["page_faults"]),
                 int(change["major_faults"]),
                 int(change["switches"]),
@@ -270,6 +273,19 @@ def _niceness(tid: int) -> int:
         return os.getpriority(os.PRIO_PROCESS, tid)
     except OSError:
         return NULL_INT
+
+
+def _children() -> tuple[int, float]:
+    """Return the number and the resident MiB of the processes that multiprocessing has started; 15 µs each."""
+    started: Any = getattr(sys.modules.get("multiprocessing.process"), "_children", ())
+    sizes = []
+    for child in list(started):
+        pid = getattr(vars(child).get("_popen"), "pid", None)
+        try:
+            sizes.append(int(_read(f"/proc/{pid}/statm").split()[1]) * _PAGES)
+        except (OSError, IndexError):
+            continue  # it has ended
+    return len(sizes), sum(sizes)
 
 
 def _num_descriptors() -> int:

@@ -19,7 +19,10 @@ from ..names import candidates, frames
 from ..ring.table import MIB
 from .seen import Seen
 
-__all__ = ["LOADER", "MODEL", "OPTIMIZER", "find", "mib", "name_of", "numbered", "roots", "unseen", "wrapped_in"]
+__all__ = [
+    "LOADER", "MODEL", "OPTIMIZER", "attributes_of", "find", "mib", "name_of", "numbered", "roots", "unseen",
+    "wrapped_in",
+]  # fmt: skip
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
 MAX_OBJECTS = 20_000
@@ -63,6 +66,12 @@ def wrapped_in(optimizer: Any) -> Iterator[Any]:
     while hasattr(inner, "__dict__"):
         yield inner
         inner = vars(inner).get("optimizer")
+
+
+def attributes_of(optimizer: Any) -> Mapping[str, Any]:
+    """Return the attributes of an optimizer, or of the one inside a wrapper; empty if none has parameter groups."""
+    chain = (vars(one) for one in (optimizer, *wrapped_in(optimizer)))
+    return next((held for held in chain if "param_groups" in held), {})
 
 
 def unseen(what: str) -> str:

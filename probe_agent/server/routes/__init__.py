@@ -3,11 +3,11 @@ its endpoints need."""
 
 from __future__ import annotations
 
-from . import evaluate, host, profile, query, recorder, stacks, targets, tensors
+from . import evaluate, host, memory, profile, query, recorder, stacks, targets, tensors
 
 __all__ = ["CONTROL", "READ"]
 
 #: Endpoints that change nothing in a target.
 READ = (host.read, targets.read, query.read, stacks.read, recorder.read)
 #: Endpoints that run code in a target or change it.
-CONTROL = (evaluate.control, profile.control, recorder.control, stacks.control, tensors.control)
+CONTROL = (evaluate.control, memory.control, profile.control, recorder.control, stacks.control, tensors.control)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
 
 from probe_agent.gpu import NUMBERS, History, NvmlUnavailable, Reading, throttle_reasons, visible_devices
 from probe_agent.recorder.ring.table import Column
-from probe_agent.targets import Target
+from probe_agent.targets import Process, Target
 
 from .live_table import HostTable, Part
 
-__all__ = ["GpuSamples", "owners", "sample_host"]
+__all__ = ["GpuProcesses", "GpuSamples", "owners", "sample_host"]
 
 _HISTORY = History()
 
@@ -70,26 +70,71 @@ class GpuSamples(HostTable):
         return [part for reading in readings for part in _parts(reading, targets, visible)], []
 
 
-def owners(uuid: str, users: frozenset[int], visible: dict[int, list[str]]) -> list[int]:
+class GpuProcesses(HostTable):
+    name = "gpu.processes"
+    doc = (
+        "Processes that use the GPUs of the host, through NVML, when the query runs: who else has memory there. pid and"
+        " rank are those of the target, NULL for a process that is none. Not run on a GPU yet."
+    )
+    columns = (
+        Column("ts", "time", "UTC", "time of the look"),
+        Column("gpu", "int", "", "number of the GPU in nvidia-smi"),
+        Column("uuid", "text", "", "its UUID; that of the instance under MIG"),
+        Column("process", "int", "", "process id, as the driver knows it"),
+        Column("command", "text", "", "name of its program; NULL if it cannot be seen from here"),
+        Column("used", "float", "MiB", "memory it uses on the GPU; NULL if the driver does not tell"),
+    )
+
+    @classmethod
+    def take_host(cls, targets: Sequence[Target]) -> tuple[Sequence[Part], Sequence[str]]:
+        try:
+            readings = _HISTORY.readings()
+        except NvmlUnavailable as error:
+            return [], [f"gpu.processes has no rows: {error}"]
+        known = {target.pid: target for target in targets}
+        return [
+            Part(_coordinates(known.get(pid)), cls.columns, [_user_columns(reading, pid, used)])
+            for reading in readings
+            for pid, used in reading.users.items()
+        ], []
+
+
+def _coordinates(target: Target | None) -> dict[str, object]:
+    host = socket.gethostname()
+    if target is None:
+        return {"host": host}
+    return {"host": target.identity.get("host", host), "pid": target.pid, **target.place_in_job}
+
+
+def _user_columns(reading: Reading, pid: int, used: float) -> dict[str, np.ndarray]:
+    try:
+        command = Process(pid).read("comm").strip()
+    except OSError:
+        command = None  # of another PID namespace, or it has ended
+    return {
+        "ts": reading.times[-1:].view("datetime64[us]"),
+        "gpu": _repeated(reading.gpu.index, 1),
+        "uuid": _repeated(reading.gpu.uuid, 1),
+        "process": _repeated(pid, 1),
+        "command": _repeated(command, 1),
+        "used": np.array([used]),
+    }
+
+
+def owners(uuid: str, users: Collection[int], visible: dict[int, list[str]]) -> list[int]:
     """Return the targets in `visible` that use a GPU: those with a context on it, or else those that see no other."""
     return [pid for pid in visible if pid in users] or [pid for pid, seen in visible.items() if seen == [uuid]]
 
 
 def _parts(reading: Reading, targets: Sequence[Target], visible: dict[int, list[str]]) -> Iterator[Part]:
     found = owners(reading.gpu.uuid, reading.users, visible)
-    host = socket.gethostname()
     if not found:
-        yield Part({"host": host}, GpuSamples.columns, [_columns(reading, None)])
+        yield Part(_coordinates(None), GpuSamples.columns, [_columns(reading, None)])
     for target in targets:
         if target.pid in found:
             seen = visible[target.pid]
             device = f"cuda:{seen.index(reading.gpu.uuid)}" if reading.gpu.uuid in seen else None
-            coordinates = {
-                "host": target.identity.get("host", host),
-                "pid": target.pid,
-                **target.place_in_job,
-            }
-            yield Part(coordinates, GpuSamples.columns, [_columns(reading, device)])
+            yield Part(_coordinates(target), GpuSamples.columns, [_columns(reading, device)])
 
 
 def _columns(reading: Reading, device: str | None) -> dict[str, np.ndarray]:

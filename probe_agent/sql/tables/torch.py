@@ -9,7 +9,7 @@ from probe_agent.recorder.ring.table import Column
 
 from .live_table import STEP, RecorderTable
 
-__all__ = ["DataLoaders", "FlightRecorder", "MemoryBlocks", "Modules", "Optimizers", "ProcessGroups"]
+__all__ = ["DataLoaders", "FlightRecorder", "MemoryBlocks", "Modules", "Optimizers", "ProcessGroups", "Tensors"]
 
 
 class Modules(RecorderTable):
@@ -31,6 +31,7 @@ class Modules(RecorderTable):
         Column("memory", "float", "MiB", "parameters and buffers; if sharded, the part in this process"),
         Column("own_memory", "float", "MiB", "the same without those below it"),
         Column("gradients", "float", "MiB", "existing gradients, including those below it"),
+        Column("own_gradients", "float", "MiB", "the same without those below it"),
         Column("training", "bool", "", "in training mode; false after eval()"),
         Column("compiled", "bool", "", "torch.compile was applied to this very module"),
     )
@@ -55,6 +56,23 @@ class Optimizers(RecorderTable):
         Column("device", "text", "", "their devices"),
         Column("state_memory", "float", "MiB", "the optimizer's state for them in this process"),
         Column("updates", "int", "", "number of updates of the first of them, if the optimizer counts"),
+    )
+
+
+class Tensors(RecorderTable):
+    name = "torch.tensors"
+    doc = (
+        "Memory of the parameters, gradients, optimizer state and buffers of the models and optimizers reachable from"
+        " the job's frames and globals, when the query runs; a tensor that several of them share counts once."
+    )
+    operation = "tensor_memory"
+    columns = (
+        STEP,
+        Column("kind", "text", "", "parameters, gradients, optimizer state or buffers"),
+        Column("device", "text", "", "where they are: cpu, cuda:0"),
+        Column("num_tensors", "int", "", "tensors of this kind"),
+        Column("memory", "float", "MiB", "their size; if sharded, the part in this process"),
+        Column("full", "float", "MiB", "of gradients, their size when every parameter has one; otherwise memory"),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from probe_agent.recorder.operations.memory_blocks import by_line
 from probe_agent.recorder.samplers.torch_memory import Memory, Source, largest_free, statistics
+from probe_agent.recorder.torch.blocks import by_line
 
 MIB = 2**20
 

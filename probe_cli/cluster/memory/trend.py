@@ -1,0 +1,167 @@
+"""Growth of a memory series: its slope per step and second, and whether it is significant.
+
+Memory is autocorrelated: it may wander, jump once when a cache fills, or rise and fall like a saw. So not the values
+are tested but their changes from window to window, resampled in blocks; a few jumps, or rises that are taken back, then
+show no growth. The slope is Theil-Sen's. Plain functions without state.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+
+__all__ = ["MIN_SAMPLES", "MIN_WINDOWS", "Sample", "State", "Trend", "trend"]
+
+#: Fewer windows than this are too few samples. A window takes its smallest value: what is given back within it is not
+#: growth.
+MIN_WINDOWS, MAX_WINDOWS = 12, 48
+#: Windows are not shorter: the recorder reads the memory every 0.25 s.
+MIN_WINDOW_S = 0.3
+#: Samples that it takes for the windows and those before them.
+MIN_SAMPLES = 15
+#: The first part of the job fills caches and pools.
+WARM_UP = 0.2
+#: A leak may have begun late: the newest part is tested by itself, too.
+LATEST = 0.25
+NUM_RESAMPLES = 2000
+MAX_P = 0.001
+#: Of the newer half alone, which has half the windows.
+MAX_P_NEWER = 0.05
+#: The newer half may not grow much more slowly than the whole: then it is levelling off.
+LEVELLING = 0.5
+#: Smaller changes in the time seen are of no interest.
+MIN_MIB, MIN_SHARE = 1.0, 0.002
+
+
+class State(enum.Enum):
+    """The verdict on a series."""
+
+    GROWS = "grows"
+    FLAT = "not significant"
+    LEVELLING = "levelling off"
+    UNKNOWN = "too few samples"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The smallest value in a short time: MiB, with the seconds and the step at its end."""
+
+    at: float
+    step: float | None
+    mib: float
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A series' growth. Rates are in MiB; those per step are None where no step has ended."""
+
+    state: State
+    num_samples: int
+    span_s: float = 0.0
+    num_steps: int = 0
+    per_second: float = 0.0
+    per_step: float | None = None
+    #: Bounds of the slope per second, with 95 % confidence.
+    low: float = 0.0
+    high: float = 0.0
+    #: Probability of such growth without any drift.
+    p: float = 1.0
+    last: float | None = None
+
+
+@dataclass(frozen=True)
+class _Window:
+    at: float
+    step: float | None
+    mib: float
+
+
+def trend(samples: Sequence[Sample]) -> Trend:
+    """Return the growth of a series in the order of its times."""
+    last = samples[-1].mib if samples else None
+    if len(samples) < MIN_SAMPLES:
+        return Trend(State.UNKNOWN, len(samples), last=last)
+    begin = samples[0].at + WARM_UP * (samples[-1].at - samples[0].at)
+    whole = _tested([one for one in samples if one.at >= begin], len(samples))
+    newest_from = samples[-1].at - LATEST * (samples[-1].at - samples[0].at)
+    if whole.state is not State.FLAT or samples[-1].mib <= max(one.mib for one in samples if one.at < newest_from):
+        return whole  # what rises and falls has been as high before
+    newest = _tested([one for one in samples if one.at >= newest_from], len(samples))
+    return newest if newest.state is State.GROWS else whole
+
+
+def _tested(samples: Sequence[Sample], num_samples: int) -> Trend:
+    windows = _windows(samples)
+    last = samples[-1].mib
+    if len(windows) < MIN_WINDOWS:
+        return Trend(State.UNKNOWN, num_samples, last=last)
+    first, newest = windows[0], windows[-1]
+    span_s = newest.at - first.at
+    num_steps = int((newest.step or 0) - (first.step or 0)) if first.step is not None else 0
+    totals = _resampled(windows)
+    p = sum(total <= 0 for total in totals) / len(totals)
+    per_second = _slope([(one.at, one.mib) for one in windows])
+    growth = per_second * span_s
+    state = State.FLAT
+    if p <= MAX_P and growth >= max(MIN_MIB, MIN_SHARE * fmean(one.mib for one in windows)):
+        newer = windows[len(windows) // 2 :]
+        newer_totals = _resampled(newer)
+        rises = sum(total <= 0 for total in newer_totals) / len(newer_totals) <= MAX_P_NEWER
+        keeps_on = _slope([(one.at, one.mib) for one in newer]) >= LEVELLING * per_second
+        state = State.GROWS if rises and keeps_on else State.LEVELLING
+    return Trend(
+        state,
+        num_samples,
+        span_s,
+        num_steps,
+        per_second,
+        growth / num_steps if num_steps > 0 else None,
+        totals[int(0.025 * len(totals))] / span_s,
+        totals[int(0.975 * len(totals))] / span_s,
+        p,
+        last,
+    )
+
+
+def _windows(samples: Sequence[Sample]) -> list[_Window]:
+    """Return windows of equal length, without those in which there is no sample."""
+    begin, end = samples[0].at, samples[-1].at
+    count = min(MAX_WINDOWS, len(samples), int((end - begin) / MIN_WINDOW_S))
+    if count < MIN_WINDOWS:
+        return []
+    inside: dict[int, list[Sample]] = {}
+    for sample in samples:
+        inside.setdefault(min(count - 1, int((sample.at - begin) / (end - begin) * count)), []).append(sample)
+    return [
+        _Window(fmean(one.at for one in found), found[-1].step, min(one.mib for one in found))
+        for _, found in sorted(inside.items())
+    ]
+
+
+def _resampled(windows: Sequence[_Window]) -> list[float]:
+    """Return sorted totals of their changes, drawn in blocks, as if the same memory had behaved so again."""
+    changes = [after.mib - before.mib for before, after in pairwise(windows)]
+    draw = random.Random(len(changes))  # the same answer for the same data
+    size = max(2, round(len(changes) ** (1 / 3)))
+    doubled = [*changes, *changes]
+    blocks = [sum(doubled[at : at + size]) for at in range(len(changes))]
+    num_blocks = len(changes) / size
+    whole, rest = int(num_blocks), len(changes) - int(num_blocks) * size
+    ends = [sum(doubled[at : at + rest]) for at in range(len(changes))]
+    return sorted(
+        sum(draw.choices(blocks, k=whole)) + (draw.choice(ends) if rest else 0.0) for _ in range(NUM_RESAMPLES)
+    )
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return Theil-Sen's slope: the median of the slopes between any two points."""
+    return median(
+        (after[1] - before[1]) / (after[0] - before[0])
+        for at, before in enumerate(points)
+        for after in points[at + 1 :]
+        if after[0] > before[0]
+    )

@@ -1,0 +1,119 @@
+"""Growth of made series: leaks are found, and what healthy jobs do is not taken for one."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from probe_cli.cluster.memory.trend import Sample, State, Trend, trend
+
+INTERVAL_S, STEPS = 0.25, 5
+Series = Callable[[random.Random, int], list[float]]
+
+
+def judged(values: list[float]) -> Trend:
+    return trend([Sample(at * INTERVAL_S, at * STEPS, mib) for at, mib in enumerate(values)])
+
+
+def flat(draw: random.Random, num: int) -> list[float]:
+    return [500 + draw.gauss(0, 1) for _ in range(num)]
+
+
+def constant(draw: random.Random, num: int) -> list[float]:
+    return [500.0] * num
+
+
+def wandering(draw: random.Random, num: int) -> list[float]:
+    values = [500.0]
+    while len(values) < num:
+        values.append(500 + 0.95 * (values[-1] - 500) + draw.gauss(0, 5))
+    return values
+
+
+def saw(draw: random.Random, num: int) -> list[float]:
+    period, phase = draw.uniform(4, num / 4), draw.random()
+    return [500 + 100 * ((at / period + phase) % 1) for at in range(num)]
+
+
+def jumps(draw: random.Random, num: int) -> list[float]:
+    times = [draw.randrange(num) for _ in range(draw.randrange(1, 4))]
+    return [500.0 + sum(50 for time in times if time <= at) for at in range(num)]
+
+
+def warm_up(draw: random.Random, num: int) -> list[float]:
+    slowness = num / draw.uniform(4, 40)
+    return [500 + 300 * (1 - math.exp(-at / slowness)) + draw.gauss(0, 0.3) for at in range(num)]
+
+
+def one_rise_and_fall(draw: random.Random, num: int) -> list[float]:
+    begin = draw.randrange(num // 2)
+    return [500 + (200 if begin <= at < begin + num // 4 else 0) for at in range(num)]
+
+
+@pytest.mark.parametrize("num", [60, 240])
+@pytest.mark.parametrize("series", [flat, constant, wandering, saw, jumps, warm_up, one_rise_and_fall])
+def test_no_growth_is_claimed_of_a_healthy_series(series: Series, num: int) -> None:
+    states = Counter(judged(series(random.Random(seed), num)).state for seed in range(40))
+
+    assert set(states) <= {State.FLAT, State.LEVELLING}, states
+
+
+def test_random_walks_hardly_ever_grow() -> None:
+    grown = 0
+    for seed in range(200):
+        draw, values = random.Random(seed), [500.0]
+        while len(values) < 120:
+            values.append(values[-1] + draw.gauss(0, 1))
+        grown += judged(values).state is State.GROWS
+
+    assert grown <= 4
+
+
+@pytest.mark.parametrize(
+    ("leak", "noise", "arena"), [(0.1, 0.1, 0.0), (1.0, 3.0, 0.0), (0.2, 0.0, 1.0), (5.0, 20.0, 0.0)]
+)
+def test_a_leak_is_found_with_its_slope(leak: float, noise: float, arena: float) -> None:
+    for seed in range(20):
+        draw = random.Random(seed)
+        values = [
+            500 + (math.floor(leak * at / arena) * arena if arena else leak * at) + draw.gauss(0, noise)
+            for at in range(240)
+        ]
+
+        found = judged(values)
+
+        assert found.state is State.GROWS
+        assert found.per_step == pytest.approx(leak / STEPS, rel=0.1)
+        assert found.low <= leak / INTERVAL_S <= found.high or found.high - found.low < 0.2 * leak / INTERVAL_S
+        assert found.p <= 0.001
+
+
+def test_a_leak_below_a_saw_is_found() -> None:
+    found = judged([500 + 20 * (at / 6 % 1) + 0.5 * at for at in range(240)])
+
+    assert found.state is State.GROWS
+    assert found.per_second == pytest.approx(2.0, rel=0.1)
+
+
+def test_a_leak_that_began_late_is_found() -> None:
+    found = judged([500 + max(0, at - 190) * 1.0 + at % 2 for at in range(240)])
+
+    assert found.state is State.GROWS
+    assert found.per_second == pytest.approx(4.0, rel=0.1)
+
+
+def test_few_samples_and_a_short_time_are_said() -> None:
+    assert judged([]).state is State.UNKNOWN
+    assert judged([500.0 + at for at in range(14)]).state is State.UNKNOWN
+    assert trend([Sample(at * 0.01, at, 500.0 + at) for at in range(200)]).state is State.UNKNOWN
+
+
+def test_without_steps_the_slope_is_by_time() -> None:
+    found = trend([Sample(at, None, 500.0 + at) for at in range(60)])
+
+    assert (found.state, found.per_step, found.num_steps) == (State.GROWS, None, 0)
+    assert found.per_second == pytest.approx(1.0)
