@@ -35,7 +35,8 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("server", "listen", "daemon", "web", "dashboard", "ui", "http"), ("serve",)),
     **dict.fromkeys(("prune", "rm", "gc", "purge"), ("clean",)),
     **dict.fromkeys(("var", "vars", "variable", "variables"), ("watch-var", "eval")),
-    **dict.fromkeys(("memory", "mem", "gpu", "nvidia-smi", "modules", "env"), ("query", "tables")),
+    **dict.fromkeys(("mem", "leaks", "oom", "gpu", "nvidia-smi"), ("memory", "query")),
+    **dict.fromkeys(("modules", "env"), ("query", "tables")),
 }
 
 

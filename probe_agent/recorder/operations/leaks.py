@@ -82,6 +82,8 @@ class _Window:
         self._first = recorder.step.number
         self._began = monotonic()
         self.looks: list[Look] = []
+        #: Steps before the newest look.
+        self.steps_seen = 0
         #: Steps, or seconds in a job without steps, before each look.
         self.lengths: list[float] = []
         self.pauses_s: list[float] = []
@@ -121,7 +123,7 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
         pause = f"the job stood still for {longest * 1e3:.0f} ms at the longest, {whole_s * 1e3:.0f} ms in all"
         return {
             "state": "finished",
-            "steps": window.steps,
+            "steps": window.steps_seen,
             "seconds": window.seconds,
             "pause": longest,
             "notes": [pause, *window.notes],
@@ -195,6 +197,7 @@ def _look(window: _Window, recorder: Recorder, on_device: bool) -> None:
     look: Look = {}
     torch: Any = loaded("torch")
     is_last = len(window.looks) == NUM_LOOKS - 1
+    window.steps_seen = window.steps
     window.lengths.append(float(window.steps) if recorder.step.is_training else window.seconds - sum(window.pauses_s))
     began = perf_counter()
     traces = _tracemalloc._get_traces()

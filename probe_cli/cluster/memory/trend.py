@@ -34,7 +34,7 @@ MAX_P_NEWER = 0.05
 #: The newer half may not grow much more slowly than the whole: then it is levelling off.
 LEVELLING = 0.5
 #: Smaller changes in the time seen are of no interest.
-MIN_MIB, MIN_SHARE = 1.0, 0.002
+MIN_MIB, MIN_SHARE = 4.0, 0.005
 
 
 class State(enum.Enum):

@@ -57,27 +57,27 @@ def one_rise_and_fall(draw: random.Random, num: int) -> list[float]:
 @pytest.mark.parametrize("num", [60, 240])
 @pytest.mark.parametrize("series", [flat, constant, wandering, saw, jumps, warm_up, one_rise_and_fall])
 def test_no_growth_is_claimed_of_a_healthy_series(series: Series, num: int) -> None:
-    states = Counter(judged(series(random.Random(seed), num)).state for seed in range(40))
+    states = Counter(judged(series(random.Random(seed), num)).state for seed in range(12))
 
     assert set(states) <= {State.FLAT, State.LEVELLING}, states
 
 
 def test_random_walks_hardly_ever_grow() -> None:
     grown = 0
-    for seed in range(200):
+    for seed in range(80):
         draw, values = random.Random(seed), [500.0]
         while len(values) < 120:
             values.append(values[-1] + draw.gauss(0, 1))
         grown += judged(values).state is State.GROWS
 
-    assert grown <= 4
+    assert grown <= 2
 
 
 @pytest.mark.parametrize(
     ("leak", "noise", "arena"), [(0.1, 0.1, 0.0), (1.0, 3.0, 0.0), (0.2, 0.0, 1.0), (5.0, 20.0, 0.0)]
 )
 def test_a_leak_is_found_with_its_slope(leak: float, noise: float, arena: float) -> None:
-    for seed in range(20):
+    for seed in range(6):
         draw = random.Random(seed)
         values = [
             500 + (math.floor(leak * at / arena) * arena if arena else leak * at) + draw.gauss(0, noise)
