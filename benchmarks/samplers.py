@@ -13,13 +13,17 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter_ns, thread_time_ns
 
 import torch
+import torch.distributed
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.operations import modules, optimizers
-from probe_agent.recorder.samplers import process
+from probe_agent.recorder.operations import flight_recorder, modules, optimizers, process_groups, stacks
+from probe_agent.recorder.ring.folder import STALL
+from probe_agent.recorder.samplers import process, start
+from probe_agent.recorder.samplers import stalls as stall_watch
 from probe_agent.recorder.source import Recorder
 
 from .machine import provenance
@@ -75,6 +79,30 @@ def inventory(num_layers: int) -> list[object]:
     return [num_layers + 1, *(f"{median(_ms(question) for _ in range(5)):.1f}" for question in questions)]
 
 
+def stalls(num_threads: int, num_calls: int) -> list[object]:
+    """Return one row: a tick of the stall watch and of the start, in µs, and a snapshot with that many threads and that
+    many entries of Flight Recorder, in ms of our thread's CPU time."""
+    going = threading.Event()
+    threads = [threading.Thread(target=going.wait, daemon=True) for _ in range(num_threads)]
+    for thread in threads:
+        thread.start()
+    for _ in range(num_calls):
+        torch.distributed.all_reduce(torch.ones(1))
+    with TemporaryDirectory() as folder:
+        recorder = Recorder(Settings(), lambda name, error: False)
+        recorder.folder = folder
+        answers = {"stacks": stacks, "flight_recorder": flight_recorder, "process_groups": process_groups}
+        recorder.ask = lambda name, request: answers[name].answer(recorder, request)
+        watch, beginning = stall_watch.Source(recorder), start.Source(recorder)
+        ticks = [median(_ms(source.tick) * 1e3 for _ in range(1_000)) for source in (watch, beginning)]
+        snapshot = median(_ms(lambda: watch._notice(moved=False)) for _ in range(5))
+        size_kib = (Path(folder) / STALL).stat().st_size / 1024
+    going.set()
+    for thread in threads:
+        thread.join()
+    return [num_threads, num_calls, *(f"{us:.1f}" for us in ticks), f"{snapshot:.0f}", f"{size_kib:.0f}"]
+
+
 def _ms(question: Callable[[], object]) -> float:
     began = thread_time_ns()
     question()
@@ -94,6 +122,12 @@ def main() -> None:
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
     print("\nReading PSS, by memory in use.\n")
     print(table(["MiB", "ms"], [[size, f"{pss_ms(size):.1f}"] for size in (0, 256, 1024, 4096)]))
+    with TemporaryDirectory() as folder:
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1)
+        rows = [stalls(*sizes) for sizes in ((0, 0), (16, 200), (50, 2_000))]
+        torch.distributed.destroy_process_group()
+    print("\nA stall: ticks of our thread in µs, one snapshot in ms, CPU time.\n")
+    print(table(["threads", "collectives", "watch, µs", "before the first step, µs", "snapshot, ms", "KiB"], rows))
     print()
     print(provenance())
 

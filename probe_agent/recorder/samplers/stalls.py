@@ -5,7 +5,7 @@ training thread, a second apart, tell whether it moves, and its stack tells whet
 job as well. Each stall leaves one row and one snapshot, and a second row once steps go on. Work, such as an evaluation,
 that turns into something else without a step is a stall of its own.
 
-Runs on the recorder's thread: 2 µs every flush.interval while steps go on, nothing on the training thread. A C call
+Runs on the recorder's thread: 1 µs every flush.interval while steps go on, nothing on the training thread. A C call
 that holds the GIL, and SIGSTOP, hold the recorder as well: its row comes afterwards, and `unseen` is how long it could
 not look.
 """
