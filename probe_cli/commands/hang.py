@@ -9,6 +9,7 @@ from functools import partial
 
 import click
 
+from probe_agent.errors import NoAnswer
 from probe_agent.wire import ExtendTimeoutRequest, GroupTimeouts, TargetInfo
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
@@ -29,7 +30,7 @@ __all__ = ["command"]
 #: Of more ranks than this, what they wait for is not asked.
 MAX_ASKED = 4
 #: Beyond its own time-out, a look is several questions one after the other.
-GRACE_S = 5.0
+GRACE_S = 10.0
 
 
 @click.command("hang")
@@ -106,6 +107,11 @@ def command(
     time.sleep(max(0.0, between_s - (time.monotonic() - began)))
     elapsed_s = time.monotonic() - began
     answers, after = look_at_all()
+    if not after:
+        raise NoAnswer(
+            f"none of {len(ranks.answered) + len(ranks.unanswered)} ranks could be looked at",
+            "wait longer with --timeout SECONDS, or see why: probe … ranks",
+        )
     missing = sorted(set(range(world_size)) - set(after))
     judged = partial(judge, targets, before, after, between_s=elapsed_s, missing=missing, patience_s=patience_s)
     verdict = judged()

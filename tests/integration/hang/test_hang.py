@@ -79,6 +79,13 @@ def test_a_rank_that_cannot_be_seen_is_told_and_never_counted_as_fine(jobs: Path
     assert "nothing is known of rank 3" in hang.answer["notes"]
 
 
+def test_without_a_single_rank_there_is_no_verdict(probe: Probe) -> None:
+    done = probe(*named([4_194_302, 4_194_303]), "hang")
+
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "none of 2 ranks could be looked at" in done.stderr
+
+
 def test_another_operation_and_another_order_are_told_from_a_rank_that_is_late(jobs: Path, probe: Probe) -> None:
     operation = Hang(probe, pids(jobs / "operation")).until(hangs)
     order = Hang(probe, pids(jobs / "order")).until(hangs)
