@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         PeerList,
         SiblingList,
     )
-    from .memory import LeaksLine, LeaksRequest
+    from .memory import LeaksLine, LeaksRequest, SnapshotLine, SnapshotRequest
     from .profile import CpuProfileRequest, ProfileLine, ProfileRequest
     from .query import QueryColumn, QueryRequest, QueryResult
     from .settings import SettingChanges, SettingInfo, SettingList
@@ -87,6 +87,8 @@ __all__ = [
     "SettingInfo",
     "SettingList",
     "SiblingList",
+    "SnapshotLine",
+    "SnapshotRequest",
     "StacksRequest",
     "StepMark",
     "TableInfo",
@@ -145,6 +147,8 @@ _HOMES = {
     "memory": (
         "LeaksLine",
         "LeaksRequest",
+        "SnapshotLine",
+        "SnapshotRequest",
     ),
     "profile": (
         "CpuProfileRequest",

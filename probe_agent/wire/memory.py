@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ._documented import DOCUMENTED
 from .query import Value
 
-__all__ = ["LeaksLine", "LeaksRequest"]
+__all__ = ["LeaksLine", "LeaksRequest", "SnapshotLine", "SnapshotRequest"]
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,26 @@ class LeaksLine:
     """the longest time, in seconds, that the job stood still for a look"""
     notes: tuple[str, ...] = ()
     """remarks on it"""
+
+
+@dataclass(frozen=True)
+class SnapshotRequest:
+    """The state of torch's CUDA allocator; nothing is to be chosen."""
+
+    __pydantic_config__ = DOCUMENTED
+
+
+@dataclass(frozen=True)
+class SnapshotLine:
+    """One line of the answer: a piece of the snapshot, or `done`."""
+
+    __pydantic_config__ = DOCUMENTED
+
+    data: str | None = None
+    """the next piece of torch's pickle, in base64"""
+    note: str | None = None
+    """the reason, if the target stopped early"""
+    done: bool = False
+    """whether this is the last line"""
+    state: str | None = None
+    """finished"""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict
 
 import click
 
-from probe_agent.errors import BadRequest
-from probe_agent.wire import LeaksRequest
+from probe_agent.errors import BadRequest, NoAnswer
+from probe_agent.units import mib
+from probe_agent.wire import LeaksRequest, SnapshotLine, SnapshotRequest
+from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.memory.leaks import Leaks, ask_leaks
 from probe_cli.cluster.memory.leaks import sentence as leaks_sentence
@@ -18,8 +22,10 @@ from probe_cli.cluster.memory.trend import State
 from probe_cli.messages import remark
 from probe_cli.options import format_option, seconds, timeout_option
 from probe_cli.render import Sheet
+from probe_cli.render.output import written_file
 from probe_cli.render.show import show, show_answers, show_envelope
 from probe_cli.session import Session
+from probe_cli.text import mebibytes
 
 __all__ = ["command"]
 
@@ -39,6 +45,12 @@ _KINDS = ("parameters", "gradients", "optimizer state", "buffers")
     "--top", type=click.IntRange(0, 1000), default=8, show_default=True, metavar="N", help="Show the N largest modules."
 )
 @click.option("--last", "last_s", callback=seconds, metavar="TIME", help="Judge the growth over TIME: 90, 15m, 2h.")
+@click.option(
+    "--snapshot",
+    "path",
+    metavar="FILE",
+    help="Write the state of torch's CUDA allocator to FILE, a pickle for torch's memory viewer.",
+)
 @click.option("--leaks", is_flag=True, help="Trace allocations for a while, and name the lines that keep them.")
 @click.option(
     "--seconds", "window_s", callback=seconds, metavar="TIME", help="With --leaks: trace for TIME.  [default: 10s]"
@@ -51,6 +63,7 @@ def command(
     session: Session,
     top: int,
     last_s: float | None,
+    path: str | None,
     leaks: bool,
     window_s: float | None,
     steps: int | None,
@@ -78,6 +91,8 @@ def command(
       3  too few samples to tell, or part of the targets did not answer
       4  no target could be reached
     """
+    if path is not None:
+        return _snapshot(session, path, timeout_s)
     if leaks:
         return _leaks(session, LeaksRequest(window_s or (STEPS_S if steps else WINDOW_S), steps), format_)
     if window_s is not None or steps is not None:
@@ -91,6 +106,31 @@ def command(
     if State.GROWS in states:
         return GROWS
     return answers.exit_code or (UNKNOWN if State.UNKNOWN in states or not reports else 0)
+
+
+def _snapshot(session: Session, path: str, timeout_s: float) -> int:
+    """Write torch's snapshot of its allocator to a file; one that is not whole is not left behind."""
+    if session.num_endpoints > 1:
+        raise BadRequest("one file cannot hold several snapshots", "take them one by one")
+
+    async def question(client: Client) -> int:
+        size, end, said = 0, None, "it broke off"
+        answer = client.lines(SnapshotLine, "/v1/memory/snapshot", SnapshotRequest())
+        with written_file(path) as file:
+            async with contextlib.aclosing(answer) as lines:  # type: ignore[type-var]  # as its type does not say
+                async for line in lines:
+                    said = line.note or said
+                    if line.data is not None:
+                        size += file.write(base64.b64decode(line.data))
+                    end = line if line.done else end
+            if end is None:
+                raise NoAnswer(f"{client.endpoint} did not finish the snapshot: {said}", "see: probe list --dead")
+        return size
+
+    answers = session.ask(question, timeout_s=timeout_s + LOOKS_S)
+    for _, size in answers.answered:
+        remark(f"wrote {path} ({mebibytes(mib(size))}): open it with torch's memory viewer (_memory_viz.py)")
+    return answers.exit_code
 
 
 def _leaks(session: Session, wanted: LeaksRequest, format_: str) -> int:

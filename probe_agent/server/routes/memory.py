@@ -1,4 +1,4 @@
-"""Leaks by line, traced in a target for a bounded time."""
+"""Leaks by line, traced in a target for a bounded time, and snapshots of its allocator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probe_agent.server.dependencies import ChosenTarget
 from probe_agent.server.ndjson import NdjsonResponse
 from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import Target, source_line, stream
-from probe_agent.wire import LeaksLine, LeaksRequest
+from probe_agent.wire import LeaksLine, LeaksRequest, SnapshotLine, SnapshotRequest
 
 __all__ = ["control"]
 
@@ -28,6 +28,13 @@ async def leaks(request: Request, target: ChosenTarget, wanted: LeaksRequest) ->
     the tracing."""
     lines = _with_source(target, stream(target, "leaks", seconds=wanted.seconds, steps=wanted.steps))
     return NdjsonResponse(audited_lines(request, target, "leaks", repr(wanted), lines))
+
+
+@control.post("/v1/memory/snapshot", status_code=200, response_model=SnapshotLine, response_class=NdjsonResponse)
+async def snapshot(request: Request, target: ChosenTarget, wanted: SnapshotRequest) -> Response:
+    """One JSON object a line: the pickle that torch.cuda.memory._dump_snapshot writes, in pieces, then `done`."""
+    lines = stream(target, "memory_snapshot")
+    return NdjsonResponse(audited_lines(request, target, "snapshot", repr(wanted), lines))
 
 
 async def _with_source(target: Target, lines: AsyncIterator[Line]) -> AsyncIterator[Line]:

@@ -163,3 +163,12 @@ def test_the_options_of_a_window_need_leaks() -> None:
 
     assert done.returncode == 2
     assert "try: add --leaks" in done.stderr
+
+
+def test_a_snapshot_of_a_job_without_a_gpu_is_refused(jobs: dict[str, Job], tmp_path: Path) -> None:
+    done = probe(str(jobs["healthy"].pid), "memory", "--snapshot", str(tmp_path / "snapshot.pickle"))
+
+    assert done.returncode != 0
+    assert "uses no CUDA device" in done.stderr
+    assert "try: " in done.stderr
+    assert not (tmp_path / "snapshot.pickle").exists()
