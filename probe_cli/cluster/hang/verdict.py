@@ -237,14 +237,18 @@ def _gone(targets: Mapping[int, TargetInfo], living: Collection[int], others_wai
     program, one after the other, has nobody to blame; nor has one whose ranks lost the connection to a living one."""
     ended = in_order_of_end(target for rank, target in targets.items() if rank not in living)
     badly = [target for target in ended if target.ended_badly]
-    blamed = [target for target in badly if not has_lost_peer(target)] or ([] if badly else ended)
+    own = [target for target in ended if not has_lost_peer(target)]
+    blamed = [target for target in own if target.ended_badly] or own
     return {rank for rank, target in targets.items() if target in blamed[:1]} if badly or others_wait else set()
 
 
 def _after_the_end(targets: Mapping[int, TargetInfo], acts: Mapping[int, Doing]) -> Verdict:
     if not any(target.ended_badly for target in targets.values()):
         return Verdict(State.ENDED, "the job has ended: every rank has come to the end of its program", doing=acts)
-    first = in_order_of_end(target for target in targets.values() if target.ended_badly)[0]
+    ended = in_order_of_end(targets.values())
+    # One that exited without an error is to blame if all others lost their connection to it.
+    own = [target for target in ended if not has_lost_peer(target)]
+    first = next((target for target in own if target.ended_badly), (own or ended)[0])
     ranks = tuple(rank for rank, target in targets.items() if target is first)
     said = told_first(targets.values()) or [f"rank {ranks[0]} {first.ended or 'has ended, and how is not known'}"]
     return Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)

@@ -343,3 +343,15 @@ def test_sizes_that_only_some_ranks_tell_are_no_mismatch() -> None:
     said = verdict(seen, seen)
 
     assert (said.ranks, said.cause) == ((2,), "absent")
+
+
+@pytest.mark.parametrize("num_others", [2, 3])
+def test_a_rank_that_exited_without_an_error_is_to_blame_if_the_others_lost_it(num_others: int) -> None:
+    seen = {rank: replace(look, recorded=()) for rank, look in looks(60.0, None).items()}
+    lost = {"ended": "raised RuntimeError: Connection closed by peer", "ended_badly": True, "ended_at": 9.1}
+    ended = {f"rank{rank}": target(rank, alive=False, **lost) for rank in (0, 1, 3)[:num_others]}
+    ended["rank2"] = target(2, alive=False, ended="exited with code 0", ended_at=9.0)
+
+    said = verdict(seen, seen, **ended)
+
+    assert (said.ranks, said.cause, said.state.exit_code) == ((2,), "gone", 1)
