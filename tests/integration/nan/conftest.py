@@ -42,7 +42,7 @@ class Job:
             read = [self.folder / f"fault-{rank}" for rank in range(NUM_RANKS)]
             return all(path.exists() and path.read_text() == said for path in read)
 
-        until(have_all, 60, self.output)
+        until(have_all, 180, self.output)
 
     def output(self) -> str:
         return "".join((self.folder / f"{rank}/output").read_text() for rank in range(NUM_RANKS))

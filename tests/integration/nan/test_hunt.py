@@ -12,7 +12,7 @@ from support.waiting import until
 
 from .conftest import Answer, Job, started
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 NET = "DistributedDataParallel.module"
 
@@ -20,7 +20,7 @@ NET = "DistributedDataParallel.module"
 def hunt(job: Job, fault: str) -> tuple[int, Answer]:
     """Start a hunt in the healthy job, plant the fault once every rank is watched, and return what the hunt says."""
     job.plant("none")
-    hunting = job.start("nan", "--hunt", "--json", "--seconds", "60")
+    hunting = job.start("nan", "--hunt", "--json", "--seconds", "150")
     assert hunting.stderr is not None
     told = []
     for line in hunting.stderr:
@@ -28,7 +28,7 @@ def hunt(job: Job, fault: str) -> tuple[int, Answer]:
         if line.startswith("watching"):
             break
     job.plant(fault)
-    out, err = hunting.communicate(timeout=90)
+    out, err = hunting.communicate(timeout=200)
     assert out, "".join(told) + err
     return hunting.returncode, json.loads(out)
 

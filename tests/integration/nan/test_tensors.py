@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import Job
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
 NET = "DistributedDataParallel.module"
 
