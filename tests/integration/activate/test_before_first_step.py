@@ -16,7 +16,7 @@ from support.waiting import until
 
 from .conftest import FOLDER, started
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 PROGRAM = str(ROOT / "tests" / "targets" / "late_ranks.py")
 Told = dict[str, Any]
 

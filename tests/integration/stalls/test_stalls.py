@@ -17,7 +17,7 @@ from support.waiting import until
 
 from probe_agent.targets import Ring, Target, TargetDirectory, newest_step, read_stall_snapshot
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 PROGRAM = ROOT / "tests" / "targets" / "stalling.py"
 #: Each stall that the job is taken through, and the functions of the program that it may be in.
 PLACES = {
@@ -28,6 +28,8 @@ PLACES = {
     "compile": ["main", "wait_for"],
 }
 HELD_S = 1.4
+#: Time for torch and Dynamo to be imported on a busy machine, twice.
+START_S = 180.0
 AFTER_S = 0.5
 OFF = {"PROBE": "1", "PROBE_STALL_WATCH": "off", "PROBE_STALL_AFTER": str(AFTER_S), "PROBE_FLUSH_INTERVAL": "0.05"}
 Row = dict[str, Any]
@@ -69,7 +71,7 @@ class Job:
 
     def switch_on(self) -> None:
         """Let the first stall pass unwatched, and watch from then on."""
-        until(self.is_quiet, 60, process=self.process)
+        until(self.is_quiet, START_S, process=self.process)
         self.rows_when_off = self.rows()
         self.go_on("unwatched")
         assert self.probe(str(self.process.pid), "config", "stall.watch=on").returncode == 0
@@ -82,7 +84,7 @@ class Job:
             found = [row for row in self.rows("stalled") if row["began"] not in before and not was_held(row)]
             return [row for row in found if str(row["place"]).partition(" ")[0] in PLACES[name]]
 
-        self.noticed[name] = until(new, 60, self.rows, self.process)[-1]
+        self.noticed[name] = until(new, START_S, self.rows, self.process)[-1]
         self.snapshots[name] = read_stall_snapshot(self.target)
         if name == "stuck":
             self.listed = self.probe("list").stderr
