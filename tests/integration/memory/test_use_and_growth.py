@@ -15,7 +15,7 @@ from support.waiting import until
 
 from .conftest import ADDRESS_SPACE, Job
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 MIB = 2**20
 RSS, CHILDREN = "resident memory", "memory of child processes"
