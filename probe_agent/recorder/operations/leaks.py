@@ -16,7 +16,6 @@ import sys
 from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
@@ -316,8 +315,8 @@ def _order(row: list[object]) -> tuple[object, ...]:
 
 def _grows(history: list[_Kept], lengths: list[float]) -> bool:
     def steadily(values: list[float], at_least: float) -> bool:
-        between = [max(after - before, 1e-9) for before, after in pairwise([0.0, *lengths])]
-        rates = [(pair[1] - pair[0]) / length for pair, length in zip(pairwise([0.0, *values]), between)]
+        between = [max(after - before, 1e-9) for before, after in zip([0.0, *lengths], lengths)]
+        rates = [(after - before) / length for before, after, length in zip([0.0, *values], values, between)]
         return min(rates) > 0 and values[-1] >= at_least and min(rates[1:]) >= STEADY * rates[0]
 
     return steadily([kept.mib for kept in history], MIN_MIB) or (
