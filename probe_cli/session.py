@@ -144,7 +144,10 @@ class Session:
     async def _list_ranks(self, timeout_s: float) -> Answers[Rank]:
         if self._found is not None:
             return self._found
-        found = unique(await list_ranks(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark))
+        keep_job = any(getattr(endpoint, "job", None) for endpoint in self.named)
+        found = unique(
+            await list_ranks(self.endpoints, timeout_s=timeout_s, inject=self.inject, remark=remark, keep_job=keep_job)
+        )
         one_job([member.info for _, member in found.answered], self.named)
         return Answers(found.answered, self.missing + found.unanswered)
 

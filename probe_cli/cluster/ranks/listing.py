@@ -40,16 +40,22 @@ class Rank:
 
 
 async def list_ranks(
-    endpoints: Sequence[Endpoint], *, timeout_s: float = LIST_S, inject: bool, remark: Callable[[str], None]
+    endpoints: Sequence[Endpoint],
+    *,
+    timeout_s: float = LIST_S,
+    inject: bool,
+    remark: Callable[[str], None],
+    keep_job: bool = False,
 ) -> Answers[tuple[Rank, ...]]:
-    """The targets behind each endpoint by rank, or why it did not answer; waits `timeout_s` for each.
+    """The targets behind each endpoint by rank, or why it did not answer; waits `timeout_s` for each. With `keep_job`
+    the endpoints have the job's name also where its rank is unambiguous now: another job may begin there.
 
     A host server stands for its living targets. A PID, a rank or a folder may name one that has ended.
     """
 
     async def question(client: Client) -> tuple[Rank, ...]:
         listed = await client.get(TargetList, "/v1/targets")
-        return _behind(client.endpoint, listed.targets)
+        return _behind(client.endpoint, listed.targets, keep_job=keep_job)
 
     return await ask(endpoints, question, timeout_s=timeout_s, inject=inject, remark=remark)
 
@@ -85,7 +91,7 @@ def only_ranks(found: Answers[Rank], ranks: Collection[int]) -> Answers[Rank]:
     return Answers(chosen, ((who, NoAnswer(f"no target has {who}", "list the ranks with: probe … ranks")),))
 
 
-def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Rank, ...]:
+def _behind(server: Endpoint, targets: Sequence[TargetInfo], *, keep_job: bool = False) -> tuple[Rank, ...]:
     if isinstance(server, LocalProcess):
         meant = _living([target for target in targets if target.pid == server.pid])
         return tuple(Rank(server, server, target) for target in meant[:1]) or _no_target(server, targets)
@@ -105,9 +111,8 @@ def _behind(server: Endpoint, targets: Sequence[TargetInfo]) -> tuple[Rank, ...]
             meant = [target for target in of_job if target.alive]
     ordered = sorted(meant, key=_place)
     whole = replace(server, rank=None, pid=None)
-    return tuple(Rank(_only(whole, target, targets), whole, target) for target in ordered) or _no_target(
-        server, targets
-    )
+    found = tuple(Rank(_only(whole, target, targets, keep_job), whole, target) for target in ordered)
+    return found or _no_target(server, targets)
 
 
 def _place(target: TargetInfo) -> tuple[bool, int, str, int]:
@@ -121,14 +126,16 @@ def _living(targets: Iterable[TargetInfo]) -> list[TargetInfo]:
     return [target for target in found if target.alive] or found
 
 
-def _only(server: TcpServer | UnixServer, target: TargetInfo, targets: Sequence[TargetInfo]) -> Endpoint:
+def _only(
+    server: TcpServer | UnixServer, target: TargetInfo, targets: Sequence[TargetInfo], keep_job: bool
+) -> Endpoint:
     """The endpoint of one target: by its rank if the server knows only one of that rank, or only one in its job;
-    otherwise by its PID. Where a job was named its name stays: another job may begin before the endpoint is asked."""
+    otherwise by its PID."""
     if isinstance(server, ThisHost):
         return LocalProcess(target.pid)
     same_rank = _living(other for other in targets if other.rank == target.rank)
-    if server.job is None and target.rank is not None and same_rank == [target]:
-        return replace(server, rank=target.rank)
+    if not keep_job and target.rank is not None and same_rank == [target]:
+        return replace(server, rank=target.rank, job=None)
     in_its_job = [other for other in same_rank if other.job == target.job]
     if target.rank is not None and target.job and in_its_job == [target]:
         return replace(server, rank=target.rank, job=target.job)

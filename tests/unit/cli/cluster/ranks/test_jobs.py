@@ -94,7 +94,7 @@ def test_the_beginning_of_a_name_is_enough_and_the_living_come_first() -> None:
 
 def test_a_rank_of_a_job_that_was_named_keeps_its_name_since_another_job_may_begin_there() -> None:
     (unnamed,) = listing._behind(HERE, [RANK])
-    (named,) = listing._behind(replace(HERE, job="kfm"), [RANK])
+    (named,) = listing._behind(replace(HERE, job="kfm"), [RANK], keep_job=True)
 
     assert str(unnamed.endpoint) == "node1:8080/0"
     assert str(named.endpoint) == "node1:8080/kfmcga/0"
