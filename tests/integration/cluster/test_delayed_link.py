@@ -79,7 +79,10 @@ def rank_on(hosts: Hosts, server: int) -> int:
     return int(found[0])
 
 
-@pytest.mark.parametrize(("there_s", "back_s"), [(0.4, 0.0), (0.0, 0.4)], ids=["there", "back"])
+@pytest.mark.parametrize(
+    ("there_s", "back_s"),
+    [pytest.param(0.4, 0.0, id="there"), pytest.param(0.0, 0.4, id="back", marks=pytest.mark.long)],
+)
 def test_the_uncertainty_of_a_clock_covers_a_delay_on_one_way_only(hosts: Hosts, there_s: float, back_s: float) -> None:
     first, second = (f"/{rank_on(hosts, server)}" for server in (0, 1))
     with link_to(hosts.addresses[1], there_s, back_s) as slow:

@@ -15,7 +15,7 @@ from .conftest import training, wait_until_ready
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-COMPILED = ["inductor"] if shutil.which("g++") else []
+COMPILED = [pytest.param("inductor", marks=pytest.mark.long)] if shutil.which("g++") else []
 
 
 def visit(probe: Any, pid: int) -> list[tuple[int, str]]:

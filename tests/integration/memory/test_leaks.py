@@ -138,6 +138,7 @@ sys.exit(status)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_a_job_in_which_leaks_are_traced_equals_its_twin(tmp_path: Path) -> None:
     num_steps = 150
 

@@ -71,8 +71,10 @@ def certified(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "endpoints",
-    [("10.77.0.10:8080", "10.77.0.11:8080"), ("https://node0:8080", "https://node1:8080")],
-    ids=["plain", "tls"],
+    [
+        pytest.param(("10.77.0.10:8080", "10.77.0.11:8080"), id="plain", marks=pytest.mark.long),
+        pytest.param(("https://node0:8080", "https://node1:8080"), id="tls"),
+    ],
 )
 def test_one_host_leads_to_the_other_over_a_network_and_a_cut_link_is_reported(
     endpoints: tuple[str, str], tmp_path: Path

@@ -18,7 +18,12 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 @pytest.mark.parametrize(
     ("what", "rank", "phase"),
-    [("data", 3, "data_wait"), ("forward", 0, "forward"), ("checkpoint", 1, "other"), ("backward", 2, "backward")],
+    [
+        ("data", 3, "data_wait"),
+        pytest.param("forward", 0, "forward", marks=pytest.mark.long),
+        pytest.param("checkpoint", 1, "other", marks=pytest.mark.long),
+        ("backward", 2, "backward"),
+    ],
 )
 def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, rank: int, phase: str) -> None:
     job.make(f"{what} {rank} 0.04")
