@@ -98,7 +98,9 @@ def test_a_dead_target_can_still_be_queried(host: Host) -> None:
 
     assert rows == [[10]]
     assert error["kind"] == "NoAnswer"
-    assert "has ended" in error["message"]
+    # Its cause is known if the server has met the target, which takes up to 2 s.
+    assert error["message"].startswith(f"pid {target.pid} ")
+    assert error["message"].endswith(", and left no stack")
 
 
 def test_a_cut_short_ring_is_named_and_the_others_still_answer(host: Host) -> None:
