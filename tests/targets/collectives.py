@@ -8,7 +8,6 @@ Writes `done-RANK.json` with its results; ends when there is a file `stop` in FO
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+import own_recorder
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
@@ -24,7 +24,6 @@ from torch import nn
 from torch.distributed import all_reduce as reference_of_before
 from torch.distributed.fsdp import fully_shard
 
-from probe_agent.recorder import boot
 from probe_agent.recorder.ring import folder as folders
 
 FOLDER = Path(sys.argv[1])
@@ -33,7 +32,7 @@ FOLDER = Path(sys.argv[1])
 def start_recorder() -> None:
     """Start recording; return once everything that will be patched is."""
     folders.BASES = (str(FOLDER),)
-    _thread.start_new_thread(boot.start_planned, ("",))
+    own_recorder.start()
     while not list(FOLDER.glob(f"*/{os.getpid()}-*/{folders.TARGET}")):
         time.sleep(0.005)
     time.sleep(0.3)

@@ -15,7 +15,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
-from probe_agent.recorder import boot
+import own_recorder
+
 from probe_agent.recorder.ring import folder
 from probe_agent.recorder.ring.table import NULL_FLOAT, Column, Table
 from probe_agent.recorder.ring.writer import RingWriter
@@ -45,7 +46,7 @@ def main():
     base, capacity, amount = sys.argv[1], int(sys.argv[2]), sys.argv[3]
     folder.BASES = (base,)
     own = None
-    _thread.start_new_thread(boot.start_planned, ("",))
+    own_recorder.start()
     while own is None:
         users = folder.user_folder(base, os.getuid())
         names = os.listdir(users) if os.path.isdir(users) else []

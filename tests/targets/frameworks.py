@@ -9,7 +9,6 @@ Ends when there is a file `stop` in FOLDER.
 
 from __future__ import annotations
 
-import _thread
 import gc
 import hashlib
 import json
@@ -22,11 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+import own_recorder
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from probe_agent.recorder import boot
 from probe_agent.recorder.hooks import inference
 from probe_agent.recorder.ring import folder as folders
 
@@ -281,7 +280,7 @@ KINDS: dict[str, tuple[Callable[[Training], None], ...]] = {
 def start_recorder() -> None:
     """Start recording; return once everything that will be patched is."""
     folders.BASES = (str(FOLDER),)
-    _thread.start_new_thread(boot.start_planned, ("",))
+    own_recorder.start()
     while not list(FOLDER.glob(f"*/{os.getpid()}-*/{folders.TARGET}")):
         time.sleep(0.005)
     time.sleep(0.3)

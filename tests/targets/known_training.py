@@ -16,11 +16,11 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+import own_recorder
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from probe_agent.recorder import boot
 from probe_agent.recorder.ring import folder
 
 
@@ -67,7 +67,7 @@ def start_recorder(base):
     folder.BASES = (base,)
     with open("/proc/self/stat") as file:
         own = folder.make(os.getpid(), folder.start_ticks(file.read()))
-    _thread.start_new_thread(boot.start, (own, "planned", os.getpid()))
+    own_recorder.start(own)
     while not os.path.exists(os.path.join(own, folder.TARGET)):
         time.sleep(0.001)
 

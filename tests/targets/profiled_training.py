@@ -60,13 +60,14 @@ def argument(name):
 
 
 def start_recorder(base):
-    from probe_agent.recorder import boot
+    import own_recorder
+
     from probe_agent.recorder.ring import folder
 
     folder.BASES = (base,)
     with open("/proc/self/stat") as file:
         own = folder.make(os.getpid(), folder.start_ticks(file.read()))
-    _thread.start_new_thread(boot.start, (own, "planned", os.getpid()))
+    own_recorder.start(own)
     while not os.path.exists(os.path.join(own, folder.TARGET)):
         time.sleep(0.001)
 

@@ -13,7 +13,6 @@ it learnt and what it would have learnt alone.
 
 from __future__ import annotations
 
-import _thread
 import json
 import os
 import sys
@@ -22,11 +21,11 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+import own_recorder
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from probe_agent.recorder import boot
 from probe_agent.recorder.ring import folder as folders
 
 FOLDER, ADDRESSES = Path(sys.argv[1]), sys.argv[2:]
@@ -69,7 +68,7 @@ def main() -> None:
     elif "RANKS_HOST" in os.environ:
         folders.BASES = (os.environ["RANKS_HOST"],)
     if ADDRESSES or "RANKS_HOST" in os.environ:
-        _thread.start_new_thread(boot.start_planned, ("",))
+        own_recorder.start()
     dist.init_process_group(
         "gloo", init_method=os.environ.get("RANKS_MEET"), rank=rank, world_size=int(os.environ["WORLD_SIZE"])
     )

@@ -12,7 +12,6 @@ bit for bit. While BASE/stand exists, rank 0 stands still.
 
 from __future__ import annotations
 
-import _thread
 import os
 import sys
 import time
@@ -20,11 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
+import own_recorder
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from probe_agent.recorder import boot
 from probe_agent.recorder.ring import folder as folders
 
 BASE, OPTIMIZER, NUM_HOSTS = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -37,7 +36,7 @@ def start_recorder(rank: int) -> None:
     host = BASE / f"host{rank % NUM_HOSTS}"
     host.mkdir(exist_ok=True)
     folders.BASES = (str(host),)
-    _thread.start_new_thread(boot.start_planned, ("",))
+    own_recorder.start()
     while not list(host.glob(f"*/{os.getpid()}-*/{folders.TARGET}")):
         time.sleep(0.005)
     time.sleep(0.3)

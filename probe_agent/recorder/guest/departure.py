@@ -34,6 +34,8 @@ __all__ = ["prepare"]
 MAX_OBJECTS = 60_000
 #: Modules of the built-in types whose objects may lead from one of the recorder's to another.
 _BUILT_IN = {"builtins", "_frozen_importlib", "_frozen_importlib_external"}
+#: Not the attribute: a metaclass of the job may have code for that.
+_module_of = type.__dict__["__module__"].__get__
 #: Flags of a foreign function: the calling convention of C, called with the GIL held.
 _CDECL, _WITH_GIL = 1, 4
 
@@ -46,9 +48,16 @@ def prepare(importer: Importer, runtime: Runtime | None) -> Callable[[], None]:
     """
     farewells = [(connection.detach(), answer) for connection, answer in runtime.farewells()] if runtime else []
     exit_locks = at_exit.hand_over()
-    move = () if at_exit.is_ending() or gc.get_debug() else _untrack_and_track(importer)
-    loaded = importer.close()
-    found = _reachable(importer, runtime, loaded) if move else []
+    move: tuple[Any, ...] = ()
+    found: list[Any] = []
+    try:
+        if not at_exit.is_ending() and not gc.get_debug():
+            move = _untrack_and_track(importer)
+        loaded = importer.close()
+        if move:
+            found = _reachable(importer, runtime, loaded)
+    except Exception:  # the border: a client and an exit wait for this thread, and nothing can be recorded any more
+        move = ()
     interval = round(switch_interval.SHORT_S * 1e6), switch_interval.usual_s
     # Without the globals of this module, which would keep the recorder alive.
     tools = {"atexit": atexit, "gc": gc, "get_ident": get_ident, "sys": sys, "write": write, "close": close}
@@ -121,8 +130,10 @@ def _reachable(importer: Importer, runtime: Runtime | None, loaded: dict[str, Mo
             return id(vars(one)) in spaces
         if kind is dict and "__builtins__" in one:
             return id(one) in spaces
-        # Not by attribute: a metaclass of the job may have code for that.
-        module = type.__getattribute__(one if issubclass(kind, type) else kind, "__module__")
+        try:
+            module = _module_of(one if issubclass(kind, type) else kind)
+        except AttributeError:
+            return False  # ours have one, a class of the job may have none
         return kind is not FrameType and type(module) is str and module in names
 
     found: list[Any] = []

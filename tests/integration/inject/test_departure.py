@@ -138,3 +138,16 @@ def test_a_job_may_exit_while_the_recorder_leaves() -> None:
                 began = monotonic()
                 assert target.end() == 0
                 assert monotonic() - began < 4.0  # what waits for the recorder gives up after 5 s
+
+
+def test_a_class_without_a_module_does_not_delay_the_answer() -> None:
+    with job(sys.executable) as target:
+        target.eval("exec(\"kind = type('Kind', (), {})\", space := {'__builtins__': {'type': type}})")
+        target.eval("setattr(__import__('builtins'), 'kept', space['kind']())")
+        attached = inject.attach(target.pid)
+        began = monotonic()
+        detach(attached)
+        assert monotonic() - began < 8.0  # a client waits no longer
+
+        assert target.eval("type(kept).__name__") == "Kind"
+        assert target.end() == 0
