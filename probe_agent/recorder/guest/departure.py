@@ -73,15 +73,25 @@ def _last(
     interval: tuple[int, float],
 ) -> None:
     try:
-        while found:
-            part = found[-500:]
-            del found[-500:]
-            # In C from end to end: no other thread sees an object while it is in no generation.
-            all(zip(*[map(function, part) for function in move]))
-            part.clear()
-        # Otherwise the job collects when it wants to, and may have much in that generation; ours goes with it then.
-        if move and gc.isenabled() and 0 < gc.get_threshold()[0] <= 10_000:
-            gc.collect(0)
+        try:
+            while found:
+                part = found[-500:]
+                del found[-500:]
+                # In C from end to end: no other thread sees an object while it is in no generation.
+                all(zip(*[map(function, part) for function in move]))
+                part.clear()
+            # Otherwise the job collects when it wants to, and may have much in that generation; ours goes with it then.
+            if move and gc.isenabled() and 0 < gc.get_threshold()[0] <= 10_000:
+                gc.collect(0)
+        finally:
+            # What a finalizer of the job's may have made here by asking for the current thread.
+            active = getattr(sys.modules.get("threading"), "_active", {})
+            if type(active.get(get_ident())).__name__ == "_DummyThread":
+                del active[get_ident()]
+            short_us, usual_s = interval
+            if round(sys.getswitchinterval() * 1e6) == short_us:  # the job has set no other
+                sys.setswitchinterval(usual_s)
+        # Last: whoever reads the answer finds the job as it was.
         for descriptor, answer in farewells:
             try:  # noqa: SIM105 -- `suppress` would be one of the objects to free
                 write(descriptor, answer)
@@ -89,13 +99,6 @@ def _last(
                 pass  # the client has left
             close(descriptor)
     finally:
-        # What a finalizer of the job's may have made here by asking for the current thread.
-        active = getattr(sys.modules.get("threading"), "_active", {})
-        if type(active.get(get_ident())).__name__ == "_DummyThread":
-            del active[get_ident()]
-        short_us, usual_s = interval
-        if round(sys.getswitchinterval() * 1e6) == short_us:  # the job has set no other
-            sys.setswitchinterval(usual_s)
         atexit.unregister(exit_locks[0].acquire)
         for lock in exit_locks:
             lock.release()

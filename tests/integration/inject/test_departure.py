@@ -151,3 +151,34 @@ def test_a_class_without_a_module_does_not_delay_the_answer() -> None:
 
         assert target.eval("type(kept).__name__") == "Kind"
         assert target.end() == 0
+
+
+#: `leave(path)` has the recorder detach, and returns the switch interval that the job has when the answer is there.
+LEAVE = """
+import socket, threading
+def leave(path):
+    ours = socket.socket(socket.AF_UNIX)
+    ours.connect(path)
+    ours.sendall(b'{"op": "detach"}' + bytes([10]))
+    ours.recv(1000)
+    return sys.getswitchinterval()
+def work():
+    while busy:
+        pass
+busy = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+[each.start() for each in list(busy)]
+"""
+
+
+def test_the_switch_interval_is_the_jobs_when_the_answer_is_there() -> None:
+    with job(sys.executable) as target:
+        target.eval(f"exec({LEAVE!r}, globals())")
+        usual = target.eval("sys.getswitchinterval()")
+        left = []
+        for _ in range(5):
+            folder = inject.attach(target.pid).folder
+            left.append(target.eval(f"leave({str(folder / 'control.sock')!r})"))
+        target.eval("busy.clear()")
+        assert target.end() == 0
+
+    assert left == [usual] * 5
