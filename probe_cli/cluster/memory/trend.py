@@ -65,7 +65,7 @@ class Trend:
     num_steps: int = 0
     per_second: float = 0.0
     per_step: float | None = None
-    #: Bounds of the slope per second, with 95 % confidence.
+    #: Bounds of the slope per second, with 95 % confidence; `per_second` lies between them.
     low: float = 0.0
     high: float = 0.0
     #: Probability of such growth without any drift.
@@ -120,8 +120,9 @@ def _tested(samples: Sequence[Sample], num_samples: int) -> Trend:
         num_steps,
         per_second,
         growth / num_steps if num_steps > 0 else None,
-        totals[int(0.025 * len(totals))] / span_s,
-        totals[int(0.975 * len(totals))] / span_s,
+        # A median and means: where the job slows down at times, the median may lie beyond what was drawn.
+        min(per_second, totals[int(0.025 * len(totals))] / span_s),
+        max(per_second, totals[int(0.975 * len(totals))] / span_s),
         p,
         last,
     )

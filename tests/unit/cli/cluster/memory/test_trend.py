@@ -106,6 +106,17 @@ def test_a_leak_that_began_late_is_found() -> None:
     assert found.per_second == pytest.approx(4.0, rel=0.1)
 
 
+def test_the_slope_of_a_job_that_is_slow_at_times_lies_within_its_bounds() -> None:
+    values = [500.0]
+    while len(values) < 240:
+        values.append(values[-1] + (1.0 if 72 <= len(values) < 204 else 0.5))
+
+    found = judged(values)
+
+    assert found.state is State.GROWS
+    assert found.low <= found.per_second <= found.high
+
+
 def test_few_samples_and_a_short_time_are_said() -> None:
     assert judged([]).state is State.UNKNOWN
     assert judged([500.0 + at for at in range(14)]).state is State.UNKNOWN
