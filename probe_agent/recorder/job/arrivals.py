@@ -80,6 +80,9 @@ class StoreWatch:
             store = self._store
             if store is None:
                 store = self._store = TcpStore(*address, STORE_S)
+            if self._is_closed:  # while it connected
+                self._drop()
+                return Arrivals()
             store.renew(STORE_S)
             num = store.num_clients()
             size = min(self._waiting.world_size or 0, MAX_KEYS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -56,6 +57,26 @@ def test_a_store_that_is_absent_and_a_file_are_no_error() -> None:
 
     assert "refused" in absent.problem
     assert StoreWatch(Waiting(1, 2, "/tmp/meet", has_agent_store=False)).ask() == Arrivals()
+
+
+def test_a_store_that_answers_after_the_detach_is_asked_nothing_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        watch = StoreWatch(Waiting(1, 2, f"127.0.0.1:{port}", has_agent_store=False))
+        answers: list[Arrivals] = []
+        asking = threading.Thread(target=lambda: answers.append(watch.ask()), daemon=True)
+        asking.start()
+        connection, _ = server.accept()
+        with connection:
+            connection.settimeout(30)
+            hello = connection.recv(100)
+            watch.close()
+            connection.sendall(hello[-4:])
+            more = connection.recv(100)
+            asking.join(30)
+
+    assert more == b""
+    assert answers == [Arrivals()]
 
 
 def test_other_targets_of_the_host_are_read_and_one_rank_asks_the_store(tmp_path: Path) -> None:
