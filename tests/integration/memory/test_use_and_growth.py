@@ -85,7 +85,9 @@ def test_no_growth_is_claimed_of_a_job_whose_memory_rises_and_falls(judged: Judg
 
     assert {look["trends"][RSS]["state"] for look in looks} <= {"not significant", "levelling off"}, looks[-1]["trends"]
     assert {look["exit_code"] for look in looks} == {0}
-    assert "no significant growth" in looks[-1]["sentence"] or "levelling off" in looks[-1]["sentence"]
+    # All programs of the host share /dev/shm: other tests may fill it meanwhile.
+    said = ("no significant growth", "levelling off", "; /dev/shm grows by")
+    assert any(words in looks[-1]["sentence"] for words in said), looks[-1]["sentence"]
 
 
 def test_growth_of_workers_is_found(judged: Judged) -> None:
