@@ -178,6 +178,7 @@ def test_phases_sum_up_to_the_programs_own_clock(programs: Programs, name: str) 
     assert_of_each(programs, name, check)
 
 
+@pytest.mark.busy_machine("compares two clocks in calls of 3 ms, between which the machine may do something else")
 @EACH
 def test_every_call_of_a_module_has_a_row_with_its_time(programs: Programs, name: str) -> None:
     def check(ran: Ran) -> None:
