@@ -34,8 +34,8 @@ for step in range(400):
     weights /= numpy.abs(weights).max()
     digest.update(weights.tobytes())
     began = time.monotonic()
-    assert select.select([], [], [], 0.002) == ([], [], [])
-    late += time.monotonic() - began < 0.002
+    assert select.select([], [], [], 0.005) == ([], [], [])
+    late += time.monotonic() - began < 0.005
 print(digest.hexdigest(), late)
 """
 PYTHONS = [
@@ -165,7 +165,7 @@ def test_a_job_whose_native_frames_are_read_computes_the_same() -> None:
                 num_read += bool(inject.read_native_stacks(process.pid, all_threads=True).threads)
         output = process.stdout.read()
 
-    assert num_read > 1
+    assert num_read > 0
     assert "ready\n" + output == expected
     assert expected.endswith(" 0\n")
 
