@@ -94,6 +94,10 @@ def _decoded(process: Process, said: dict[str, Any]) -> NativeStacks:
     threads = []
     for thread in said["threads"]:
         tid = int(thread["tid"])
+        try:
+            inner = process.inner(tid)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # this thread, or the process, has ended since
         is_main = tid == process.pid
         frames = tuple(
             Frame(
@@ -107,8 +111,6 @@ def _decoded(process: Process, said: dict[str, Any]) -> NativeStacks:
             for depth, frame in enumerate(thread["frames"])
         )
         name = "MainThread" if is_main else str(thread["name"] or "") or None
-        threads.append(
-            ThreadStack(name, 0, process.inner(tid), is_main, False, False, frames, holds_gil=bool(thread["holds_gil"]))
-        )
+        threads.append(ThreadStack(name, 0, inner, is_main, False, False, frames, holds_gil=bool(thread["holds_gil"])))
     unmerged = sum(not thread["is_merged"] for thread in said["threads"] if thread["is_python"])
     return NativeStacks(tuple(threads), float(said["stopped_s"]), unmerged)

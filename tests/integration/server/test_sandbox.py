@@ -226,9 +226,9 @@ def test_hanging_up_stops_the_query(full_host: Host) -> None:
 
 @pytest.mark.busy_machine("an end takes 1.1 s of work, which a busy machine stretches beyond the 4 s allowed")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_the_server_of_a_running_query_ends_in_time(tmp_path: Path, how: int) -> None:
+def test_the_server_of_a_running_query_ends_in_time(tmp_path_factory: pytest.TempPathFactory, how: int) -> None:
     with ExitStack() as running:
-        host = Host(tmp_path, running)
+        host = Host(tmp_path_factory.mktemp("end"), running)
         host.target(4096, 1000)
         running.enter_context(start(host, SLOW))
         worker = until(lambda: busy_below(host.server.pid))

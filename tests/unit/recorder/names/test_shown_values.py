@@ -30,7 +30,7 @@ def test_tensors_are_shown_by_shape_dtype_and_device_whatever_their_name() -> No
 
 @pytest.mark.torch
 def test_a_tensor_of_a_class_of_the_job_is_not_asked_for_anything() -> None:
-    assert described("loud", torch.zeros(1).as_subclass(Loud)).endswith("test_values.Loud>")
+    assert described("loud", torch.zeros(1).as_subclass(Loud)).endswith("test_shown_values.Loud>")
 
 
 def test_a_metaclass_is_not_asked_for_its_name() -> None:

@@ -284,6 +284,7 @@ def test_a_checkpointed_block_is_watched_in_its_first_forward_and_in_backward() 
 
 def test_a_compiled_module_stands_for_what_is_inside() -> None:
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     model = nn.Sequential(Layer(), torch.compile(Layer(), backend="aot_eager", fullgraph=True), Layer())
 
     def spoil(loop: Loop) -> None:
