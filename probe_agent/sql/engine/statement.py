@@ -181,6 +181,8 @@ def arrow_stream(relation: Any, request: QueryRequest) -> tuple[memoryview, bool
             if not out.tell():
                 writer.write_stream(CArrayStream.from_c_arrays([], schema))
     except RuntimeError as failure:  # nanoarrow's own, in which DuckDB's is a text
+        if isinstance(failure.__context__, LimitReached):  # the end of a stream that was given up failed, too
+            raise failure.__context__ from None
         raise duckdb_error(str(failure)) from None
     finally:
         stream.release()  # the connection takes no other statement before
