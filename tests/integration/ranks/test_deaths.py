@@ -44,7 +44,8 @@ def job_in(folder: Path, **environ: str) -> Iterator[TwoRanks]:
 )
 def test_a_rank_that_raised_and_sits_in_an_exit_handler_is_in_the_answer(tmp_path: Path, probe: Probe) -> None:
     with job_in(tmp_path) as job:
-        probe(*job.targets, "query", "SELECT 1 FROM python.steps")
+        recorded = (*job.targets, "query", "--format", "csv", "SELECT count(DISTINCT pid) AS n FROM python.steps")
+        until(lambda: probe(*recorded).stdout.split() == ["n", str(NUM_RANKS)])
         (job.folder / "sit").touch()
         (job.folder / "raise-1").touch()
         until(lambda: "has had enough" in probe(*job.targets, "list").stderr)
