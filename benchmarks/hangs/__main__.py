@@ -29,7 +29,7 @@ __all__ = ["main"]
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong, and the verdicts that are right."""
+    """A fault, and the verdicts that fit it."""
 
     what: str
     causes: tuple[str, ...]
@@ -77,7 +77,7 @@ Answer = dict[str, Any]  # JSON
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was said of one job."""
+    """The verdict on one job."""
 
     is_right: bool
     seconds: float

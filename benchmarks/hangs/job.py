@@ -162,7 +162,7 @@ class Faults:
 
 
 class Pauses:
-    """What a healthy job does between its steps, and which takes long."""
+    """Do what takes a healthy job long between two steps."""
 
     def __init__(self, rank: int, folder: Path, model: torch.nn.Module) -> None:
         self.rank, self.folder, self.model = rank, folder, model

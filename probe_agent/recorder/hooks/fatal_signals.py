@@ -32,7 +32,7 @@ _ACTION_BYTES = 256
 
 
 class _File:
-    """What faulthandler needs of a file; it holds it as long as it writes there."""
+    """The file that faulthandler writes to, which keeps it for as long as it is enabled."""
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -50,7 +50,7 @@ class Waiting(NamedTuple):
 
 
 class Arrivals(NamedTuple):
-    """What is known of the ranks that have come."""
+    """The ranks that have arrived, as far as they are known."""
 
     #: Number of ranks that have connected to the store; None if that is not known.
     num: int | None = None

@@ -61,7 +61,7 @@ _OUR_FILES = ("<probe>/", __file__.rpartition("/operations/")[0] or "<probe>/")
 
 
 class _Kept:
-    """What one line keeps: objects and MiB; of tensors also those with a graph, and the newest of them."""
+    """Objects that one line keeps, in number and MiB; of tensors also how many keep a graph, and the newest one."""
 
     __slots__ = ("graphs", "mib", "newest", "num")
 
