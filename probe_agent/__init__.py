@@ -4,14 +4,16 @@
     probe_agent.start()
 
 starts the recorder in this very process; `PROBE=1` and `probe PID inject` do so from outside. A job may call
-`record` and `step` whether or not there is a recorder: without one they do nothing, and they never raise.
+`record`, `span` and `step` whether or not there is a recorder: without one they do nothing. They never raise, but for a
+span that decorates what it cannot: that raises at once, with or without a recorder.
 """
 
 import sys
 
+from .named_span import span
 from .recorder import __version__
 
-__all__ = ["__version__", "record", "start", "step"]
+__all__ = ["__version__", "record", "span", "start", "step"]
 
 
 def start() -> None:

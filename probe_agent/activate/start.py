@@ -49,6 +49,7 @@ def _start(children: bool, listen: str) -> None:
     if listen:
         server = _ours("listen")
         server.check(listen)
+    _ours("seccomp").check()
     try:
         importer = _load()
         folders = importer.load(_PACKAGE + ".ring.folder")

@@ -39,6 +39,8 @@ __all__ = ["HOW", "Event", "Stage", "State", "after", "deliver", "doing", "late"
 HOW = {PENDING_CALL: "pending call", QUIET_THREAD: "quiet thread"}
 #: The longest wait for the target to take the payload. It is shorter if a C call is seen to hold the GIL.
 TAKEN_S = 1.8
+#: Beyond that, for the thread that our lines have started, on a host with more to do than it has processors.
+LOADING_S = 10.0
 #: A main thread that has not come back to the interpreter after this is taken to be blocked.
 PENDING_CALL_S = 0.5
 #: Between two looks at a thread, to tell one that sleeps from one that works with short naps.
@@ -133,6 +135,7 @@ class _Delivery:
         self._complaints: list[str] = []
         self._last_refusal: AttachRefused | None = None
         self._has_run = False
+        self._tids_before = set(process.looks())
 
     def look(self, _state: State) -> Event:
         main = _look(self._process, self._process.pid)
@@ -169,8 +172,12 @@ class _Delivery:
         ):
             if self._is_interrupted() and monotonic() < self._deadline:
                 return Event.INTERRUPTED
-            if monotonic() > until or self._is_interrupted():
+            if self._is_interrupted():
                 return Event.NOT_TAKEN
+            if monotonic() > until:
+                if not self._is_loading() or monotonic() > self._deadline + LOADING_S:
+                    return Event.NOT_TAKEN
+                until = monotonic() + LOOK_APART_S
             if self._watch.is_kept() and not self._lines_have_run():
                 return Event.NOT_TAKEN
         return Event.TAKEN
@@ -194,6 +201,10 @@ class _Delivery:
                 "look for an audit hook of the job that forbids it (sys.addaudithook); if there is none, try again",
             )
         return late(self._process, self._watch.holder, "" if self._sent else "an attach is under way already: ")
+
+    def _is_loading(self) -> bool:
+        """Return True while the thread that our lines have started may still get a processor, and take the payload."""
+        return self._lines_have_run() and not self._tids_before.issuperset(self._process.looks())
 
     def _is_interrupted(self) -> bool:
         return self._last_run() == INTERRUPTED

@@ -30,7 +30,7 @@ from .job.rank import meeting_place, name_of, number_in, rank_and_size
 from .no_rows import AwaitedFile, reasons
 from .ring.buffer import RowBuffer
 from .ring.folder import CONTROL, STACKS, TARGET, hold, keep, prune, remove, ring_name
-from .ring.writer import RingWriter
+from .ring.writer import RingWriter, close_half_made
 from .source import Recorder, Source
 from .torch import loaded
 
@@ -130,23 +130,24 @@ class Runtime:
         mark_end(self._folder, at_exit.began_at(), "raised" if raised else "exit", raised)
 
     def stop(self) -> None:
-        """Undo everything `run` did, except the short switch interval, which the caller restores last."""
-        self._steps.close(CANCELLED_S)
+        """Undo everything `run` did, except the short switch interval, which the caller restores last. A part that
+        cannot be undone keeps none of the others from it, nor a client from its answer."""
+        self._guarded("steps", partial(self._steps.close, CANCELLED_S))
         for source in reversed(self._running):
             self._guarded(source.name, source.stop)
-        fork_safety.forget(self._in_child)
+        self._guarded("forks", partial(fork_safety.forget, self._in_child))
         self._recorder.step.beginning.clear()
-        self._faults.disarm()
-        self._evaluator.close()
+        self._guarded("fault dump", self._faults.disarm)
+        self._guarded("eval", self._evaluator.close)
         if self._keeps_rings:
-            self._flush_all()
-        self._recorder.close()
+            self._guarded("flush", self._flush_all)
+        self._guarded("rings", self._recorder.close)
         os.close(self._held)
         if self._keeps_rings:
             self._guarded("keep", self._keep_folder)
         if not self._kept:
-            remove(self._folder)
-        self._server.close()
+            self._guarded("folder", partial(remove, self._folder))
+        self._guarded("control", self._server.close)
         self._num_left = own_threads.wait_for_end(CANCELLED_S)
 
     def _keep_folder(self) -> None:
@@ -167,6 +168,8 @@ class Runtime:
         self._recorder.step.beginning.clear()
         self._faults.disarm()
         self._evaluator.close()
+        if any(buffer.may_be_half_made for buffer in list(self._recorder.buffers.values())):
+            self._guarded("half-made ring", partial(close_half_made, self._folder))
         self._recorder.close()
         self._server.close()
         switch_interval.rest()

@@ -152,7 +152,7 @@ class Recorder:
         """Close the shared device and the buffers; the files of the rings stay."""
         if self._device is not None:
             self._device.close()
-        for buffer in self.buffers.values():
+        for buffer in list(self.buffers.values()):
             buffer.close()
 
 

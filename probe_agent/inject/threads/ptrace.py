@@ -18,6 +18,7 @@ from time import monotonic, perf_counter, sleep
 from typing import TypeVar
 
 from probe_agent.errors import AttachRefused
+from probe_agent.procfs import ENDED, Process
 
 __all__ = ["CAPABILITY", "NT_PRSTATUS", "PTRACE_CALL", "Busy", "Seized", "on_own_thread", "seized", "why_forbidden"]
 
@@ -34,6 +35,8 @@ PTRACE_CALL = (
 )
 
 Result = TypeVar("Result")
+#: How long a thread that only waits for a processor may take to stop. It costs the target nothing.
+_STARVED_S = 10.0
 
 _CONT, _DETACH = 7, 17
 _GETREGSET, _SETREGSET, _SEIZE, _INTERRUPT, _GET_RSEQ = 0x4204, 0x4205, 0x4206, 0x4207, 0x420F
@@ -102,17 +105,15 @@ class Seized:
         return 0.0 if self._stopped_at is None else perf_counter() - self._stopped_at
 
     def stop(self, timeout_s: float = 1.5) -> None:
-        """Stop this thread and no other. Raises AttachRefused if it does not stop."""
+        """Stop this thread and no other. Raises AttachRefused if it does not stop: in an uninterruptible wait within
+        `timeout_s`, otherwise, on a host without a free processor, within `_STARVED_S`."""
         _ptrace(_INTERRUPT, self.tid)
-        deadline = monotonic() + timeout_s
+        began = monotonic()
         while True:
             waited, status = os.waitpid(self.tid, _WALL | os.WNOHANG)
             if waited == 0:
-                if monotonic() > deadline:
-                    raise AttachRefused(
-                        f"thread {self.tid} did not stop within {timeout_s:g} s: it is in an uninterruptible wait",
-                        f"look at the disk, device or child it waits for: cat /proc/{self.tid}/stack",
-                    )
+                if monotonic() > began + timeout_s:
+                    self._give_up(monotonic() - began)
                 sleep(_NAP_S)  # not a loop: the thread may need this very processor to come to its stop
             elif not os.WIFSTOPPED(status):
                 raise AttachRefused(f"thread {self.tid} ended while we attached", "probe list shows what runs")
@@ -124,6 +125,23 @@ class Seized:
             else:
                 self._stopped_at = perf_counter()
                 return
+
+    def _give_up(self, waited_s: float) -> None:
+        """Raise AttachRefused, unless the thread only gets no processor, and may still. It runs until it stops."""
+        try:
+            state = Process(self.tid).stat_now().letter
+        except ENDED:
+            return  # which the next look says
+        if state == "D":
+            raise AttachRefused(
+                f"thread {self.tid} did not stop within {waited_s:.1f} s: it is in an uninterruptible wait",
+                f"look at the disk, device or child it waits for: cat /proc/{self.tid}/stack",
+            )
+        if waited_s > _STARVED_S:
+            raise AttachRefused(
+                f"thread {self.tid} (state {state}) did not stop within {waited_s:.0f} s: it gets no processor",
+                "see what takes the processors of this host (top), and try again",
+            )
 
     def registers(self, kind: int, size: int) -> bytes:
         """Return a register set as the kernel has it, at most `size` bytes."""

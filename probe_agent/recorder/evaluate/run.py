@@ -18,6 +18,7 @@ from typing import Any
 from ..guest import own_threads
 from ..guest.main_thread import repair_threading
 from ..names.lookup import Lookup
+from ..torch.captures import allow_captures_elsewhere
 from . import show
 from .capture import Capture, Sink
 from .fence import Fence, Stopped
@@ -186,12 +187,14 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _use_device_of_job() -> None:
-    """Select the CUDA device on which the job holds memory for this thread, if there is exactly one.
+    """Select the CUDA device on which the job holds memory for this thread, if there is exactly one, and let it wait
+    for the device while the job captures a graph.
 
     Otherwise `torch.zeros(1, device="cuda")` on rank 3 would create a context of some hundred MiB on device 0. Takes
     about 100 µs if CUDA is in use, otherwise nothing.
     """
     cuda: Any = getattr(sys.modules.get("torch"), "cuda", None)
+    allow_captures_elsewhere()
     if cuda is None or not cuda.is_initialized() or cuda.device_count() < 2:
         return
     used = [device for device in range(cuda.device_count()) if cuda.memory_reserved(device)]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..names.lookup import Lookup
 from ..source import Recorder
-from ..torch import loaded
+from ..torch import host_number, loaded
 from .fence import Fence, Stopped
 from .foreign import is_from_signal_handler
 from .session import Namespace
@@ -152,10 +152,9 @@ def _shown(value: Any) -> tuple[float | None, str | None]:
     """Return the number, or else the text. Nothing is copied from a device; `.item()` in the expression does that."""
     torch: Any = loaded("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        if value.numel() != 1 or value.device.type != "cpu":
-            return None, f"tensor of {tuple(value.shape)}, {value.dtype}, on {value.device}"
-        value = value.item()
-    elif getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy scalar
+        number = host_number(value)
+        return number, f"tensor of {tuple(value.shape)}, {value.dtype}, on {value.device}" if number is None else None
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a NumPy scalar
         value = value.item()
     if isinstance(value, (int, float)):
         try:

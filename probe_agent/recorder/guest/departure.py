@@ -2,8 +2,8 @@
 
 Modules, functions and classes refer to each other in cycles, which only Python's collector frees. After a while they
 are in its oldest generation, and a job that has not collected that one before it exits takes longer to exit. So they
-are moved to the youngest generation, and that one is collected. Python itself decides what is garbage: an object that
-the job still refers to stays, with everything it refers to.
+are moved to the youngest generation, and that one and the next are collected. Python itself decides what is garbage:
+an object that the job still refers to stays, with everything it refers to.
 
 Runs on the recorder's thread for about 25 ms. The collection holds the GIL for 3 ms of them, 5 ms in a program that
 has loaded so little itself that the recorder has loaded much of the standard library.
@@ -51,7 +51,7 @@ def prepare(importer: Importer, runtime: Runtime | None) -> Callable[[], None]:
     move: tuple[Any, ...] = ()
     found: list[Any] = []
     try:
-        if not at_exit.is_ending() and not gc.get_debug():
+        if sys.version_info >= (3, 10) and not at_exit.is_ending() and not gc.get_debug():  # 3.9 was seen to abort
             move = _untrack_and_track(importer)
         loaded = importer.close()
         if move:
@@ -81,8 +81,9 @@ def _last(
                 all(zip(*[map(function, part) for function in move]))
                 part.clear()
             # Otherwise the job collects when it wants to, and may have much in that generation; ours goes with it then.
+            # The next one, too: a collection of the job's that came while they moved has put the first ones there.
             if move and gc.isenabled() and 0 < gc.get_threshold()[0] <= 10_000:
-                gc.collect(0)
+                gc.collect(1)
         finally:
             # What a finalizer of the job's may have made here by asking for the current thread.
             active = getattr(sys.modules.get("threading"), "_active", {})

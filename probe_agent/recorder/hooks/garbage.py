@@ -2,6 +2,9 @@
 
 Runs on the thread that collects, with the GIL: a clock read at the start and one at the end, and a list append if the
 collection took 0.5 ms. Most collections are of the youngest objects and take microseconds.
+
+Python prints and drops what is raised inside a callback of the collector. So an exception of a signal handler of the
+job is lost when the signal comes in the microsecond in which this one runs on the main thread.
 """
 
 from __future__ import annotations

@@ -28,7 +28,8 @@ from ..ring.table import NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.module_spans import ModuleSpans
-from ..steps.step import OTHER, TRAIN, Watcher
+from ..steps.step import LONG_STEP_NS, OTHER, TRAIN, Watcher
+from ..torch.captures import allow_captures_elsewhere
 from ..torch.dynamo import AroundCompile, has_compiled
 from ..torch.module_hooks import KEY, OurHook
 from ..torch.patches import Patches
@@ -38,8 +39,6 @@ __all__ = ["Source", "TorchTrace"]
 
 #: Reading the resident memory is a system call; a value is reused for this long.
 RSS_VALID_NS = 1_000_000
-#: Duration after which the recorder's thread writes rows of an unfinished step.
-LONG_STEP_NS = 500_000_000
 #: Limit of the search for tensors in an output or in arguments.
 MAX_TENSORS = 16
 
@@ -69,7 +68,12 @@ class TorchTrace(Table):
         ),
         Column("self_duration", "float", "s", "duration without that of the recorded children"),
         Column("device", "text", "", "device of the module's output"),
-        Column("device_duration", "float", "s", "time of the same span on the device; NULL on a CPU"),
+        Column(
+            "device_duration",
+            "float",
+            "s",
+            "time of the same span on the device; NULL on a CPU, and on a GPU that is not the current device",
+        ),
         Column("allocated", "float", "MiB", "memory in use at the end: the device's, or resident on a CPU-only target"),
         Column("allocated_delta", "float", "MiB", "change of allocated during the span"),
         Column("reserved", "float", "MiB", "held by torch's allocator; NULL on a CPU-only target"),
@@ -130,9 +134,13 @@ class Source(BaseSource):
         self._step.beginning.append(self._begin_step)
 
     def tick(self) -> None:
-        """Write rows of a long step that is still running."""
-        if self._spans.events and perf_counter_ns() - self._step.started > LONG_STEP_NS:
-            self._spans.replay()
+        """Write rows of a long step that is still running, and of steps before it whose device times have arrived."""
+        spans = self._spans
+        if (spans.events or spans.is_waiting) and perf_counter_ns() - self._step.started > LONG_STEP_NS:
+            spans.replay()
+            if spans.is_waiting:
+                allow_captures_elsewhere()
+                spans.device_times()
 
     def awaited(self) -> Mapping[str, Awaited]:
         return {} if self.recorder.has_rows(TorchTrace) else {TorchTrace.name: self._why_empty()}
@@ -270,6 +278,7 @@ class Source(BaseSource):
     def _hooks(self) -> tuple[Callable[..., None], Callable[..., None]]:
         """Return the hook before a module's forward and the one after it."""
         is_compiling, has_gpu, mark_of = self._is_compiling, self._device.has_gpu, self._device.mark
+        elsewhere = self._device.is_elsewhere
         note, tensor, step = self._spans.events.append, sys.modules["torch"].Tensor, self._step
         is_tracing = sys.modules["torch"]._C._is_tracing
         position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
@@ -329,6 +338,8 @@ class Source(BaseSource):
                 except RuntimeError:
                     shapes = ()  # a nested tensor has none
                 device = None if out is None else out.device
+                if mark is not None and device is not None and elsewhere(mark, device):
+                    mark = None
                 note((module, now, mark, self._allocated, device, ended_at, shapes, step.in_backward))
             except Exception as error:
                 if self.recorder.fail(self.name, error):

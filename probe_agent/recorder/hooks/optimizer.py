@@ -84,6 +84,7 @@ class Source(BaseSource):
         self._has_hooks = False
         self._num_others = 0
         self._note = recorder.seen.optimizers.note
+        self._note_cleared = recorder.seen.cleared.note
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # nested calls of `step`
@@ -121,6 +122,9 @@ class Source(BaseSource):
             return ours
 
         self._patches.wrap(owner, name, make)
+
+    def tick(self) -> None:
+        self._ends.arrived_late()
 
     def awaited(self) -> Mapping[str, Awaited]:
         return {} if self.recorder.has_rows(Steps) else {Steps.name: why_no_steps(self.recorder)}
@@ -189,7 +193,10 @@ class Source(BaseSource):
         """End a step if the optimizer's hooks are never called (its step is compiled); in the middle of a step, drop
         its losses so far."""
         step = self._step
-        if not step.micro_batches or self._device.is_compiling():
+        if self._device.is_compiling():
+            return
+        self._note_cleared(optimizer)
+        if not step.micro_batches:
             return
         try:
             if not self._depth and self._counts(optimizer) and not self._has_hooks:

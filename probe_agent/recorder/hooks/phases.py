@@ -3,7 +3,8 @@
 A block of `no_grad`, `inference_mode` and the like counts if an outermost module is called in it; clipping gradients or
 averaging weights calls none. torch keeps its fast path for modules: a hook exists only from the start of a block to the
 first call in it, and in sampled steps the hooks of `python.torch_trace` report the call. The names of the functions
-around that call tell, once per block, whether it generates.
+around that call tell, once per block, whether it generates. A span that the job has named after a phase is a block of
+that phase too, with gradients or without (hooks/spans.py).
 
 Runs on the training thread once an optimizer has stepped: 3 µs per block, 8 µs if it calls a module.
 """
@@ -36,13 +37,15 @@ INSIDE = "inside"
 class Block:
     """A block of the job's code with gradients disabled, or enabled again inside such a block."""
 
-    __slots__ = ("began", "context", "inner", "is_off", "kind", "num_samples", "wait")
+    __slots__ = ("began", "context", "inner", "is_named", "is_off", "kind", "num_samples", "wait")
 
-    def __init__(self, context: object, is_off: bool) -> None:
+    def __init__(self, context: object, is_off: bool, named: str = "") -> None:
         self.context = context
         self.is_off = is_off
         #: EVAL, GENERATE or INSIDE; empty until a module is called.
-        self.kind = ""
+        self.kind = named
+        #: The job has said which phase it is.
+        self.is_named = bool(named)
         #: Time of the blocks inside it, in nanoseconds.
         self.inner = 0
         #: Wait and samples of batches in it that were counted as training data.
@@ -80,6 +83,7 @@ class Source(BaseSource):
             self._patches.wrap(owner, "__enter__", partial(self._entering, is_off=is_off))
             self._patches.wrap(owner, "__exit__", self._leaving)
         self._step.kind_of_call = self._kind_of_call
+        self._step.enter_phase, self._step.leave_phase = self._enter_named, self._leave_named
         self._step.ending.append(self._end_step)
 
     def stop(self) -> None:
@@ -87,6 +91,7 @@ class Source(BaseSource):
         if self._end_step in self._step.ending:
             self._step.ending.remove(self._end_step)
         self._step.kind_of_call = lambda: EVAL
+        self._step.enter_phase, self._step.leave_phase = lambda kind: None, lambda block: None
         self._around_compile.forget()
         self._disarm()
         self._blocks.clear()
@@ -133,6 +138,21 @@ class Source(BaseSource):
         blocks.append(Block(context, True))
         if above != GENERATE and above != INSIDE:
             self._arm()
+
+    def _enter_named(self, kind: str) -> Block | None:
+        step = self._step
+        if not step.is_training or step.in_backward:
+            return None
+        block = Block(None, True, kind)
+        block.context = block
+        if kind == GENERATE and not step.generation and not any(one.kind == GENERATE for one in self._blocks):
+            step.rollout += 1
+        self._blocks.append(block)
+        return block
+
+    def _leave_named(self, block: object) -> None:
+        if self._blocks:
+            self._leave_block(block)
 
     def _leave_block(self, context: Any) -> None:
         blocks = self._blocks
@@ -242,7 +262,7 @@ class Source(BaseSource):
         if blocks and blocks[-1].kind:
             return EVAL if blocks[-1].kind == INSIDE else blocks[-1].kind
         began = perf_counter_ns()
-        kind = self._kind_by_frames()
+        kind = next((block.kind for block in reversed(blocks) if block.is_named), "") or self._kind_by_frames()
         own = [block for block in blocks if not block.kind and block.is_off]
         for block in own[-1:] if kind != EVAL else own[:1]:
             block.kind = kind

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..torch import loaded
 from .peers import Job
+from .variables import rank_in
 
 __all__ = [
     "meeting_place",
@@ -37,9 +38,8 @@ def rank_and_size() -> tuple[int | None, int]:
     _, group = _world()
     if group is not None:
         return int(group.rank()), int(group.size())
-    rank, world_size = number_in("RANK", -1), number_in("WORLD_SIZE", -1)
-    if rank >= 0 and world_size > 0:
-        return rank, world_size
+    if told := rank_in(os.environ):
+        return told
     return (None if _is_child_of_multiprocessing() else 0), 1
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 __all__ = [
-    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "Found", "Kind", "attribute", "attributes", "members", "outermost",
-    "search", "walk",
+    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "Found", "Kind", "attribute", "attributes", "members",
+    "outermost", "search", "walk",
 ]  # fmt: skip
 
 MAX_OBJECTS = 2_000
@@ -46,7 +46,7 @@ MODEL = Kind("the outermost nn.Module", lambda kind: _is_module(kind) and not _i
 _LOSS = Kind("the only loss module", _is_loss)
 OPTIMIZER = Kind("the only optimizer", _derives("torch.optim.optimizer.Optimizer"))
 LOADER = Kind("the only DataLoader", _derives("torch.utils.data.dataloader.DataLoader"))
-_SCHEDULER = Kind(
+SCHEDULER = Kind(
     "the only learning rate scheduler",
     _derives(*(f"torch.optim.lr_scheduler.{name}" for name in ("LRScheduler", "_LRScheduler", "ReduceLROnPlateau"))),
 )
@@ -57,7 +57,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("model", "net", "network"), MODEL),
     **dict.fromkeys(("optimizer", "opt"), OPTIMIZER),
     **dict.fromkeys(("train_loader", "train_dataloader", "dataloader", "data_loader", "trainloader", "loader"), LOADER),
-    **dict.fromkeys(("scheduler", "lr_scheduler"), _SCHEDULER),
+    **dict.fromkeys(("scheduler", "lr_scheduler"), SCHEDULER),
     **dict.fromkeys(("criterion", "loss_fn"), _LOSS),
     "trainer": _TRAINER,
     "scaler": _SCALER,

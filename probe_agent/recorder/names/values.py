@@ -7,9 +7,11 @@ job's code. Secrets are recognised by the names of variables and keys, as everyw
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
 from itertools import islice
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, MethodType, ModuleType
 from typing import Any
 
 from ..guest.redaction import REDACTED, redacted_command, redacted_text, redacted_value
@@ -26,6 +28,10 @@ _SEARCHED_CHARS = 4096
 _MAX_INT_BITS = 256
 _PLAIN = (bool, float, complex, type(None), type(Ellipsis))
 _BRACKETS: dict[type, str] = {list: "[]", tuple: "()", set: "{}", frozenset: "{}"}
+#: The interpreter's classes of locks, as the job's `_thread` has them; that of a carried recorder has its own.
+_LOCKS = ("LockType", "RLock")
+#: In the text that C makes of an RLock: its owner's number, and how often it has acquired it.
+_OWNER = re.compile(r"owner=(\d+) count=(\d+)")
 #: They would only repeat the source.
 _LEFT_OUT = (ModuleType, FunctionType, BuiltinFunctionType, type)
 
@@ -42,7 +48,28 @@ def locals_of(frame: FrameType) -> dict[str, str]:
             shown["…"] = f"{len(found) - MAX_VARIABLES} more"
             break
         shown[name] = described(name, value)
-    return shown
+    return shown | _locks_in(frame, found)
+
+
+def _locks_in(frame: FrameType, found: Mapping[str, Any]) -> dict[str, str]:
+    """Return the locks that the function of a frame names as global variables, or as attributes of local ones."""
+    names = frame.f_code.co_names
+    locks = {name: value for name in names if _is_lock(value := dict.get(frame.f_globals, name))}
+    for local, holder in found.items():
+        if type(type(holder)) is type and type(holder).__module__ != "builtins":
+            locks |= {f"{local}.{name}": lock for name in names if _is_lock(lock := _attribute(holder, name))}
+    return {name: _of_lock(lock) for name, lock in islice(locks.items(), MAX_VARIABLES)}
+
+
+def _attribute(holder: object, name: str) -> object:
+    """Return what the dictionary of an object or of its classes has, without running code of the job.
+
+    As `inspect.getattr_static` does, whose module would bring a thousand objects into the job."""
+    of_classes = [vars(kind) for kind in type(holder).__mro__]
+    own = next((names["__dict__"] for names in of_classes if "__dict__" in names), None)
+    if type(own) is GetSetDescriptorType and (found := dict.get(own.__get__(holder), name)) is not None:
+        return found
+    return next((names[name] for names in of_classes if name in names), None)
 
 
 def described(name: str, value: object) -> str:
@@ -65,6 +92,8 @@ def _text(name: str, value: Any, depth: int) -> str:
         return _of_items(name, value, _BRACKETS[kind], depth)
     if kind is dict:
         return _of_dict(name, value, depth)
+    if _is_lock(value):
+        return _of_lock(value)
     return _of_array(value) or _of_object(value)
 
 
@@ -112,6 +141,23 @@ def _of_array(value: Any) -> str | None:
     if kind is getattr(numpy, "ndarray", None):
         return f"ndarray{_shape(value.shape)} {value.dtype.str}"
     return None
+
+
+def _is_lock(value: object) -> bool:
+    of_job: Any = sys.modules.get("_thread")
+    kind = type(value)
+    return any(kind is getattr(of_job, name, None) for name in _LOCKS) and kind.__module__ == "_thread"
+
+
+def _of_lock(value: Any) -> str:
+    """Return whether a lock is held, and by which thread; a plain lock does not know that."""
+    text = repr(value)
+    owner = _OWNER.search(text)
+    if owner is not None and int(owner[1]):
+        thread: Any = getattr(sys.modules.get("threading"), "_active", {}).get(int(owner[1]))
+        name = getattr(thread, "name", None) or "(unnamed)"
+        return f"<RLock held by thread {name} ({owner[1]})>"
+    return f"<{type(value).__name__}, {'locked' if text.startswith('<locked') else 'unlocked'}>"
 
 
 def _shape(shape: Any) -> str:

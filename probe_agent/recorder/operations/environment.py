@@ -23,7 +23,7 @@ READS = True
 COLUMNS = ("kind", "name", "value", "file")
 VARIABLES = re.compile(
     r"(NCCL|TORCH|PYTORCH|CUDA|CUDNN|CUBLAS|OMP|GOMP|KMP|MKL|OPENBLAS|GLOO|UCX|FI|IBV|MLX5|HSA|HIP|ROCR|RCCL|MIOPEN)\w*"
-    r"|LD_PRELOAD|LD_LIBRARY_PATH|MALLOC_\w+|PYTHON(HASHSEED|MALLOC|OPTIMIZE|UNBUFFERED|PATH)|TOKENIZERS_PARALLELISM"
+    r"|LD_PRELOAD|LD_LIBRARY_PATH|MALLOC_\w+|PYTHON(DEVMODE|HASHSEED|MALLOC|OPTIMIZE|UNBUFFERED|PATH)|TOKENIZERS_PARALLELISM"
 )
 SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSW|CREDENTIAL|AUTH", re.I)
 MAX_CODE_FILES = 200
@@ -33,7 +33,15 @@ Row = list[object]  # kind, name, value, file
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per trait; a row of code has a file instead of a value."""
-    rows = [*_versions(), *_hardware(), *_torch_settings(), *_variables(), *_ours(recorder), *_code(recorder)]
+    rows = [
+        *_versions(),
+        *_hardware(),
+        *_torch_settings(),
+        *_seeds(),
+        *_variables(),
+        *_ours(recorder),
+        *_code(recorder),
+    ]
     return {"columns": COLUMNS, "rows": rows, "notes": []}
 
 
@@ -59,6 +67,10 @@ def _hardware() -> Iterator[Row]:
     yield ["hardware", "cpu model", _found("/proc/cpuinfo", r"model name\s*: (.*)"), None]
     kib = _found("/proc/meminfo", r"MemTotal:\s*(\d+) kB")
     yield ["hardware", "memory", None if kib is None else f"{int(kib) / 2**20:.0f} GiB", None]
+    torch: Any = loaded("torch")
+    if torch is not None and torch.cuda.is_initialized():  # counting them before that would begin to initialise CUDA
+        yield ["hardware", "cuda devices", _text(torch.cuda.device_count), None]
+        yield ["hardware", "cuda capability", _text(lambda: torch.cuda.get_device_capability()), None]
 
 
 def _found(path: str, pattern: str) -> str | None:
@@ -90,12 +102,25 @@ def _torch_settings() -> Iterator[Row]:
         "get_default_dtype",
         "get_float32_matmul_precision",
         "get_num_threads",
+        "is_anomaly_enabled",
     ):
         read = getattr(torch, name, None)
         if read is not None:
             yield ["setting", f"torch.{name}()", _text(read), None]
-    for path in ("backends.cudnn.benchmark", "backends.cudnn.deterministic", "backends.cudnn.enabled"):
+    for path in (
+        "autograd.profiler._is_profiler_enabled",
+        "backends.cudnn.benchmark",
+        "backends.cudnn.deterministic",
+        "backends.cudnn.enabled",
+    ):
         yield ["setting", f"torch.{path}", _text(lambda path=path: _attribute(torch, path)), None]  # type: ignore[misc]
+
+
+def _seeds() -> Iterator[Row]:
+    """Yield the seed of torch's generator; reading it draws nothing."""
+    torch: Any = loaded("torch")
+    if torch is not None:
+        yield ["seed", "torch.initial_seed()", _text(torch.initial_seed), None]
 
 
 def _attribute(value: Any, path: str) -> Any:

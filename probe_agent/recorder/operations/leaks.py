@@ -1,7 +1,7 @@
 """Lines that leak, for `probe … memory --leaks`: what they allocated in a bounded window and has not been freed.
 
 In the window `tracemalloc` is on: the job's Python allocations take two to four times as long; `benchmarks.leaks`
-measures whole steps. Three times the traces are copied and the tensors counted, each with the GIL held throughout:
+measures whole steps. Five times the traces are copied and the tensors counted, each with the GIL held throughout:
 0.1 s per million objects, which the answer tells. On a GPU torch's allocator keeps the stack of each block meanwhile.
 
 Tracing ends with the window, when the client leaves, on detach and in a forked child; if the job traces itself, its
@@ -26,13 +26,15 @@ from ..names.holders import holders
 from ..ring.table import MIB
 from ..source import Recorder
 from ..torch import inventory, loaded
-from ..torch.blocks import by_line
+from ..torch.blocks import by_line, segments
 
 __all__ = ["stream"]
 
 COLUMNS = ("kind", "file", "lineno", "func", "num", "size", "more", "growth", "grows", "graphs", "holder")
-MAX_S, MAX_STEPS = 300.0, 10_000
-NUM_LOOKS = 3
+MAX_S, MIN_STEPS, MAX_STEPS = 300.0, 3, 10_000
+#: When lines are looked at, as shares of the window: each third, and at uneven times between them, so that memory which
+#: rises and falls as often as the thirds is not always seen at the same height.
+LOOKS_AT = (1 / 3, 0.55, 2 / 3, 0.85, 1.0)
 POLL_S = 0.02
 #: Frames that are kept of each allocation: the job's own line is the innermost that is in no library.
 NUM_FRAMES = 12
@@ -48,9 +50,9 @@ NOTABLE_MIB = 0.001
 _MANAGED_DICT = 4
 #: How long a census may keep the GIL from other threads.
 UNDISTURBED_S = 5.0
-#: A line grows if it keeps more from look to look, and in the second half of the window not much less than in the
-#: first: so many MiB, or so many objects.
-MIN_MIB, MIN_NUM, STEADY = 0.01, 3, 0.25
+#: A line grows if it keeps more in each third, so many MiB or objects in all, in none much less than in the first, and
+#: gives nearly nothing of it back between two looks.
+MIN_MIB, MIN_NUM, STEADY, GIVEN_BACK = 0.01, 3, 0.25, 0.1
 PYTHON, TENSOR = "python", "tensor"
 
 #: File, line, function.
@@ -103,8 +105,8 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
     steps, seconds = request.get("steps"), request.get("seconds")
     if not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_S:
         return _error(f"invalid number of seconds {seconds!r}", f"use a number up to {MAX_S:g}")
-    if steps is not None and (not isinstance(steps, int) or not NUM_LOOKS <= steps <= MAX_STEPS):
-        return _error(f"invalid number of steps {steps!r}", f"use {NUM_LOOKS} to {MAX_STEPS:,}")
+    if steps is not None and (not isinstance(steps, int) or not MIN_STEPS <= steps <= MAX_STEPS):
+        return _error(f"invalid number of steps {steps!r}", f"use {MIN_STEPS} to {MAX_STEPS:,}")
     if not _one_at_a_time.acquire(False):
         return _error("this target is already traced for leaks", "try again when that has ended")
     try:
@@ -113,9 +115,9 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
         reply.send({"note": f"tracing for {whole}: the job's Python takes more time and memory until then"})
         window = _Window(recorder)
         with _tracing(window.notes), _device_history() as on_device:
-            while len(window.looks) < NUM_LOOKS and _wait(window, reply, steps, float(seconds)):
+            while len(window.looks) < len(LOOKS_AT) and _wait(window, reply, steps, float(seconds)):
                 _look(window, recorder, on_device)
-        if len(window.looks) < NUM_LOOKS:
+        if len(window.looks) < len(LOOKS_AT):
             return _cut_short(window, reply, steps)
         reply.send({"columns": COLUMNS, "rows": _rows(window)})
         longest, whole_s = max(window.pauses_s), sum(window.pauses_s)
@@ -134,8 +136,10 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
 def _wait(window: _Window, reply: Reply, steps: int | None, seconds: float) -> bool:
     """Wait for the next look; return False if the window ends before."""
     # The time that looks take does not count, and they do not come one upon the other where the job is slow.
-    next_look = monotonic() + seconds / NUM_LOOKS
-    next_step = None if steps is None else window.steps + steps / NUM_LOOKS
+    done = len(window.looks)
+    share = LOOKS_AT[done] - (LOOKS_AT[done - 1] if done else 0.0)
+    next_look = monotonic() + seconds * share
+    next_step = None if steps is None else steps * LOOKS_AT[done]
     while monotonic() < next_look if next_step is None else window.steps < next_step:
         if reply.cancelled() or (steps is not None and window.seconds > seconds):
             return False
@@ -195,7 +199,7 @@ def _look(window: _Window, recorder: Recorder, on_device: bool) -> None:
     """Note what each line keeps now."""
     look: Look = {}
     torch: Any = loaded("torch")
-    is_last = len(window.looks) == NUM_LOOKS - 1
+    is_last = len(window.looks) == len(LOOKS_AT) - 1
     window.steps_seen = window.steps
     window.lengths.append(float(window.steps) if recorder.step.is_training else window.seconds - sum(window.pauses_s))
     began = perf_counter()
@@ -217,7 +221,7 @@ def _look(window: _Window, recorder: Recorder, on_device: bool) -> None:
     elif torch is not None and is_last:
         window.notes.append(f"tensors were not counted: there are more than {MAX_OBJECTS:,} objects")
     if on_device:
-        for device, func, file, lineno, num, mib, *_ in by_line(torch.cuda.memory_snapshot()):
+        for device, func, file, lineno, num, mib, *_ in by_line(segments(torch.cuda)):
             if file is not None:
                 kept = look.setdefault((str(device), (str(file), int(str(lineno)), str(func))), _Kept())
                 kept.num, kept.mib = int(str(num)), float(str(mib))
@@ -314,8 +318,11 @@ def _order(row: list[object]) -> tuple[object, ...]:
 
 
 def _grows(history: list[_Kept], lengths: list[float]) -> bool:
-    def steadily(values: list[float], at_least: float) -> bool:
-        between = [max(after - before, 1e-9) for before, after in zip([0.0, *lengths], lengths)]
+    def steadily(looks: list[float], at_least: float) -> bool:
+        if any(before - after > GIVEN_BACK * looks[-1] for before, after in zip(looks, looks[1:])):
+            return False
+        values = looks[::2]
+        between = [max(after - before, 1e-9) for before, after in zip([0.0, *lengths[::2]], lengths[::2])]
         rates = [(after - before) / length for before, after, length in zip([0.0, *values], values, between)]
         return min(rates) > 0 and values[-1] >= at_least and min(rates[1:]) >= STEADY * rates[0]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..source import Recorder
 from ..torch import loaded
-from ..torch.blocks import by_line
+from ..torch.blocks import by_line, segments
 
 __all__ = ["answer"]
 
@@ -28,7 +28,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     torch: Any = loaded("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {"error": _NOT_USED}
-    rows = by_line(torch.cuda.memory_snapshot())
+    rows = by_line(segments(torch.cuda))
     notes = []
     if any(row[1] is None for row in rows):
         notes.append("blocks allocated while memory.history was 0 have no line: probe … config memory.history=100000")

@@ -17,6 +17,7 @@ from ..source import Recorder
 from ..steps.nan_hunt import NanHunt
 from ..steps.tensor_reader import GRADIENT, items_of
 from ..torch import inventory, loaded
+from ..torch.captures import allow_captures_elsewhere
 from ..torch.dynamo import has_compiled
 
 __all__ = ["stream"]
@@ -56,6 +57,7 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
             fail=recorder.fail,
         )
         del models
+        allow_captures_elsewhere()  # this thread asks whether the values have arrived
         recorder.at_step.submit(hunt)
         try:
             _follow(hunt, recorder, reply, monotonic() + float(seconds))

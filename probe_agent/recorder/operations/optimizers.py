@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..source import Recorder
-from ..torch import inventory, loaded
+from ..torch import host_number, inventory, loaded
 
 __all__ = ["answer"]
 
@@ -39,15 +39,15 @@ def _row(number: int, group: Mapping[str, Any], state: Mapping[Any, Any]) -> lis
         kept = state.get(parameter)
         if isinstance(kept, dict):
             size += sum(inventory.mib(value) for value in list(kept.values()) if _is_tensor(value))
-            updates = _number(kept.get("step")) if updates is None else updates
+            updates = host_number(kept.get("step")) if updates is None else updates
     options = {
         key: shown for key, value in list(group.items()) if key != "params" and (shown := _shown(value)) is not None
     }
     return [
         number,
         group.get("name"),
-        _number(group.get("lr")),
-        _number(group.get("weight_decay")),
+        host_number(group.get("lr")),
+        host_number(group.get("weight_decay")),
         json.dumps(options, default=str),
         len(parameters),
         sum(parameter.numel() for parameter in parameters),
@@ -63,17 +63,9 @@ def _is_tensor(value: object) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _number(value: object) -> float | None:
-    """Return the number in `value`, also of a CPU tensor; None for a tensor on a device, which would synchronise."""
-    if _is_tensor(value):
-        tensor: Any = value
-        return float(tensor.item()) if tensor.device.type == "cpu" and tensor.numel() == 1 else None
-    return float(value) if isinstance(value, (int, float)) else None
-
-
 def _shown(value: object) -> object:
     if isinstance(value, (bool, str)) or value is None:
         return value
     if isinstance(value, (tuple, list)):
-        return [_number(item) for item in value]
-    return _number(value)
+        return [host_number(item) for item in value]
+    return host_number(value)

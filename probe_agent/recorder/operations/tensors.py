@@ -16,6 +16,7 @@ from ..control.reply import Reply, json_number
 from ..source import Recorder
 from ..steps.tensor_reader import BUFFER, GRADIENT, MAX_ITEMS, PARAMETER, Found, Item, TensorReader, items_of
 from ..torch import inventory, loaded
+from ..torch.captures import allow_captures_elsewhere
 
 __all__ = ["stream"]
 
@@ -77,6 +78,7 @@ def _read(
         fully=what == "grads",
         fail=recorder.fail,
     )
+    allow_captures_elsewhere()  # this thread asks whether the values have arrived
     queue.submit(reader)
     is_over = False
     while not (is_over and reader.collect()):

@@ -29,6 +29,11 @@ class RowBuffer:
         self._new_texts: list[str] = []
         self._flushing = allocate_lock()
 
+    @property
+    def may_be_half_made(self) -> bool:
+        """True while a thread may be making the ring."""
+        return self.writer is None and self._flushing.locked()
+
     def number(self, text: str | None) -> int:
         """Return the number that stands for `text` in this table's rows."""
         number = self._numbers.get(text)

@@ -187,8 +187,8 @@ def _dead(parent: str) -> Iterator[tuple[float, str]]:
 def _size(path: str) -> int:
     """Return the bytes that the files of a folder take."""
     total = 0
-    for name in os.listdir(path):
-        with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):  # somebody else removes it
+        for name in os.listdir(path):
             total += os.stat(os.path.join(path, name)).st_blocks * 512
     return total
 

@@ -14,14 +14,18 @@ import socket
 import struct
 from _thread import allocate_lock
 from collections.abc import Sequence
+from contextlib import suppress
 
 from .layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
 from .table import NULL_FLOAT, NULL_INT, Table
 
-__all__ = ["RingWriter"]
+__all__ = ["RingWriter", "close_half_made"]
 
 #: Indexes of the counters.
 _RESERVED, _HEAD, _STRINGS_USED = range(3)
+
+#: Rings that are being made.
+_half_made: list[RingWriter] = []
 
 
 class RingWriter:
@@ -66,13 +70,14 @@ class RingWriter:
             # Reserve the blocks now: a full /dev/shm must be an error here, not a SIGBUS in training.
             os.posix_fallocate(descriptor, 0, size)
             self._map = mmap.mmap(descriptor, size)
+            # One store of 8 bytes each. `pack_into` writes zeros first, and a reader would see them.
+            self._counters = memoryview(self._map)[COUNTERS_AT : COUNTERS_AT + COUNTERS.size].cast("Q")
+            _half_made.append(self)
         except BaseException:
             os.unlink(new)
             raise
         finally:
             os.close(descriptor)
-        # One store of 8 bytes each. `pack_into` writes zeros first, and a reader would see them.
-        self._counters = memoryview(self._map)[COUNTERS_AT : COUNTERS_AT + COUNTERS.size].cast("Q")
         self._map[SCHEMA_AT : SCHEMA_AT + len(schema)] = schema
         FIXED.pack_into(
             self._map,
@@ -87,6 +92,7 @@ class RingWriter:
             self._rows_at,
         )
         os.rename(new, path)
+        _half_made.remove(self)
 
     @property
     def num_rows(self) -> int:
@@ -177,3 +183,14 @@ class RingWriter:
         """
         self._counters.release()
         self._map.close()
+
+
+def close_half_made(folder: str) -> None:
+    """Close, in a forked child, a ring in `folder` that another thread was making at the fork: that thread alone knew
+    of it, and is not there."""
+    for writer in _half_made:
+        writer.close()
+    for number in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the descriptor of the listing itself
+            if os.path.dirname(os.readlink(f"/proc/self/fd/{number}")) == folder:
+                os.close(int(number))

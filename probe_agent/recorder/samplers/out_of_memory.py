@@ -17,7 +17,7 @@ from typing import Any
 from ..ring.table import MIB, NULL_FLOAT, NULL_INT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
-from ..torch.blocks import by_line
+from ..torch.blocks import by_line, segments
 
 __all__ = ["OomBlocks", "Ooms", "Source"]
 
@@ -112,7 +112,7 @@ class Source(BaseSource):
         if self._num > MAX_ERRORS:
             return
         number = self._blocks.number
-        rows = [row for row in by_line(torch.cuda.memory_snapshot()) if row[0] == name]
+        rows = [row for row in by_line(segments(torch.cuda)) if row[0] == name]
         for _, func, file, lineno, num, size, _, largest in rows[:MAX_LINES]:
             line: Any = NULL_INT if lineno is None else lineno
             texts = (number(func), number(file))  # type: ignore[arg-type]  # as by_line makes its rows

@@ -15,6 +15,7 @@ from typing import Any
 from ..ring.table import MIB, NULL_FLOAT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
+from ..torch.blocks import segments
 
 __all__ = ["Memory", "Source", "largest_free", "statistics"]
 
@@ -67,13 +68,13 @@ class Source(BaseSource):
         if now < self._due:
             return
         self._due = now + INTERVAL_S
-        segments = self._segments(cuda, now)
+        listed = self._segments(cuda, now)
         for number in range(cuda.device_count()):
             stats = cuda.memory_stats_as_nested_dict(number)
             values = statistics(stats)
             if values is None:
                 continue
-            free = NULL_FLOAT if segments is None else largest_free(segments, number)
+            free = NULL_FLOAT if listed is None else largest_free(listed, number)
             device = self._buffer.number(f"cuda:{number}")
             self._buffer.rows.append(
                 (self.recorder.step.number, time_ns() // 1000, device, *values[:6], free, *values[6:])
@@ -101,9 +102,9 @@ class Source(BaseSource):
         if now < self._blocks_due:
             return None
         began = perf_counter()
-        segments = cuda.memory_snapshot()
+        listed = segments(cuda)
         self._blocks_due = now + max(BLOCKS_S, (perf_counter() - began) / BLOCKS_SHARE)
-        return segments
+        return listed
 
 
 def statistics(stats: dict[str, Any]) -> tuple[Any, ...] | None:

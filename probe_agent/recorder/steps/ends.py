@@ -9,16 +9,17 @@ import itertools
 from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable
-from time import time_ns
+from time import perf_counter_ns, time_ns
 
 from ..config import Settings
 from ..ring.buffer import RowBuffer
 from ..ring.table import NULL_FLOAT, Column, Table
+from ..torch.captures import allow_captures_elsewhere
 from ..torch.device import Device, Later
 from .governor import Governor
 from .job_step import JobStep
 from .phase_spans import FORWARD
-from .step import Step
+from .step import LONG_STEP_NS, Step
 
 __all__ = ["StepEnds", "Steps"]
 
@@ -73,13 +74,15 @@ class Steps(Table):
             "float",
             "s",
             "blocks without gradients (no_grad, inference_mode) that call modules: validation with its batches, the"
-            " forward of a teacher or reference model; evaluation with gradients enabled is in forward or other",
+            " forward of a teacher or reference model; also what the job names eval… or validat… with probe_agent.span;"
+            " other evaluation with gradients enabled is in forward or other",
         ),
         Column(
             "generation",
             "float",
             "s",
-            "blocks without gradients inside a function named generate… or rollout…, such as the rollout of an RL loop",
+            "blocks without gradients inside a function named generate… or rollout…, such as the rollout of an RL loop;"
+            " also what the job names generat… or rollout… with probe_agent.span",
         ),
         Column(
             "other",
@@ -119,6 +122,12 @@ class Steps(Table):
             " in a job that does not clip, of all gradients before optimizer.step, on one sampled step in"
             " trace.deep_every",
         ),
+        Column(
+            "clip_norm",
+            "float",
+            "",
+            "max_norm of the job's clip_grad_norm_, in steps whose loss is read; NULL if it does not clip",
+        ),
         Column("lr", "float", "", "learning rate of the first parameter group"),
         Column("allocated", "float", "MiB", "device memory in tensors; on a CPU-only target, resident memory"),
         Column("reserved", "float", "MiB", "device memory held by torch's allocator; NULL on a CPU-only target"),
@@ -155,6 +164,8 @@ class StepEnds:
         self._last_number = -1
         self._ended_by = NOBODY
         self._waiting: deque[tuple[object, ...]] = deque()
+        #: Held by the thread that writes waiting rows.
+        self._writing = allocate_lock()
         #: Calls may be steps on every thread: each end draws a number. Those on one thread, the home, may be sampled;
         #: each other thread has its own step.
         self._numbers = itertools.count(1)
@@ -259,6 +270,8 @@ class StepEnds:
         if by != self._ended_by:
             self._take_over(by)
         self.num_ended += 1
+        if self._device.has_gpu:
+            self._device.note_current()
         if by != CALLS and (by != HAND or step.micro_batches):
             step.is_training = True
         if self._partial:
@@ -365,6 +378,7 @@ class StepEnds:
             step.sampled,
             NULL_FLOAT if step.losses is None else step.losses.of_step(),
             step.grad_norm,
+            step.clip_norm,
             lr if lr.__class__ is float else self._device.number(lr),
             allocated,
             reserved,
@@ -376,14 +390,26 @@ class StepEnds:
     def _arrived(self) -> None:
         """Write, in order, the rows whose values have arrived from the device, without waiting for it.
 
-        While a graph is captured the device is not queried: that would end the capture.
+        A thread that captures a graph does not ask: that would end the capture.
         """
-        while self._waiting and not self._device.is_capturing():
-            values = tuple(value.value if isinstance(value, Later) else value for value in self._waiting[0])
-            if None in values and len(self._waiting) <= MAX_ROWS_WAITING:
-                return
-            self._waiting.popleft()
-            self._write(values)
+        if not self._writing.acquire(False):
+            return
+        try:
+            while self._waiting and not self._device.is_capturing():
+                values = tuple(value.value if isinstance(value, Later) else value for value in self._waiting[0])
+                if None in values and len(self._waiting) <= MAX_ROWS_WAITING:
+                    return
+                self._waiting.popleft()
+                self._write(values)
+        finally:
+            self._writing.release()
+
+    def arrived_late(self) -> None:
+        """Write the rows whose values have arrived since, while a step takes long. Runs on the recorder's thread: a job
+        that hangs shows the steps before it."""
+        if self._waiting and perf_counter_ns() - self._step.started > LONG_STEP_NS:
+            allow_captures_elsewhere()
+            self._arrived()
 
     def _write(self, values: tuple[object, ...]) -> None:
         row = tuple(NULL_FLOAT if value is None or isinstance(value, Later) else value for value in values)

@@ -46,6 +46,8 @@ class ModuleSpans:
         self._phase = TRAIN
         self.num_calls = 0
         self._replaying = allocate_lock()
+        #: Held by the thread that asks the device for times.
+        self._asking = allocate_lock()
         #: Running forwards, as `_replay` stores them.
         self._stack: list[list[Any]] = []
         self._spans = BackwardSpans()
@@ -206,18 +208,22 @@ class ModuleSpans:
     def device_times(self) -> None:
         """Write rows whose device times have arrived, without waiting for the device.
 
-        Called on the training thread only: while it captures a graph, a query would end the capture.
+        Called on the training thread, and on the recorder's while a step takes long. A thread that captures a graph
+        does not ask: that would end the capture.
         """
-        if not self._waiting or self._device.is_capturing():
+        if not self._waiting or self._device.is_capturing() or not self._asking.acquire(False):
             return
-        while self._waiting:
-            rows, is_over = self._waiting[0], len(self._waiting) > MAX_STEPS_WAITING
-            for row, begin, end in reversed(rows):  # the last one comes last
-                duration = self._device.between(begin, end)
-                if duration is None and not is_over:
-                    return
-                row[_DEVICE_DURATION] = NULL_FLOAT if duration is None else duration
-            self._arrived()
+        try:
+            while self._waiting:
+                rows, is_over = self._waiting[0], len(self._waiting) > MAX_STEPS_WAITING
+                for row, begin, end in reversed(rows):  # the last one comes last
+                    duration = self._device.between(begin, end)
+                    if duration is None and not is_over:
+                        return
+                    row[_DEVICE_DURATION] = NULL_FLOAT if duration is None else duration
+                self._arrived()
+        finally:
+            self._asking.release()
 
     def give_up(self) -> None:
         """Write the waiting rows without their device times."""

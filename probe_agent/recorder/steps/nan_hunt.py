@@ -273,7 +273,7 @@ class NanHunt:
 
     def before(self, module: Any, args: Any) -> None:
         """Look at the input of a module's call."""
-        if self._is_compiling() or self._thread != get_ident() or self._is_tracing():
+        if self._looks_away():
             return
         try:
             seen, has_grad, stack = self._seen, self._has_grad(), self._stack
@@ -298,7 +298,7 @@ class NanHunt:
 
     def after(self, module: Any, args: Any, *more: Any) -> None:
         """Look at the output of a module's call, and at its keyword arguments."""
-        if self._is_compiling() or self._thread != get_ident() or self._is_tracing():
+        if self._looks_away():
             return
         try:
             seen, stack = self._seen, self._stack
@@ -324,6 +324,13 @@ class NanHunt:
             if self._broke(error):
                 raise
 
+    def _looks_away(self) -> bool:
+        """Return whether this call is not looked at: on another thread, compiled, or captured into a CUDA graph, which
+        would replay what is enqueued here."""
+        if self._is_compiling() or self._thread != get_ident() or self._is_tracing():
+            return True
+        return self._device.is_capturing()
+
     def batch(self, batch: Any) -> None:
         """Look at a batch of a DataLoader."""
         self._look_once(BATCH, batch)
@@ -333,7 +340,7 @@ class NanHunt:
         self._look_once(LOSS, loss)
 
     def _look_once(self, what: str, value: Any) -> None:
-        if self._is_compiling() or self._thread != get_ident() or self._is_tracing():
+        if self._looks_away():
             return
         try:
             self._note(what, None, self._look_at(self._tensors(value)))
@@ -441,6 +448,7 @@ class NanHunt:
         def tell(gradients: Any) -> None:
             if (
                 self._is_compiling()
+                or self._device.is_capturing()
                 or self._thread is None
                 or not self._step.in_backward
                 or len(self._seen.events) > MAX_EVENTS

@@ -3,7 +3,7 @@
 It is started and stopped on that thread only. With torch 2.13, stopping it on another thread while operators ran
 crashed the process (1 of 20 times), and so did leaving it on at exit or using it while the job's own was warming up.
 So the job's own profiler, a fork and the exit end it first. The training thread pays the cost of torch's profiler,
-and 20 to 200 ms to stop it.
+and 20 to 200 ms to stop it; on a GPU it waits for the device then, as torch's profiler always does.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from ..torch.device import Later
 from .losses import Losses
 from .phase_spans import FORWARD, PhaseSpans
 
-__all__ = ["EVAL", "GENERATE", "OTHER", "TRAIN", "Step", "Watcher"]
+__all__ = ["EVAL", "GENERATE", "LONG_STEP_NS", "OTHER", "TRAIN", "Step", "Watcher"]
+
+#: Duration after which the recorder's thread writes rows of an unfinished step, and those that wait for the device.
+LONG_STEP_NS = 500_000_000
 
 #: Events right before a forward, or in the middle of one: a batch, `zero_grad`, `zero_grad` of a closure.
 BATCH, ZERO_GRAD, CLOSURE = "batch", "zero_grad", "closure"
@@ -75,6 +78,9 @@ class Step:
         self.blocks: list[Any] = []
         #: Returns the phase of a call of the outermost module without gradients (hooks/phases.py).
         self.kind_of_call: Callable[[], str] = lambda: EVAL
+        #: Begin a phase that the job has named, on the training thread, and end it: `leave_phase(enter_phase(kind))`.
+        self.enter_phase: Callable[[str], object] = lambda kind: None
+        self.leave_phase: Callable[[object], None] = lambda block: None
         #: Called on the training thread between two steps: first `ending` (number and times are those of the old step),
         #: then `beginning` (number and sampled are those of the new one).
         self.ending: list[Callable[[], None]] = []
@@ -116,6 +122,8 @@ class Step:
         #: None if the losses of this step are not read.
         self.losses: Losses | None = None
         self.grad_norm: float | Later = NULL_FLOAT
+        #: What the job clips the gradients to.
+        self.clip_norm = NULL_FLOAT
 
     @property
     def spent(self) -> int:

@@ -9,7 +9,15 @@ from typing import Any
 
 from ..ring.table import MIB
 
-__all__ = ["by_line"]
+__all__ = ["by_line", "segments"]
+
+
+def segments(cuda: Any) -> list[dict[str, Any]]:
+    """Return torch's list of segments and their blocks, where possible without the history of a job that keeps one."""
+    try:
+        return list(cuda.memory_snapshot(include_traces=False))
+    except TypeError:  # torch has the argument since 2.12
+        return list(cuda.memory_snapshot())
 
 
 def by_line(segments: list[dict[str, Any]]) -> list[list[object]]:

@@ -7,13 +7,15 @@ read later, once `query()` says that they are done. The CUDA half has not been r
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from resource import RUSAGE_SELF, getrusage
 from types import ModuleType
 from typing import Any
 
 from ..ring.table import MIB, NULL_FLOAT
+from . import is_watched
 
-__all__ = ["Device", "Later"]
+__all__ = ["Device", "Later", "LaterBytes"]
 
 _PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
 
@@ -30,6 +32,18 @@ class Later:
         return float(self._host) if self._event.query() else None
 
 
+class LaterBytes:
+    """Bytes that are still being copied from the device; `value` is None until they have arrived."""
+
+    def __init__(self, host: Any, event: Any) -> None:
+        self._host = host
+        self._event = event
+
+    @property
+    def value(self) -> bytes | None:
+        return bytes(self._host.tolist()) if self._event.query() else None
+
+
 class Device:
     """The device of this process; `memory` is (allocated, reserved) in MiB as of the last `refresh`."""
 
@@ -37,9 +51,9 @@ class Device:
         self._torch: Any = torch
         self.is_compiling: Any = torch.compiler.is_compiling
         self._plain = (torch.Tensor, torch.nn.Parameter)
-        self._num_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
-        self._num_function_modes: Any = torch._C._len_torch_function_stack
         self.has_gpu = False
+        #: Number of the device that the training thread uses; None until a step has ended there.
+        self._index: int | None = None
         self.memory: tuple[float, float] = (NULL_FLOAT, NULL_FLOAT)
         #: Peak in MiB of memory in tensors, without a GPU of resident memory, as of the last `refresh`.
         self.peak = NULL_FLOAT
@@ -55,14 +69,23 @@ class Device:
         return int(os.pread(self._statm, 64, 0).split()[1]) * _PAGES
 
     def refresh(self) -> None:
-        """Update whether the job uses a GPU, and its memory."""
+        """Update whether the job uses a GPU, and the memory of the device of the training thread."""
         cuda = self._torch.cuda
         self.has_gpu = bool(cuda.is_initialized())
-        if self.has_gpu:
-            self.memory = (cuda.memory_allocated() / MIB, cuda.memory_reserved() / MIB)
-            self.peak = cuda.max_memory_allocated() / MIB
-        else:
+        if not self.has_gpu:
             self.peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
+        elif self._index is not None:
+            stats = cuda.memory_stats_as_nested_dict(self._index)
+            allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
+            self.memory = (allocated["current"] / MIB, reserved["current"] / MIB)
+            self.peak = allocated["peak"] / MIB
+
+    def note_current(self) -> None:
+        """Note the device that the training thread uses, which calls this: for every other thread it is cuda:0."""
+        index = self._torch.cuda.current_device()
+        if index != self._index:
+            self._index = index
+            self.refresh()
 
     def allocated(self) -> float:
         """Return the memory in use in MiB: of the device if there is one, otherwise resident memory."""
@@ -86,7 +109,7 @@ class Device:
 
     def is_watched(self) -> bool:
         """Return whether the job has a dispatch or function mode active, which would see the recorder's operators."""
-        return bool(self._num_dispatch_modes() or self._num_function_modes())
+        return is_watched(self._torch)
 
     def mark(self) -> Any:
         """Return an event in the device's stream, to be compared with another one; None on a CPU and in a capture."""
@@ -95,6 +118,10 @@ class Device:
         event = self._torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+    def is_elsewhere(self, mark: Any, device: Any) -> bool:
+        """Return whether a mark is on another GPU than `device`: it says nothing about work there."""
+        return bool(device.type == "cuda" and mark.device != device)
 
     def between(self, begin: Any, end: Any) -> float | None:
         """Return the seconds between two marks; None until the device has reached both."""
@@ -119,11 +146,25 @@ class Device:
             return float(tensor.item())
         if tensor.device.type != "cuda" or self.is_capturing():
             return NULL_FLOAT
-        host = self._torch.empty((), dtype=self._torch.float64, device="cpu", pin_memory=True)
-        host.copy_(tensor.detach().double().reshape(()), non_blocking=True)
+        # In its own type: a conversion would allocate on the device.
+        host = self._torch.empty((), dtype=tensor.dtype, device="cpu", pin_memory=True)
+        host.copy_(tensor.detach().reshape(()), non_blocking=True)
         event = self._torch.cuda.Event()
-        event.record()
+        event.record(self._torch.cuda.current_stream(tensor.device))  # its device need not be the current one
         return Later(host, event)
+
+    def first_bytes(self, tensors: Sequence[Any], num: int) -> LaterBytes:
+        """Copy at most `num` first bytes of each of these tensors, which are dense and on one GPU, without waiting for
+        it and without allocating there."""
+        torch = self._torch
+        host = torch.zeros((len(tensors), num), dtype=torch.uint8, pin_memory=True)
+        with torch.no_grad():
+            for row, tensor in zip(host, tensors):
+                first = tensor.detach().view(-1)[: num // tensor.element_size()].view(torch.uint8)
+                row[: len(first)].copy_(first, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(tensors[0].device))
+        return LaterBytes(host.view(-1), event)
 
     def grad_norm(self, optimizer: Any) -> float | Later:
         """Return the 2-norm of all gradients that the optimizer is about to use; NULL if it would take communication

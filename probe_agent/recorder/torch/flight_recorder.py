@@ -16,6 +16,7 @@ from time import time_ns
 from typing import Any
 
 from . import loaded
+from .captures import allow_captures_elsewhere
 
 __all__ = ["Dump", "describe", "dumps", "groups", "ranks_text", "shape_text", "why_empty"]
 
@@ -44,6 +45,7 @@ Dump = dict[str, Any]  # what torch gave, unpickled: untyped by nature
 def dumps(*, with_entries: bool) -> Iterator[Dump]:
     """Yield the dump of each of torch's recorders: gloo's, in a CUDA build NCCL's; none without torch.distributed."""
     c10d: Any = loaded("torch._C._distributed_c10d")
+    allow_captures_elsewhere()  # of an NCCL call that is not over, it queries the events
     for name in _READERS:
         read = getattr(c10d, name, None)
         if read is not None:

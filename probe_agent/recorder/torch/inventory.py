@@ -20,11 +20,12 @@ from ..ring.table import MIB
 from .seen import Seen
 
 __all__ = [
-    "LOADER", "MODEL", "OPTIMIZER", "attributes_of", "find", "mib", "name_of", "numbered", "roots", "unseen",
-    "wrapped_in",
+    "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "attributes_of", "find", "mib", "name_of", "numbered", "roots",
+    "unseen", "wrapped_in",
 ]  # fmt: skip
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
+SCHEDULER = candidates.SCHEDULER
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 6
 #: Place of an object that no frame leads to.

@@ -43,6 +43,8 @@ class Seen:
         self.since = monotonic()
         #: Optimizers that stepped, and modules called as the outermost one.
         self.optimizers, self.modules = InUse(), InUse()
+        #: Optimizers whose `zero_grad` was called.
+        self.cleared = InUse()
         #: Stages of torch's pipelines that ran, by index: rank in the pipeline, number of ranks, number of stages.
         self.stages: dict[int, tuple[int, int, int]] = {}
         #: While no step is found: how often each module was seen running as the outermost one: "Net on thread serve_0".

@@ -1,0 +1,91 @@
+"""The job's parameters: the optimizer that holds each, and how often it was updated, for `torch.parameters`.
+
+Reads the version counters that torch keeps of every tensor, and the optimizer's state; no values, so it waits for no
+device. Takes about 10 µs per parameter on a thread of the recorder, microseconds of the GIL at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..source import Recorder
+from ..steps.tensor_reader import PARAMETER, items_of
+from ..torch import host_number, inventory
+
+__all__ = ["answer"]
+
+READS = True
+MAX_PARAMETERS = 20_000
+COLUMNS = (
+    "module", "parameter", "parameters", "trainable", "versions", "has_gradient", "gradient_versions", "optimizer",
+    "param_group", "lr", "updates", "is_cleared", "steps_seen",
+)  # fmt: skip
+
+
+class _Held(NamedTuple):
+    """State of a parameter in the optimizer that holds it."""
+
+    optimizer: str | None = None
+    param_group: int | None = None
+    lr: float | None = None
+    #: By the optimizer's own count, if it counts on the host.
+    updates: int | None = None
+    is_cleared: bool | None = None
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """Return one row per parameter, in the order of the modules."""
+    models = [(name, model) for name, model, _ in inventory.numbered(recorder.find(inventory.MODEL))]
+    optimizers = [(name, one) for name, one, _ in inventory.numbered(recorder.find(inventory.OPTIMIZER))]
+    held = _held(optimizers, {id(one) for one in recorder.seen.cleared.alive()})
+    rows: list[list[object]] = []
+    for item in items_of(models, optimizers, (PARAMETER,)):
+        tensor = item.tensor()
+        if tensor is not None and len(rows) < MAX_PARAMETERS:
+            gradient = tensor.grad if tensor.is_leaf else None
+            rows.append(
+                [
+                    item.module or None,
+                    item.name,
+                    _size(tensor),
+                    bool(tensor.requires_grad),
+                    _version(tensor),
+                    gradient is not None,
+                    None if gradient is None else _version(gradient),
+                    *held.get(id(tensor), _Held()),
+                    recorder.num_steps,
+                ]
+            )
+    return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("model")]}
+
+
+def _held(optimizers: Iterable[tuple[str, Any]], cleared: set[int]) -> dict[int, _Held]:
+    """Return what the optimizers know of their parameters, by the parameter's id."""
+    found: dict[int, _Held] = {}
+    for name, optimizer in optimizers:
+        attributes = inventory.attributes_of(optimizer)
+        is_cleared = bool(cleared.intersection(map(id, (optimizer, *inventory.wrapped_in(optimizer)))))
+        state = attributes.get("state", {})
+        for number, group in enumerate(list(attributes.get("param_groups", ()))):
+            lr = host_number(group.get("lr"))
+            for parameter in list(group.get("params", ())):
+                kept = state.get(parameter)
+                updates = host_number(kept.get("step")) if isinstance(kept, dict) else None
+                found[id(parameter)] = _Held(name, number, lr, None if updates is None else int(updates), is_cleared)
+    return found
+
+
+def _size(tensor: Any) -> int | None:
+    try:
+        return int(tensor.numel())
+    except (RuntimeError, ValueError):
+        return None  # of a lazy module: no shape yet
+
+
+def _version(tensor: Any) -> int | None:
+    """Return how often a tensor was changed in place; None for one made in inference mode, which does not count."""
+    try:
+        return int(tensor._version)
+    except RuntimeError:
+        return None
