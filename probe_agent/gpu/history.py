@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, time_ns
-from typing import Any
 
-import numpy as np
+from probe_agent.track import Array, Track
 
 from .nvml import NUMBERS, Gpu, Nvml, NvmlUnavailable
 
@@ -22,30 +21,6 @@ INTERVAL_S = 1.0
 KEPT = 4_096
 #: A look older than this is too old to be shown as current.
 STALE_S = 2 * INTERVAL_S
-
-Array = np.ndarray[Any, Any]  # Any: numpy's shape
-
-
-class Track:
-    """Samples of one GPU: times in microseconds since 1970, and a row of numbers each."""
-
-    def __init__(self, num_columns: int, kept: int = KEPT) -> None:
-        self._times = np.zeros(kept, "<i8")
-        self._numbers = np.full((kept, num_columns), np.nan)
-        self._count = 0
-
-    def add(self, time: int, numbers: tuple[float, ...]) -> None:
-        """Add a sample; it replaces the oldest one if there is no room."""
-        at = self._count % len(self._times)
-        self._times[at] = time
-        self._numbers[at] = numbers
-        self._count += 1
-
-    def read(self) -> tuple[Array, Array]:
-        """Return a copy of times and numbers, oldest first."""
-        kept = min(self._count, len(self._times))
-        order = np.arange(self._count - kept, self._count) % len(self._times)
-        return self._times[order], self._numbers[order]
 
 
 @dataclass(frozen=True)
@@ -113,5 +88,5 @@ class History:
         self._looked = monotonic()
         nvml.note_xids()
         for gpu in nvml.gpus:
-            track = self._tracks.setdefault(gpu.uuid, Track(len(NUMBERS)))
+            track = self._tracks.setdefault(gpu.uuid, Track(len(NUMBERS), KEPT))
             track.add(time_ns() // 1000, nvml.look(gpu))

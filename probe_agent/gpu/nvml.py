@@ -72,19 +72,21 @@ class Nvml:
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
             raise NvmlUnavailable(f"NVML says: {error}") from None
-        self.gpus = [gpu for index in range(pynvml.nvmlDeviceGetCount()) for gpu in self._gpus_at(index)]
+        self.gpus = [gpu for index in range(self._ask(pynvml.nvmlDeviceGetCount) or 0) for gpu in self._gpus_at(index)]
         self._xids: dict[str, tuple[int, int]] = {}
         self._events = self._listen()
 
     def close(self) -> None:
         """Shut the library down."""
-        self._nvml.nvmlShutdown()
+        if self._events is not None:
+            self._ask(self._nvml.nvmlEventSetFree, self._events)
+        self._ask(self._nvml.nvmlShutdown)
 
     def look(self, gpu: Gpu) -> tuple[float, ...]:
         """Return the `NUMBERS` of a GPU now."""
         nvml, handle = self._nvml, gpu.handle
         rates = self._ask(nvml.nvmlDeviceGetUtilizationRates, handle)
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = self._memory(handle)
         reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
         xids = self._xids.get(gpu.uuid, (0, nan))
         return (
@@ -122,10 +124,21 @@ class Nvml:
             uuid = self._ask(self._nvml.nvmlDeviceGetUUID, event.device)
             self._xids[str(uuid)] = (self._xids.get(str(uuid), (0, 0))[0] + 1, int(event.eventData))
 
+    def _memory(self, handle: Any) -> Any:
+        """Return the memory as nvidia-smi shows it: what the driver reserves for itself is not in use. A driver older
+        than 510 counts it as used."""
+        of_driver = getattr(self._nvml, "nvmlMemory_v2", None)
+        memory = None if of_driver is None else self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle, of_driver)
+        return memory or self._ask(self._nvml.nvmlDeviceGetMemoryInfo, handle)
+
     def _gpus_at(self, index: int) -> list[Gpu]:
+        """Return the GPU with a number and its instances; none if the driver has lost it."""
         nvml = self._nvml
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        whole = Gpu(nvml.nvmlDeviceGetUUID(handle), index, nvml.nvmlDeviceGetName(handle), handle)
+        handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = None if handle is None else self._ask(nvml.nvmlDeviceGetUUID, handle)
+        if uuid is None:
+            return []
+        whole = Gpu(uuid, index, self._ask(nvml.nvmlDeviceGetName, handle) or "unknown", handle)
         found = [whole]
         for number in range(self._ask(nvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
             instance = self._ask(nvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
@@ -145,6 +158,7 @@ class Nvml:
                 if gpu.parent is None:
                     nvml.nvmlDeviceRegisterEvents(gpu.handle, nvml.nvmlEventTypeXidCriticalError, events)
         except nvml.NVMLError:
+            self._ask(nvml.nvmlEventSetFree, events)
             return None
         return events
 

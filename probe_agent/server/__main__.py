@@ -19,14 +19,10 @@ def main() -> int:
     options.add_argument("--ready", type=int)
     given = options.parse_args()
     try:
-        from probe_agent.errors import ProbeError  # run by its path, this file finds the package only in main
-        from probe_agent.server.serve import linger  # and what it needs may be missing: one line says so
+        from probe_agent.server.serve import linger  # run by its path, this file finds the package only in main
     except ImportError as missing:
         sys.exit(f"{missing} in {sys.prefix}; pip install probe-training there")
-    try:
-        return linger(given.socket, given.linger, given.ready)
-    except ProbeError as refusal:
-        sys.exit(f"{refusal.message}; {refusal.hint}")
+    return linger(given.socket, given.linger, given.ready)
 
 
 if __name__ == "__main__":

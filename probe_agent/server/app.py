@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
@@ -16,11 +15,14 @@ from starlette.routing import BaseRoute
 import probe_agent
 from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.sql.tables.gpu import sample_host
+from probe_agent.sql.tables.host_history import sample_host_counters
 from probe_agent.targets import TargetDirectory, watch_deaths
 
 from . import routes
 from .access.guard import Guard
 from .access.roles import Access, OwnProcess, Role
+from .command_server import Commands
+from .description import describe_with
 from .problem import handle_problems
 
 __all__ = ["create_app"]
@@ -40,9 +42,10 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         engine.start()
         try:
-            with sample_host(), watch_deaths(app.state.directory):
+            with sample_host(), sample_host_counters(), watch_deaths(app.state.directory):
                 yield
         finally:
+            app.state.commands.close()
             engine.close()
 
     app = FastAPI(
@@ -58,35 +61,27 @@ def create_app(
     )
     app.state.directory = directory or TargetDirectory()
     app.state.engine = engine
+    app.state.access = access = access or OwnProcess()
+    app.state.commands = Commands()
     app.state.leave = lambda: None  # what a server that lingers does once it has no target any more
     handle_problems(app)
     roles = _add_routes(app)
-    _describe_token(app)
-    app.add_middleware(Guard, access=access or OwnProcess(), roles=roles)
+    describe_with(app)
+    app.add_middleware(Guard, access=access, roles=roles)
     return app
 
 
 def _add_routes(app: FastAPI) -> list[tuple[BaseRoute, Role]]:
     """Add every endpoint to `app` and return each with the role it needs."""
-    routers: list[tuple[APIRouter, Role]] = [*((router, "read") for router in routes.READ)]
+    routers: list[tuple[APIRouter, Role]] = [*((router, "open") for router in routes.OPEN)]
+    routers += [(router, "read") for router in routes.READ]
     routers += [(router, "control") for router in routes.CONTROL]
     added: list[tuple[BaseRoute, Role]] = []
     for router, role in routers:
         for route in router.routes:
             assert isinstance(route, APIRoute)
-            route.openapi_extra = {"x-role": role, "security": [{"token": []}]}
+            route.openapi_extra = {"x-role": role, "security": [] if role == "open" else [{"token": []}]}
             # Not include_router: it builds every route a second time, 50 ms of the server's start.
             app.router.routes.append(route)
             added.append((route, role))
     return added
-
-
-def _describe_token(app: FastAPI) -> None:
-    describe = app.openapi
-
-    def described() -> dict[str, Any]:
-        description = describe()
-        description["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        return description
-
-    app.openapi = described  # type: ignore[method-assign]

@@ -55,3 +55,5 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
         if not working.done():
             working.cancel()
             await asyncio.wait({working})
+            if not working.cancelled():
+                working.exception()  # nobody hears it, and asyncio would print it otherwise

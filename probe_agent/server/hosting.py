@@ -24,19 +24,33 @@ __all__ = ["Hosting"]
 
 #: From the signal to the end of the process; what still runs is cancelled after 1 s of that.
 END_S = 1.4
+#: A loopback port that was opened for the dashboard closes when no session has asked for so long.
+UNUSED_S = 600.0
 
 
 class Hosting:
     """Serves `app` on `sockets` until `end` is called, or SIGINT or SIGTERM comes."""
 
     def __init__(
-        self, app: FastAPI, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None, tidy: Callable[[], None]
+        self,
+        app: FastAPI,
+        sockets: Sequence[socket.socket],
+        tls: ssl.SSLContext | None,
+        tidy: Callable[[], None],
+        pages: str = "",
     ) -> None:
-        """`tls` is for the TCP sockets; `tidy` is called when all is over, also when something does not let go."""
+        """`tls` is for the TCP sockets; `tidy` is called when all is over, also when something does not let go;
+        `pages` is the URL of the dashboard on one of the sockets."""
         self._app = app
         self._tidy = tidy
         self._servers: list[tuple[uvicorn.Server, list[socket.socket]]] = []
         self._failure: BaseException | None = None
+        self._loopback: int | None = None
+        self._serving: asyncio.Future[None] | None = None
+        self._pages = pages
+        self._opening = asyncio.Lock()
+        app.state.dashboard_address = self.dashboard_address
+        app.state.endpoint = _endpoint(sockets)
         unix = [each for each in sockets if each.family == socket.AF_UNIX]
         for listeners, context in ((unix, None), ([each for each in sockets if each not in unix], tls)):
             if listeners:
@@ -49,6 +63,32 @@ class Hosting:
         """Whether a connection is open. uvicorn closes those that have rested for 5 s."""
         return any(server.server_state.connections for server, _ in self._servers)
 
+    async def dashboard_address(self) -> str:
+        """Return the URL of the dashboard. A server that is on its unix socket alone opens a port on loopback, which
+        only sessions get through, and closes it once none has asked for `UNUSED_S`."""
+        if self._pages:
+            return self._pages
+        async with self._opening:
+            if self._loopback is None:
+                listener = socket.create_server(("127.0.0.1", 0))
+                server = uvicorn.Server(_config(self._app, None))
+                self._servers.append((server, [listener]))
+                self._loopback = listener.getsockname()[1]
+                self._serving = asyncio.ensure_future(self._serve_dashboard(server, listener))
+                while not server.started and not self._serving.done():
+                    await asyncio.sleep(0.01)
+        return f"http://127.0.0.1:{self._loopback}"
+
+    async def _serve_dashboard(self, server: uvicorn.Server, listener: socket.socket) -> None:
+        serving = asyncio.ensure_future(server.serve([listener]))
+        sessions = self._app.state.access.sessions
+        while not serving.done() and sessions.idle_s < UNUSED_S:
+            await asyncio.wait({serving}, timeout=UNUSED_S / 60)
+        self._loopback = None
+        server.should_exit = True
+        await serving
+        self._servers = [each for each in self._servers if each[0] is not server]
+
     def end(self) -> None:
         """Stop accepting, give what runs a second, and end."""
         for server, _ in self._servers:
@@ -60,8 +100,12 @@ class Hosting:
         """Serve; call from the main thread. `ready` is called once requests are answered; `meanwhile` runs on the event
         loop beside the servers."""
         waking, wake = os.pipe()
+        os.set_blocking(wake, False)
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: os.write(wake, b"."))
+            signal.signal(number, lambda *_: None)
+        # Written by C at once: a handler in Python would wait for this thread to return from the read below, if the
+        # signal came while it gave the GIL away.
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         loop = Thread(target=self._run_loop, args=(meanwhile, ready, wake), daemon=True)
         loop.start()
         os.read(waking, 1)
@@ -98,6 +142,8 @@ class Hosting:
             finally:
                 if beside is not None:
                     beside.cancel()
+                if self._serving is not None:
+                    await self._serving
 
 
 def _config(app: FastAPI, tls: ssl.SSLContext | None) -> uvicorn.Config:
@@ -114,3 +160,12 @@ def _config(app: FastAPI, tls: ssl.SSLContext | None) -> uvicorn.Config:
     config.load()
     config.ssl = tls
     return config
+
+
+def _endpoint(sockets: Sequence[socket.socket]) -> str:
+    """Return how the command line on this host names us."""
+    for each in sockets:
+        if each.family == socket.AF_UNIX:
+            return f"unix:{each.getsockname()}"
+    host, port = sockets[0].getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

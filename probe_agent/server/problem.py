@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import asdict
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -15,10 +14,8 @@ from starlette.responses import Response
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
 from probe_agent.wire import Problem, ProblemAnswer
 
-__all__ = ["PROBLEMS", "handle_problems", "problem_response"]
+__all__ = ["handle_problems", "problem_response"]
 
-#: What every router of `api/` declares, so that the API's description has the shape of errors.
-PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ProblemAnswer}, "5XX": {"model": ProblemAnswer}}
 _log = logging.getLogger(__name__)
 
 

@@ -24,7 +24,7 @@ from time import monotonic, sleep, time
 
 import probe_agent
 from probe_agent.activate.listen import ListenRefused, inherited, listening
-from probe_agent.errors import BadRequest
+from probe_agent.errors import BadRequest, ProbeError
 from probe_agent.recorder.ring.folder import BASES, user_folder
 from probe_agent.targets import TargetDirectory
 from probe_agent.tokens import server_tokens
@@ -84,7 +84,8 @@ def serve(
     _prepare()
     directory = TargetDirectory()
     try:
-        hosting = Hosting(create_app(directory, access=Access(tokens, Quota(*readers))), sockets, context, places.leave)
+        app = create_app(directory, access=Access(tokens, Quota(*readers), insecure=insecure))
+        hosting = Hosting(app, sockets, context, places.leave, _page_address(listen, bool(tls)))
         with _announced(listen, bool(tls)):
             hosting.run(None if linger_s is None else partial(_end_without_targets, directory, linger_s))
     finally:
@@ -99,7 +100,14 @@ def serve(
 def linger(path: str, linger_s: float, ready: int | None) -> int:
     """Serve on the unix socket `path` alone, until there has been no client for `linger_s`, the last target has been
     detached, or another server has the place; with 0, until stdin is closed. `ready` is a descriptor that is told once
-    we answer."""
+    we answer. A refusal is one line on stderr and exit code 1."""
+    try:
+        return _linger(path, linger_s, ready)
+    except ProbeError as refusal:
+        sys.exit(f"{refusal.message}; {refusal.hint}")
+
+
+def _linger(path: str, linger_s: float, ready: int | None) -> int:
     os.umask(0o077)
     _prepare()
     app = create_app(access=Access(None))
@@ -268,6 +276,16 @@ def _has_living(directory: TargetDirectory) -> bool:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _page_address(listen: str | None, with_tls: bool) -> str:
+    """Return the URL of our pages, as somebody on this host asks them; empty where we are not on TCP."""
+    if not listen:
+        return ""
+    host, _, port = listen.rpartition("://")[2].rpartition(":")
+    if host in ("", "*", "0.0.0.0", "[::]"):
+        host = socket.gethostname() if with_tls else "127.0.0.1"
+    return f"http{'s' * with_tls}://{host}:{port}"
 
 
 def _is_loopback(listener: socket.socket) -> bool:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from probe_agent.cgroups import CGROUPS, levels
 from probe_agent.procfs import ENDED, Process
 from probe_agent.units import MIB
 
@@ -23,7 +24,6 @@ __all__ = ["Cgroup", "HostMemory", "host_memory", "read_cgroup"]
 
 #: Processes above this are not walked page by page.
 WALK_MAX_MIB = 16 * 1024.0
-CGROUPS = Path("/sys/fs/cgroup")
 #: Limits from here on mean that there is none.
 _NO_LIMIT = 1 << 60
 _KIB = 1 / 1024
@@ -164,22 +164,9 @@ def read_cgroup(process: Process, root: Path = CGROUPS) -> Cgroup | None:
 
 def _levels(process: Process, root: Path) -> Iterator[Cgroup]:
     """Yield the group of the process and those above it that can be read."""
-    for line in sorted(process.read("cgroup").splitlines(), key=lambda line: line.startswith("0:")):
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            read, top = _version_1, root / "memory"
-        elif not controllers:
-            read, top = _version_2, root
-        else:
-            continue
-        folder = top / path.lstrip("/")
-        # In a container the kernel may name the group as the host sees it, where we see only its own.
-        folder = folder if ".." not in path and folder.is_dir() else top
-        for level in (folder, *folder.parents):
-            with suppress(OSError, KeyError, ValueError):
-                yield read(level, "/" + str(level.relative_to(top)).lstrip("."))
-            if level == top:
-                break
+    for version, folder, path in levels(process.read("cgroup"), "memory", root):
+        with suppress(OSError, KeyError, ValueError):
+            yield (_version_1 if version == 1 else _version_2)(folder, path)
 
 
 def _version_1(folder: Path, path: str) -> Cgroup:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probe_agent.procfs import Process
+from probe_agent.recorder.job.variables import rank_in
 from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
 
 from .ended import End, end_of
@@ -111,12 +112,12 @@ class Target:
 
 def without_recorder(process: Process) -> Target:
     """Return a target for a process without a recorder. Its rank is what its environment says, if we may read that."""
+    rank: int | None
     try:
-        environment = process.environment
-        rank: int | None
-        rank, world_size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-    except (OSError, KeyError, ValueError):
-        rank, world_size = (None if _is_of_multiprocessing(process) else 0), 1
+        told = rank_in(process.environment)
+    except OSError:
+        told = None
+    rank, world_size = told or ((None if _is_of_multiprocessing(process) else 0), 1)
     identity = {"host": os.uname().nodename, "host_pid": process.pid, "rank": rank, "world_size": world_size}
     return Target("", identity, process)
 

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .dashboard import CodeRequest, JobAnswer, JobQueryRequest, PageCode, PageSession, SessionRequest
     from .decoding import decode
     from .evaluation import (
         CompletionRequest,
@@ -50,6 +51,7 @@ __all__ = [
     "Candidate",
     "CleanRequest",
     "Cleaned",
+    "CodeRequest",
     "ColumnInfo",
     "CompletionRequest",
     "Completions",
@@ -67,12 +69,16 @@ __all__ = [
     "HostClock",
     "HuntLine",
     "HuntRequest",
+    "JobAnswer",
+    "JobQueryRequest",
     "Launched",
     "LaunchedList",
     "LeaksLine",
     "LeaksRequest",
     "LookedAt",
     "Origin",
+    "PageCode",
+    "PageSession",
     "Peer",
     "PeerList",
     "Problem",
@@ -83,6 +89,7 @@ __all__ = [
     "QueryRequest",
     "QueryResult",
     "Removed",
+    "SessionRequest",
     "SettingChanges",
     "SettingInfo",
     "SettingList",
@@ -113,6 +120,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "dashboard": (
+        "CodeRequest",
+        "JobAnswer",
+        "JobQueryRequest",
+        "PageCode",
+        "PageSession",
+        "SessionRequest",
+    ),
     "decoding": ("decode",),
     "evaluation": (
         "CompletionRequest",

@@ -58,7 +58,8 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
             return
         try:
-            counted = int(not self._check(scope).is_owner)
+            caller = self._check(scope)
+            counted = int(not caller.is_owner and caller.role != "open")
             if counted and self._in_flight >= MAX_IN_FLIGHT:
                 busy = NoAnswer(f"this host server answers {MAX_IN_FLIGHT} questions already", "ask again in a moment")
                 raise _TurnedAway(503, busy, **{"Retry-After": "1"})
@@ -75,14 +76,15 @@ class Guard:
     def _check(self, scope: Scope) -> Caller:
         """Who asks; raises what has to be said to who may not."""
         headers = dict(scope["headers"])
+        needed = self._role_needed(scope)
         try:
-            caller = self._access.admit(scope)
+            caller = self._access.stranger(scope) if needed == "open" else self._access.admit(scope)
         except Unauthorized as refusal:
             raise _TurnedAway(401, refusal, **{"WWW-Authenticate": "Bearer"}) from None
-        except Forbidden as refusal:
+        except (BadRequest, Forbidden) as refusal:
             raise _TurnedAway(403, refusal) from None
         _check_names(caller, headers)
-        if self._role_needed(scope) == "control" and caller.role != "control":
+        if needed == "control" and caller.role != "control":
             error = Forbidden(
                 f"{scope['method']} {scope['path']} is control, and this token is for reading only",
                 "use the token for everything; `probe serve` says in which file it is",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
@@ -18,11 +19,13 @@ from probe_agent.errors import Forbidden, Unauthorized
 from probe_agent.tokens import Tokens
 
 from .quota import Quota
+from .sessions import Sessions
 
 __all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess", "Role"]
 
-#: Reading changes nothing in a target: SQL, stacks, tables. Control runs code in it, or changes what it does.
-Role = Literal["read", "control"]
+#: Reading changes nothing in a target: SQL, stacks, tables. Control runs code in it, or changes what it does. What is
+#: open tells nothing of a target: the files of the dashboard, and the exchange of a code for a session.
+Role = Literal["open", "read", "control"]
 #: Where the server leaves the process id and the user id of a unix socket's peer, in `scope["state"]`.
 UNIX_PEER = "unix_peer"
 
@@ -39,12 +42,23 @@ class Caller:
     is_owner: bool = False
     #: What their queries may take; None where that is for them to say.
     quota: Quota | None = None
+    #: Whether a session of the dashboard let them in.
+    has_session: bool = False
 
 
 class Access:
-    """Decides who may ask, and how much. Without tokens, everybody whom TCP brings may do everything."""
+    """Decides who may ask, and how much: with a token, or in a session of the dashboard. With `insecure`, everybody
+    whom TCP brings may do everything."""
 
-    def __init__(self, tokens: Tokens | None, readers: Quota = Quota()) -> None:  # noqa: B008  # it is frozen
+    def __init__(
+        self,
+        tokens: Tokens | None,
+        readers: Quota = Quota(),  # noqa: B008  # it is frozen
+        *,
+        insecure: bool = False,
+    ) -> None:
+        self.sessions = Sessions()
+        self.is_insecure = insecure
         self._readers = readers
         self._roles: list[tuple[bytes, Role]] = []
         if tokens is not None:
@@ -58,13 +72,21 @@ class Access:
             return _unix_caller(*peer)
         host, port = scope.get("client") or ("an unknown address", 0)
         who = f"{host}:{port}"
-        if not self._roles:
+        if self.is_insecure:
             return Caller(who, "control")
-        role = self._role(scope)
-        return Caller(who, role, has_token=True, quota=self._readers if role == "read" else None)
+        headers = dict(scope["headers"])
+        session = None if b"authorization" in headers else self.sessions.find(headers, scope["method"])
+        role = self._role(headers) if session is None else session.role
+        quota = self._readers if role == "read" else None
+        return Caller(who, role, has_token=True, quota=quota, has_session=session is not None)
 
-    def _role(self, scope: Scope) -> Role:
-        sent = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    def stranger(self, scope: Scope) -> Caller:
+        """Return whoever has sent the request in `scope` to an endpoint that is open."""
+        host, port = scope.get("client") or ("an unknown address", 0)
+        return Caller(f"{host}:{port}", "open", has_token=not self.is_insecure)
+
+    def _role(self, headers: Mapping[bytes, bytes]) -> Role:
+        sent = headers.get(b"authorization", b"").decode("latin-1")
         scheme, _, token = sent.partition(" ")
         if not sent or scheme.lower() != "bearer":
             raise Unauthorized(

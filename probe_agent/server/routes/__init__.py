@@ -1,13 +1,16 @@
-"""The HTTP endpoints, one file a topic. Each file has the router `read`, `control` or both, named after the role that
-its endpoints need."""
+"""The HTTP endpoints, one file a topic. Each file has the routers `open`, `read` or `control`, named after the role
+that its endpoints need."""
 
 from __future__ import annotations
 
-from . import evaluate, host, memory, profile, query, recorder, stacks, targets, tensors
+from . import dashboard, evaluate, host, job, memory, profile, query, recorder, stacks, targets, tensors
 
-__all__ = ["CONTROL", "READ"]
+__all__ = ["CONTROL", "OPEN", "READ"]
+
+#: Endpoints that tell nothing of a target: whoever reaches the server may ask them.
+OPEN = (dashboard.open,)
 
 #: Endpoints that change nothing in a target.
-READ = (host.read, targets.read, query.read, stacks.read, recorder.read)
+READ = (host.read, job.read, dashboard.read, targets.read, query.read, stacks.read, recorder.read)
 #: Endpoints that run code in a target or change it.
 CONTROL = (evaluate.control, memory.control, profile.control, recorder.control, stacks.control, tensors.control)

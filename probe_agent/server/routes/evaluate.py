@@ -8,7 +8,6 @@ from probe_agent.errors import NoAnswer
 from probe_agent.server.access.audit import audited_lines
 from probe_agent.server.dependencies import ChosenTarget
 from probe_agent.server.ndjson import NdjsonResponse
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import ask, stream
 from probe_agent.wire import (
     CompletionRequest,
@@ -25,7 +24,7 @@ from probe_agent.wire import (
 
 __all__ = ["control"]
 
-control = APIRouter(responses=PROBLEMS)
+control = APIRouter()
 
 
 @control.post("/v1/eval", status_code=200, response_model=EvalLine, response_class=NdjsonResponse)

@@ -9,12 +9,11 @@ from fastapi import APIRouter
 
 import probe_agent
 from probe_agent.server.dependencies import Directory
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.wire import Health, HostClock
 
 __all__ = ["read"]
 
-read = APIRouter(responses=PROBLEMS)
+read = APIRouter()
 
 
 @read.get("/v1/health")

@@ -11,13 +11,12 @@ from fastapi import APIRouter, Request, Response
 from probe_agent.server.access.audit import audited_lines
 from probe_agent.server.dependencies import ChosenTarget
 from probe_agent.server.ndjson import NdjsonResponse
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import Target, source_line, stream
 from probe_agent.wire import LeaksLine, LeaksRequest, SnapshotLine, SnapshotRequest
 
 __all__ = ["control"]
 
-control = APIRouter(responses=PROBLEMS)
+control = APIRouter()
 
 Line = dict[str, Any]  # as the target answers it
 

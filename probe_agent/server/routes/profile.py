@@ -11,13 +11,12 @@ from probe_agent.server.access.audit import audited, audited_lines
 from probe_agent.server.dependencies import AnyTarget, ChosenTarget
 from probe_agent.server.disconnect import in_thread
 from probe_agent.server.ndjson import NdjsonResponse
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import CpuProfile, stream
 from probe_agent.wire import CpuProfileRequest, ProfileLine, ProfileRequest
 
 __all__ = ["control"]
 
-control = APIRouter(responses=PROBLEMS)
+control = APIRouter()
 
 
 MEDIA_TYPES = {

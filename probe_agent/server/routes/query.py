@@ -11,7 +11,6 @@ from probe_agent.errors import LimitReached
 from probe_agent.server.access.roles import Caller
 from probe_agent.server.dependencies import AnyTargets, ChosenTargets, Engine, LeftOut
 from probe_agent.server.disconnect import unless_disconnected
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.server.reply import ReplyResponse
 from probe_agent.sql.catalog import list_tables
 from probe_agent.sql.workers.pool import Asker
@@ -19,7 +18,7 @@ from probe_agent.wire import QueryRequest, QueryResult, TableList
 
 __all__ = ["read"]
 
-read = APIRouter(responses=PROBLEMS)
+read = APIRouter()
 
 
 ARROW = "application/vnd.apache.arrow.stream"

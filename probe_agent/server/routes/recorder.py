@@ -13,7 +13,6 @@ from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.recorder.ring.folder import is_held, remove
 from probe_agent.server.access.audit import audited
 from probe_agent.server.dependencies import ChosenTarget, Directory, Engine, Pid
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import Target, ask, newest_step, settings
 from probe_agent.units import mib
 from probe_agent.wire import (
@@ -34,8 +33,8 @@ __all__ = ["control", "read"]
 #: A week.
 MAX_TIMEOUT_S = 7 * 86_400.0
 
-read = APIRouter(responses=PROBLEMS)
-control = APIRouter(responses=PROBLEMS)
+read = APIRouter()
+control = APIRouter()
 
 
 @read.get("/v1/config")

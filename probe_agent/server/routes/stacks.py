@@ -10,14 +10,13 @@ from fastapi import APIRouter, Query, Request
 from probe_agent.errors import Forbidden
 from probe_agent.server.access.audit import audited
 from probe_agent.server.dependencies import AnyTarget
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import Target, stacks_of_workers, take_stacks, take_tasks, with_native, with_source
 from probe_agent.wire import Backtrace, StacksRequest
 
 __all__ = ["control", "read"]
 
-read = APIRouter(responses=PROBLEMS)
-control = APIRouter(responses=PROBLEMS)
+read = APIRouter()
+control = APIRouter()
 
 
 @read.get("/v1/backtrace")

@@ -12,7 +12,6 @@ from probe_agent.activate.selection import is_tool
 from probe_agent.recorder.guest.redaction import redacted_command
 from probe_agent.server.dependencies import ChosenTargets, Directory
 from probe_agent.server.planned import planned_server_problem
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.sql.tables.notes import is_uncounted
 from probe_agent.targets import (
     Process,
@@ -30,7 +29,7 @@ from probe_agent.wire import Candidate, Launched, LaunchedList, Peer, PeerList, 
 
 __all__ = ["read"]
 
-read = APIRouter(responses=PROBLEMS)
+read = APIRouter()
 
 
 @read.get("/v1/targets")

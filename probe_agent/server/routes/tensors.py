@@ -7,13 +7,12 @@ from fastapi import APIRouter, Request, Response
 from probe_agent.server.access.audit import audited_lines
 from probe_agent.server.dependencies import ChosenTarget
 from probe_agent.server.ndjson import NdjsonResponse
-from probe_agent.server.problem import PROBLEMS
 from probe_agent.targets import stream
 from probe_agent.wire import HuntLine, HuntRequest, TensorsLine, TensorsRequest
 
 __all__ = ["control"]
 
-control = APIRouter(responses=PROBLEMS)
+control = APIRouter()
 
 
 @control.post("/v1/tensors", status_code=200, response_model=TensorsLine, response_class=NdjsonResponse)

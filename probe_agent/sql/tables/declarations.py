@@ -16,7 +16,20 @@ from typing import TypeVar
 from probe_agent.recorder.ring.table import Column, Table
 from probe_agent.targets import Target
 
-from . import audit, gpu, memory, process, python, stalls, startup, torch
+from . import (
+    audit,
+    gpu,
+    host_disks,
+    host_kernel_log,
+    host_network,
+    host_pressure,
+    memory,
+    process,
+    python,
+    stalls,
+    startup,
+    torch,
+)
 from .live_table import LiveTable
 
 __all__ = ["known_tables", "live_tables", "recorded_tables"]
@@ -37,7 +50,8 @@ def recorded_tables() -> dict[str, type[Table]]:
 @cache
 def live_tables() -> dict[str, type[LiveTable]]:
     """Return the live tables by name."""
-    return _declared_in((audit, gpu, memory, process, python, stalls, startup, torch), LiveTable)
+    hosts = (gpu, host_disks, host_kernel_log, host_network, host_pressure)
+    return _declared_in((audit, *hosts, memory, process, python, stalls, startup, torch), LiveTable)
 
 
 def known_tables(targets: Sequence[Target]) -> dict[str, Sequence[Column]]:

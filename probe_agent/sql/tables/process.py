@@ -61,7 +61,9 @@ class ProcessEnv(RecorderTable):
     operation = "environment"
     columns = (
         STEP,
-        Column("kind", "text", "", "version, setting, variable, probe (a setting of the recorder) or code"),
+        Column(
+            "kind", "text", "", "version, hardware, setting, seed, variable, probe (a setting of the recorder) or code"
+        ),
         Column("name", "text", "", "of code, the module"),
         Column(
             "value",

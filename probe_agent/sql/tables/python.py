@@ -9,9 +9,9 @@ from probe_agent.recorder.ring.table import Column
 from probe_agent.targets import Target, newest_step, take_stacks, take_worker_stacks, workers_of
 from probe_agent.wire import ThreadStack
 
-from .live_table import STEP, LiveTable, Row
+from .live_table import STEP, LiveTable, RecorderTable, Row
 
-__all__ = ["Backtrace", "Stacks", "WorkerStacks", "Workers"]
+__all__ = ["Backtrace", "Containers", "Stacks", "WorkerStacks", "Workers"]
 
 _FRAME_COLUMNS: tuple[Column, ...] = (
     STEP,
@@ -46,6 +46,28 @@ class Stacks(LiveTable):
     def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
         taken = take_stacks(target, all_threads=True)
         return list(_frame_rows(target, taken.threads)), taken.notes
+
+
+class Containers(RecorderTable):
+    name = "python.containers"
+    doc = (
+        "The lists, sets, deques and dicts with 16 items or more that the job's frames and globals lead to, at most 50,"
+        " those first that keep autograd graphs or grow, when the query runs; it takes 0.4 s."
+    )
+    operation = "containers"
+    columns = (
+        STEP,
+        Column("place", "text", "", "where it was found"),
+        Column("class", "text", "", "its class"),
+        Column("items", "int", "", "its length"),
+        Column("added", "int", "", "growth of its length during the query"),
+        Column("period", "float", "s", "time in which it grew so"),
+        Column("tensors", "int", "", "items that are or hold tensors, judged by the newest 200"),
+        Column("graphs", "int", "", "those whose tensors keep their autograd graph"),
+        Column("tensor_size", "float", "MiB", "size of these tensors, without the graphs"),
+        Column("size", "float", "MiB", "size of the items, as far as they are tensors, numbers, text, bytes or arrays"),
+        Column("steps", "int", "", "steps that ended meanwhile"),
+    )
 
 
 class Workers(LiveTable):

@@ -9,7 +9,10 @@ from probe_agent.recorder.ring.table import Column
 
 from .live_table import STEP, RecorderTable
 
-__all__ = ["DataLoaders", "FlightRecorder", "MemoryBlocks", "Modules", "Optimizers", "ProcessGroups", "Tensors"]
+__all__ = [
+    "DataLoaders", "FlightRecorder", "Gradients", "MemoryBlocks", "Modules", "Optimizers", "Parameters",
+    "ProcessGroups", "Schedulers", "Tensors",
+]  # fmt: skip
 
 
 class Modules(RecorderTable):
@@ -56,6 +59,72 @@ class Optimizers(RecorderTable):
         Column("device", "text", "", "their devices"),
         Column("state_memory", "float", "MiB", "the optimizer's state for them in this process"),
         Column("updates", "int", "", "number of updates of the first of them, if the optimizer counts"),
+    )
+
+
+class Parameters(RecorderTable):
+    name = "torch.parameters"
+    doc = (
+        "The parameters of the models and optimizers reachable from the job's frames and globals, with the optimizer"
+        " that holds each and how often it was changed, when the query runs; values are not read."
+    )
+    operation = "parameters"
+    columns = (
+        STEP,
+        Column("module", "text", "", "path of its module: GPT.blocks.0.attn; NULL if only an optimizer has it"),
+        Column("parameter", "text", "", "its name there: weight"),
+        Column("parameters", "int", "", "number of its elements"),
+        Column("trainable", "bool", "", "it requires a gradient"),
+        Column("versions", "int", "", "changes in place so far, as torch counts them; fused optimizers do not count"),
+        Column("has_gradient", "bool", "", "it has a gradient now"),
+        Column("gradient_versions", "int", "", "changes in place of this gradient: a fresh one begins at 0"),
+        Column("optimizer", "text", "", "class of the optimizer that holds it; NULL if none does"),
+        Column("param_group", "int", "", "number of its group there"),
+        Column("lr", "float", "", "learning rate of the group; NULL while it is a tensor on a device"),
+        Column("updates", "int", "", "updates by the optimizer's own count; NULL before the first, or if it has none"),
+        Column("is_cleared", "bool", "", "zero_grad of its optimizer was called since the recorder started"),
+        Column("steps_seen", "int", "", "steps since the recorder started"),
+    )
+
+
+class Gradients(RecorderTable):
+    name = "torch.gradients"
+    doc = (
+        "Norms of up to 64 gradients of the models reachable from the job's frames and globals, spread over the layers,"
+        " read by the training thread at the end of the next steps, 1 ms a step; without a row if none ends in 1 s."
+    )
+    operation = "gradients"
+    columns = (
+        STEP,
+        Column("place", "int", "", "order of the modules, from 0"),
+        Column("num_places", "int", "", "gradients that were chosen"),
+        Column("module", "text", "", "path of the module: GPT.blocks.0.attn"),
+        Column("parameter", "text", "", "name of the parameter: weight"),
+        Column("shape", "text", "", "its shape: 64x64"),
+        Column("values", "int", "", "number of its elements"),
+        Column("zeros", "int", "", "elements of the gradient that are zero"),
+        Column("norm", "float", "", "2-norm of the gradient"),
+        Column("biggest", "float", "", "largest absolute value"),
+        Column("read_step", "int", "", "step at whose end it was read"),
+    )
+
+
+class Schedulers(RecorderTable):
+    name = "torch.schedulers"
+    doc = "The learning rate schedulers reachable from the job's frames and globals, when the query runs."
+    operation = "schedulers"
+    columns = (
+        STEP,
+        Column("scheduler", "text", "", "its class"),
+        Column("place", "text", "", "where it was found"),
+        Column("optimizer", "text", "", "class of its optimizer"),
+        Column("calls", "int", "", "calls of step() so far"),
+        Column("updates", "int", "", "updates by the optimizer's own count; NULL if it has none"),
+        Column("steps_seen", "int", "", "steps since the recorder started"),
+        Column("batches", "int", "", "batches that the newest pass over a DataLoader has given; NULL without one"),
+        Column("lr", "float", "", "learning rate of the first group that it has set last"),
+        Column("base_lr", "float", "", "learning rate of the first group that it began with"),
+        Column("total", "float", "", "its total_steps, T_max or total_iters; NULL if it has none"),
     )
 
 

@@ -31,7 +31,7 @@ __all__ = ["Asker", "Reply", "Workers"]
 Asker = Literal["reader", "control", "owner"]
 _PROCESSORS = len(os.sched_getaffinity(0))
 #: Statements at a time. Each kind has its own, so that nobody takes those of the owner. Those of readers leave at least
-#: half of the processors alone: at nice 19 each takes 1.5 % of one that the job uses.
+#: half of the processors alone: even one that gives way takes up to 1.5 % of one that the job uses.
 _AT_ONCE: Mapping[Asker, int] = {"reader": max(1, min(4, _PROCESSORS // 2)), "control": 4, "owner": 8}
 #: What readers may take of a processor at the priority of everybody; beyond that they get what nobody else wants. So a
 #: short question now and then is answered at once on a busy host, and a flood does not keep the job waiting.
@@ -234,7 +234,7 @@ class _Worker:
                     await self._send(await take(said["live"]))
                     said = await self._head()
         except asyncio.TimeoutError:
-            raise out_of_time(job.request.timeout_s) from None
+            raise out_of_time(job.request.timeout_s, gave_way=self.gives_way) from None
         except ConnectionError:
             raise self._ended(job, None) from None
         if "answer" not in said:
@@ -300,7 +300,7 @@ class _Worker:
             )
         code = int(said.get("ended", 0))
         if code == -signal.SIGXCPU:
-            return out_of_time(job.request.timeout_s)
+            return out_of_time(job.request.timeout_s, gave_way=self.gives_way)
         name = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         if code == -signal.SIGKILL:
             return LimitReached(

@@ -1,0 +1,7 @@
+"""The host as its kernel tells of it: log, network, pressure, disks. Runs in the host server, once a host."""
+
+from . import disks, network, pressure
+from .history import History
+from .kernel_log import Event, LogUnreadable, events, read_log
+
+__all__ = ["Event", "History", "LogUnreadable", "disks", "events", "network", "pressure", "read_log"]
