@@ -21,6 +21,7 @@ from .cluster.ranks.discover import endpoints_of, split
 from .endpoint import Report, ThisHost, of_job
 from .messages import error_text, print_error, print_usage_error, remark, report_bug
 from .options import rank_set
+from .progress import silence
 
 __all__ = ["cli", "main"]
 
@@ -119,6 +120,7 @@ def _near(word: str) -> str:
 @click.option("--job", metavar="JOB", help="Only the job whose name begins with JOB (see: probe list).")
 @click.option("--require-all", is_flag=True, help="Show nothing and exit with 3 unless all answer.")
 @click.option("--no-inject", is_flag=True, help="Never attach to a process without a recorder.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress on stderr.")
 @click.option("--itself", is_flag=True, help="Ask a launcher (torchrun, …) itself, not its processes.")
 @click.version_option(__version__, "-V", "--version", prog_name="probe")
 @click.pass_context
@@ -130,18 +132,19 @@ def cli(
     job: str | None,
     require_all: bool,
     no_inject: bool,
+    quiet: bool,
     itself: bool,
 ) -> None:
-    from .session import Session  # a door: HTTP and all of the cluster stand behind it, and no help text needs them
+    from .session import Session, stored_output  # a door: HTTP and the cluster, which no help text needs
 
+    if quiet:
+        silence()
     # A misspelt variable must not look like one that was heeded.
     for problem in unknown_variables(os.environ):
         remark(error_text(problem.message, problem.hint))
     texts = targets or split(os.environ.get("PROBE_ENDPOINT", ""))
     named = tuple(dict.fromkeys(endpoint for text in texts for endpoint in endpoints_of(text)))
     if any(isinstance(endpoint, Report) for endpoint in named):
-        from .stored import stored_output  # a door: only a report needs it
-
         code = stored_output(named, str(ctx.invoked_subcommand), ctx.meta[_ARGUMENTS])
         if code is not None:
             ctx.exit(code)

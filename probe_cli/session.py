@@ -25,8 +25,9 @@ from .cluster.ranks.launched import Led, started_by
 from .cluster.ranks.listing import LIST_S, Rank, list_ranks, only_ranks, unique, with_rank
 from .endpoint import Endpoint, LocalProcess, MissingRanks, Report, TcpServer, UnixServer
 from .messages import print_error, remark
+from .stored import stored_output
 
-__all__ = ["Incomplete", "Session"]
+__all__ = ["Incomplete", "Session", "stored_output"]
 
 T = TypeVar("T")
 
@@ -65,9 +66,11 @@ class Session:
         ctrl_c: bool = True,
         needs_agent: bool = True,
         of_many: bool = False,
+        doing: str = "asking",
     ) -> Answers[T]:
         """Put `question` to every endpoint at once and wait `timeout_s` for each. With --all or --rank it is put to
-        each target by itself; `of_many` says that a host server answers it for all of its targets together.
+        each target by itself; `of_many` says that a host server answers it for all of its targets together. `doing` is
+        shown meanwhile; it is empty for a question that prints its answer as it comes.
 
         A single endpoint that fails raises; with several, each failure is printed on stderr and is in the result.
 
@@ -92,6 +95,7 @@ class Session:
                 inject=self.inject,
                 remark=remark,
                 needs_agent=needs_agent,
+                doing=doing,
             )
 
         answers = run(choose_and_ask(), ctrl_c=ctrl_c)
@@ -131,9 +135,9 @@ class Session:
             remark(sentence)
         return found
 
-    def ranks_of_job(self) -> Answers[Rank]:
+    def ranks_of_job(self, timeout_s: float = LIST_S) -> Answers[Rank]:
         """Those of `list_ranks` that have a rank; a remark names the others."""
-        found = self.list_ranks()
+        found = self.list_ranks(max(LIST_S, timeout_s))
         ranked = with_rank(found)
         others = [endpoint for endpoint in found.answered if endpoint not in ranked.answered]
         if others:

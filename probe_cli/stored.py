@@ -14,7 +14,7 @@ from .report_file import ReportFile, finding_file
 __all__ = ["ANSWERED", "stored_output"]
 
 #: Commands that put their questions to a report as they do to a host server.
-ANSWERED = frozenset({"backtrace", "query", "ranks", "tables"})
+ANSWERED = frozenset({"backtrace", "export", "plot", "query", "ranks", "tables"})
 _FORMATS = {"json", "envelope"}
 
 

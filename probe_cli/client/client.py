@@ -159,7 +159,8 @@ def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:
         if "No such file" in seen:
             return NoAnswer(f"{endpoint}: there is no such socket", f"start the host server: {server}")
         return NoAnswer(f"{endpoint} could not be reached: {seen}", f"start the host server there: {server}")
-    if isinstance(failure, httpx.RemoteProtocolError):
+    # A server that wants a certificate may break off before its alert has been read.
+    if isinstance(failure, httpx.RemoteProtocolError) or (is_tls and f"[Errno {errno.ECONNRESET}]" in seen):
         return NoAnswer(
             f"{endpoint} broke off its answer, or is not a host server of Probe: {seen}",
             "check that this is the port of `probe serve`; "

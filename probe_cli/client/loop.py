@@ -1,13 +1,16 @@
 """Runs one coroutine to its end; Ctrl-C cancels it, so that whatever it asked for is cancelled too.
 
-`asyncio.run` alone does this only from Python 3.11 on. Runs on the CLI's main thread.
+`asyncio.run` alone does this only from Python 3.11 on. Runs on the CLI's main thread; in a notebook, whose thread has a
+loop of its own already, on another thread while that one waits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 __all__ = ["interruptible", "run"]
@@ -21,10 +24,41 @@ def run(question: Coroutine[Any, Any, T], *, ctrl_c: bool = True) -> T:
     With `ctrl_c` False the question calls `interruptible` itself, for the parts that may be cancelled.
     """
 
+    if _is_in_a_loop():
+        return _beside(question)
+    handles = ctrl_c and threading.current_thread() is threading.main_thread()
+
     async def main() -> T:
-        return await (interruptible(question) if ctrl_c else question)
+        return await (interruptible(question) if handles else question)
 
     return asyncio.run(main())
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _beside(question: Coroutine[Any, Any, T]) -> T:
+    """The same on another thread; Ctrl-C, which interrupts the waiting one, cancels the question."""
+    begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[T]]] = Future()
+
+    async def main() -> T:
+        task = asyncio.ensure_future(question)
+        begun.set_result((asyncio.get_running_loop(), task))
+        return await task
+
+    with ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(asyncio.run, main())
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            loop, task = begun.result()
+            loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 async def interruptible(question: Coroutine[Any, Any, T]) -> T:

@@ -21,6 +21,7 @@ from probe_agent.wire import TargetList
 from probe_cli.client import Client, open_client
 from probe_cli.client.attach import attach
 from probe_cli.endpoint import Endpoint, LocalProcess, MissingRanks
+from probe_cli.progress import progress
 
 __all__ = ["Answers", "Conversation", "Member", "allow_descriptors", "ask", "open_conversation"]
 
@@ -86,6 +87,7 @@ class Conversation:
         #: Endpoints to which no connection could be prepared.
         self._refused = tuple(refused)
         self._timeout_s = timeout_s
+        self._total_s = total_s
         self._ends = None if total_s is None else time.monotonic() + total_s
         self._slots = contextlib.nullcontext() if max_at_once is None else asyncio.Semaphore(max_at_once)
         self._hint = hint
@@ -136,7 +138,9 @@ class Conversation:
             try:
                 return (await asyncio.wait_for(question(member), left_s),)
             except (TimeoutError, asyncio.TimeoutError):  # two classes until Python 3.11
-                member.error = NoAnswer(f"{member.endpoint} did not answer within {left_s:.3g} s", self._hint)
+                # What is left of the time for all questions says nothing to the user: the whole of it does.
+                allowed_s = left_s if left_s == wait_s else self._total_s
+                member.error = NoAnswer(f"{member.endpoint} did not answer within {allowed_s:.3g} s", self._hint)
             except ProbeError as error:
                 member.error = error
             return None
@@ -162,8 +166,10 @@ async def ask(
     inject: bool,
     remark: Callable[[str], None],
     needs_agent: bool = True,
+    doing: str = "asking",
 ) -> Answers[T]:
-    """The answers of all endpoints to `question`, or why there is none; waits `timeout_s` for each.
+    """The answers of all endpoints to `question`, or why there is none; waits `timeout_s` for each. `doing` is shown
+    meanwhile; it is empty for a question that prints its answer as it comes.
 
     A bare PID without a recorder gets it first when `inject` allows it, and `remark` is told so. A question that does
     not need the recorder is put also when it may not come, or comes later.
@@ -184,7 +190,13 @@ async def ask(
                 return []
             return await conversation.ask(lambda member: question(member.client), [member])
 
-        answers = await asyncio.gather(*(attach_and_ask(member) for member in members))
+        async def counted(member: Member) -> list[tuple[Member, T]]:
+            answer = await attach_and_ask(member)
+            work.advance()
+            return answer
+
+        with progress(doing, len(members)) as work:
+            answers = await asyncio.gather(*(counted(member) for member in members))
     return Answers(
         tuple((member.endpoint, answer) for each in answers for member, answer in each), conversation.unanswered
     )
@@ -212,7 +224,8 @@ async def open_conversation(
             await ensure_attached(member.client, member.endpoint.pid, inject, remark, False)
 
         await conversation.ask(attached, [one for one in members if isinstance(one.endpoint, LocalProcess)], total_s)
-        yield conversation
+        with progress(f"asking {len(members)} endpoints"):
+            yield conversation
 
 
 async def _opened(
@@ -247,7 +260,8 @@ async def ensure_attached(
         )
     started = time.perf_counter()
     try:
-        attached = await attach(pid)
+        with progress(f"attaching to {pid}"):
+            attached = await attach(pid)
     except AttachRefused as refusal:
         if needs_agent or not _exists(pid):
             raise

@@ -1,4 +1,5 @@
-"""What one target says for a report: its stacks and the newest rows of its tables. To add a part, add it to PARTS.
+"""What one target says for a report or an export: its stacks and the newest rows of its tables. To add a part, add it
+to PARTS.
 
 Runs in the CLI on its event loop, for all targets at once. Nothing that runs code in a target is asked for, so a report
 can be made with the read token.
@@ -6,7 +7,7 @@ can be made with the read token.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from probe_agent.errors import ProbeError
@@ -15,7 +16,7 @@ from probe_cli.client import Client
 
 from .stacks import ask_stacks
 
-__all__ = ["LEFT_OUT_TABLES", "Limits", "Taken", "take"]
+__all__ = ["LEFT_OUT_TABLES", "TABLES", "Limits", "Taken", "take"]
 
 ARROW = "application/vnd.apache.arrow.stream"
 #: `probe.audit` holds the code that others have evaluated.
@@ -34,6 +35,8 @@ class Limits:
     num_rows: int
     #: For one question.
     timeout_s: float
+    #: Only these tables; all of them if empty.
+    only: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -60,7 +63,11 @@ async def _tables(client: Client, limits: Limits, taken: Taken) -> None:
     except ProbeError as error:
         taken.left_out.append(f"all tables: {error.message}")
         return
-    taken.tables = tuple(table for table in listed.tables if table.name not in LEFT_OUT_TABLES)
+    taken.tables = tuple(
+        table
+        for table in listed.tables
+        if table.name not in LEFT_OUT_TABLES and (not limits.only or table.name in limits.only)
+    )
     num_silent = 0
     for table in sorted(taken.tables, key=lambda table: table.name not in _FIRST):
         if table.rows == 0:
@@ -81,20 +88,24 @@ async def _tables(client: Client, limits: Limits, taken: Taken) -> None:
 
 def _newest(table: TableInfo, limits: Limits) -> QueryRequest:
     is_timed = any(column.name == "ts" for column in table.columns)
-    sql = f"SELECT * FROM {quoted(*table.name.split('.'))}{' ORDER BY ts DESC' if is_timed else ''}"
-    return QueryRequest(f"{sql} LIMIT {limits.num_rows}", max_rows=limits.num_rows, timeout_s=limits.timeout_s)
+    sql = f"FROM {quoted(*table.name.split('.'))}{' ORDER BY ts DESC' if is_timed else ''} LIMIT {limits.num_rows}"
+    if is_timed:
+        sql = f"FROM ({sql}) ORDER BY ts"
+    return QueryRequest(f"SELECT * {sql}", max_rows=limits.num_rows, timeout_s=limits.timeout_s)
 
 
+Part = Callable[[Client, Limits, Taken], Awaitable[None]]
 #: Each adds to what is taken of a target, and says in `left_out` what it could not get.
-PARTS: tuple[Callable[[Client, Limits, Taken], Awaitable[None]], ...] = (_stacks, _tables)
+PARTS: tuple[Part, ...] = (_stacks, _tables)
+TABLES: tuple[Part, ...] = (_tables,)
 
 
-def take(limits: Limits) -> Callable[[Client], Awaitable[Taken]]:
-    """Return the question for everything that a report has of one target."""
+def take(limits: Limits, parts: Sequence[Part] = PARTS) -> Callable[[Client], Awaitable[Taken]]:
+    """Return the question for everything that a report, or these parts of one, has of one target."""
 
     async def ask(client: Client) -> Taken:
         taken = Taken()
-        for part in PARTS:
+        for part in parts:
             await part(client, limits, taken)
         return taken
 

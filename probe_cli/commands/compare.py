@@ -61,7 +61,7 @@ __all__ = ["command"]
 def command(session: Session, by: str, num_steps: int, watch_s: int, format_: str, timeout_s: float) -> int:
     """The exit code is the verdict's; ranks that did not answer come before all but a hang."""
     way = WAYS[by]
-    ranks = session.ranks_of_job()
+    ranks = session.ranks_of_job(timeout_s)
     asked: Asked = {
         Who(one.rank, one.info.host, one.info.pid): (endpoint, one.info) for endpoint, one in ranks.answered
     }

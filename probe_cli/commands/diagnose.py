@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
+from urllib.request import Request, urlopen
 
 import click
 
 from probe_agent.errors import BadRequest
 from probe_agent.wire import TargetInfo, suggest
 from probe_cli.cluster.fanout import Answers
-from probe_cli.diagnose import Diagnosis, Evidence, Finding, Rule, diagnose, page, question_of, rules
+from probe_cli.diagnose import Diagnosis, Evidence, Finding, Job, Rule, diagnose, page, question_of, rules
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -26,6 +27,8 @@ from probe_cli.text import num_ranks, percent, seconds
 __all__ = ["command"]
 
 WIDTH = 100
+#: How long an address may take for a finding.
+WEBHOOK_S = 10.0
 
 
 @click.command("diagnose")
@@ -46,6 +49,7 @@ WIDTH = 100
     metavar="COMMAND",
     help="With --watch: run this for each new finding, with the finding as JSON on stdin.",
 )
+@click.option("--webhook", metavar="URL", help="With --watch: POST each new finding as JSON to this address.")
 @format_option()
 @timeout_option(5.0, "How long a rank may take to answer.")
 @click.pass_obj
@@ -57,6 +61,7 @@ def command(
     set_: Sequence[str],
     watch_s: float | None,
     shell_command: str | None,
+    webhook: str | None,
     format_: str,
     timeout_s: float,
 ) -> int:
@@ -73,8 +78,11 @@ def command(
       3  nothing found, and a part could not be judged
       4  no rank could be reached
     """
-    if shell_command is not None and watch_s is None:
-        raise BadRequest("--on-finding needs --watch", "probe … diagnose --watch 30 --on-finding COMMAND")
+    if (shell_command or webhook) and watch_s is None:
+        option = "--on-finding COMMAND" if shell_command else "--webhook URL"
+        raise BadRequest(f"{option.split()[0]} needs --watch", f"probe … diagnose --watch 30 {option}")
+    if webhook and not webhook.startswith(("http://", "https://")):
+        raise BadRequest(f"invalid address '{webhook}' for --webhook", "use http://HOST/PATH or https://HOST/PATH")
     every = rules()
     if list_:
         rows = [(rule.family, rule.name, rule.question) for rule in every.values()]
@@ -89,20 +97,22 @@ def command(
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
 
     def ask() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]]]:
-        answers = session.ask_ranks(question_of(wanted, timeout_s), timeout_s=3 * timeout_s, ranks=ranks)
+        answers = session.ask_ranks(question_of(wanted, timeout_s), timeout_s=6 * timeout_s, ranks=ranks)
         return answers, [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
 
     if watch_s is not None:
-        return _watch(lambda: diagnose(wanted, ask()[1], overrides), watch_s, shell_command)
+        return _watch(
+            lambda: diagnose(wanted, ask()[1], overrides, Job(targets, timeout_s)), watch_s, shell_command, webhook
+        )
     answers, told = ask()
-    diagnosis = diagnose(wanted, told, overrides)
+    diagnosis = diagnose(wanted, told, overrides, Job(targets, timeout_s))
     _show(diagnosis, told, answers, format_)
     if diagnosis.findings:
         return 1
     return answers.exit_code or (3 if diagnosis.unjudged else 0)
 
 
-def _watch(judge: Callable[[], Diagnosis], every_s: float, shell_command: str | None) -> int:
+def _watch(judge: Callable[[], Diagnosis], every_s: float, shell_command: str | None, webhook: str | None) -> int:
     """Print each finding when it is first seen, until Ctrl-C; 1 where there was one."""
     seen: set[tuple[str, str]] = set()
     try:
@@ -112,11 +122,24 @@ def _watch(judge: Callable[[], Diagnosis], every_s: float, shell_command: str | 
                 if (finding.rule, finding.where) not in seen:
                     seen.add((finding.rule, finding.where))
                     print(time.strftime("%H:%M:%S"), *_finding(finding, "", 2), sep="\n", flush=True)
-                    if shell_command is not None:
-                        subprocess.run(shell_command, shell=True, input=json.dumps(_as_json(finding)), text=True)
+                    _tell(json.dumps(_as_json(finding)), shell_command, webhook)
             time.sleep(max(0.0, began + every_s - time.monotonic()))
     except KeyboardInterrupt:
         return 1 if seen else 0
+
+
+def _tell(finding: str, shell_command: str | None, webhook: str | None) -> None:
+    """Hand a finding on. What fails is said, and the watch goes on."""
+    if shell_command is not None:
+        code = subprocess.run(shell_command, shell=True, input=finding, text=True).returncode
+        if code:
+            remark(f"--on-finding: the command ended with exit code {code}")
+    if webhook is not None:
+        request = Request(webhook, finding.encode(), {"Content-Type": "application/json"}, method="POST")
+        try:
+            urlopen(request, timeout=WEBHOOK_S).close()
+        except (OSError, ValueError) as error:
+            remark(f"--webhook: {webhook} did not take the finding: {error}")
 
 
 def _named(every: Mapping[str, Rule], name: str) -> Rule:

@@ -72,6 +72,7 @@ def command(
     answers = session.ask(
         lambda client: evaluate(client, request, live=session.num_endpoints == 1),
         timeout_s=None if timeout_s is None else timeout_s + 5,
+        doing="running the code" if session.num_endpoints > 1 else "",
     )
     for at_, (endpoint, outcome) in enumerate(answers.answered):
         if answers.num_asked > 1:

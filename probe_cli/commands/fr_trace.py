@@ -32,12 +32,13 @@ def command(folder: Path, format_: str) -> int:
     """Say which rank a hung job waited for, from FOLDER: one dump of torch's Flight Recorder for each rank.
 
     torch writes them when a collective runs into its timeout (TORCH_NCCL_DUMP_ON_TIMEOUT=1, TORCH_FR_DUMP_TEMP_FILE),
-    as pickles; JSON is read as well, of NCCL and gloo. The number at the end of a file's name is the rank. Nothing in
-    a file is executed.
+    as pickles; JSON is read as well, of NCCL and gloo, gzipped or not. The number at the end of a file's name is the
+    rank. Nothing in a file is executed.
 
     The ranks are aligned by group and number. From each open call the chain of waits is followed to its end: ranks that
     have not come to a collective; that differ in operation, sizes or types; a send without its receive; ranks that wait
-    for each other; a device that has not begun. A rank without a dump is named, and blamed where no other end is found.
+    for each other; a device that has not begun, or has not ended what all others have. A rank without a dump is named,
+    and blamed where no other end is found.
 
     \b
     Exit codes:
@@ -61,6 +62,7 @@ def command(folder: Path, format_: str) -> int:
                 "cause": stop.cause.value,
                 "ranks": list(stop.ranks),
                 "group": stop.wait.group.name,
+                "group_ranks": list(stop.wait.group.ranks),
                 "seq": stop.wait.seq,
                 "op": stop.wait.op,
                 "waiting": list(stop.wait.inside),

@@ -118,6 +118,7 @@ def command(
     if verdict.state is not State.NONE and verdict.ranks:
         verdict = judged(details=_details(session, verdict, ranks, timeout_s))
     notes = [f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]]
+    notes += _stalls(verdict, targets)
     if missing:
         notes.append(f"nothing is known of rank{'s' if missing[1:] else ''} {ranks_text(missing)}")
     if extend_s is not None:
@@ -139,6 +140,14 @@ def _details(session: Session, verdict: Verdict, ranks: Answers[Rank], timeout_s
     answers = session.ask_these(tuple(doing), ask, timeout_s=timeout_s + GRACE_S)
     rank_at = {endpoint: rank for rank, endpoint in endpoints.items()}
     return {rank_at[endpoint]: found for endpoint, found in answers.answered}
+
+
+def _stalls(verdict: Verdict, targets: Mapping[int, TargetInfo]) -> list[str]:
+    """Return what the recorders of the ranks to blame noticed when the job came to stand still."""
+    blamed = [(rank, targets[rank]) for rank in verdict.ranks if rank in targets]
+    return [f"rank {rank}, as its recorder saw it: {target.stall}" for rank, target in blamed if target.stall][
+        :MAX_ASKED
+    ]
 
 
 def _extend(session: Session, ranks: Answers[Rank], extend_s: float, timeout_s: float) -> list[str]:

@@ -14,6 +14,7 @@ from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.endpoint import LocalProcess
 from probe_cli.messages import print_error, remark
 from probe_cli.options import timeout_option
+from probe_cli.progress import progress
 from probe_cli.render.stacks import show_stacks
 from probe_cli.session import Session
 
@@ -39,7 +40,8 @@ def command(session: Session, pid: int | None, timeout_s: float, risk_seccomp: b
     for process in processes:
         started = time.perf_counter()
         try:
-            attached = run(attach(process, timeout_s=timeout_s, risk_seccomp=risk_seccomp))
+            with progress(f"attaching to {process}"):
+                attached = run(attach(process, timeout_s=timeout_s, risk_seccomp=risk_seccomp))
         except AttachRefused as refusal:
             num_failed += 1
             print_error(refusal)

@@ -34,7 +34,7 @@ GRACE_S = 10.0
 GROWS, UNKNOWN = 1, 3
 #: Length of a window, and how long one of so many steps may take.
 WINDOW_S, STEPS_S = 10.0, 120.0
-#: Beyond the window, three looks at a large process take time.
+#: Beyond the window, five looks at a large process take time.
 LOOKS_S = 60.0
 MAX_LINES = 20
 _KINDS = ("parameters", "gradients", "optimizer state", "buffers")
@@ -81,7 +81,7 @@ def command(
     (p ≤ 0.001). The limit is the one that is reached first: the device, the control group, ulimit -v, the host.
 
     With --leaks, Python's tracemalloc is on in the target for the window, and on a GPU the history of torch's
-    allocator: the job is slower meanwhile, and stands still for three looks, which a remark counts. The lines come
+    allocator: the job is slower meanwhile, and stands still for five looks, which a remark counts. The lines come
     with what they keep, tensors with the container that holds them. Tracing ends with the command, however that ends.
 
     \b

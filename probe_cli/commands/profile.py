@@ -100,7 +100,7 @@ def _profile_steps(session: Session, wanted: ProfileRequest, path: str | None, f
     async def question(client: Client) -> tuple[Sheet, ProfileLine]:
         return await _follow(client, wanted, path)
 
-    answers = session.ask(question, timeout_s=None)
+    answers = session.ask(question, timeout_s=None, doing=f"profiling {wanted.steps} steps")
     shown, notes = [], []
     for endpoint, (sheet, end) in answers.answered:
         notes.append(
@@ -160,7 +160,8 @@ def _profile_cpu(
         return await client.data("/v1/profile/cpu", wanted)
 
     session.inject = False  # it is read from outside
-    answers = session.ask(question, timeout_s=duration_s + GRACE_S, needs_agent=False)
+    doing = f"sampling for {duration_s:g} s"
+    answers = session.ask(question, timeout_s=duration_s + GRACE_S, needs_agent=False, doing=doing)
     notes = [(endpoint, note) for endpoint, data in answers.answered for note in data.notes]
     if path is None:
         limit = MAX_ROWS if format_ == "table" else 1_000_000

@@ -44,6 +44,11 @@ WITH sampled AS (SELECT DISTINCT step FROM python.torch_trace ORDER BY step DESC
 SELECT module, stage, sum(self_duration) AS own, sum(sum(self_duration)) OVER () AS together,
     (SELECT count(*) FROM sampled) AS steps
 FROM python.torch_trace WHERE step IN (FROM sampled) GROUP BY ALL ORDER BY own DESC LIMIT 5""",
+    "status.spans": f"""
+SELECT name, sum(duration) AS lasted FROM python.spans
+WHERE on_training_thread AND depth = 0 AND name IS NOT NULL
+    AND step BETWEEN (SELECT min(step) FROM {RECENT}) AND (SELECT max(step) FROM {RECENT})
+GROUP BY name ORDER BY lasted DESC LIMIT 5""",
     "status.calls": f"""
 SELECT sum(wait) AS waited, count(*) AS calls, mode(op) AS op, sum(bytes) AS bytes
 FROM python.collectives WHERE step IN (SELECT step FROM {RECENT})""",
@@ -69,7 +74,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     """
     ranks = session.list_ranks()
     every = rules().values()
-    answers = session.ask_ranks(question_of(every, timeout_s, STATEMENTS), timeout_s=3 * timeout_s, ranks=ranks)
+    answers = session.ask_ranks(question_of(every, timeout_s, STATEMENTS), timeout_s=6 * timeout_s, ranks=ranks)
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
     told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
     if told:
@@ -129,6 +134,7 @@ def _screen(
         shares = [(name, steps[name] / steps["lasted"]) for name in PHASES if steps["lasted"]]
         told_shares = "  ".join(f"{name} {percent(share)}" for name, share in shares if share >= 0.005)
         lines.append(("time", f"{told_shares}  (of {steps['steps']} steps)"))
+        lines += _of_spans(steps, evidence.rows.get("status.spans", ()))
         lines += _of_modules(evidence.rows.get("status.modules", ()))
         lines += _of_calls(steps, _only(evidence, "status.calls"), target)
         lines.append(("memory", _memory(steps)))
@@ -167,6 +173,13 @@ def _of_modules(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
         return []
     top = ", ".join(f"{row['module']} {row['stage']} {percent(row['own'] / row['together'])}" for row in rows[:3])
     return [("modules", f"{top}  (own time, {rows[0]['steps']} sampled steps)")]
+
+
+def _of_spans(steps: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    if not rows:
+        return []
+    told = "  ".join(f"{row['name']} {percent(row['lasted'] / steps['lasted'])}" for row in rows)
+    return [("spans", f"{told}  (parts that the job names, within the time above)")]
 
 
 def _of_calls(steps: Mapping[str, Any], calls: Mapping[str, Any], target: TargetInfo) -> list[tuple[str, str]]:

@@ -46,7 +46,7 @@ def command(session: Session, expressions: tuple[str, ...], every: int, count: i
                     return True
         raise NoAnswer(f"{client.endpoint} broke off: the process ended, or was detached", "see: probe list --dead")
 
-    return session.ask(question, timeout_s=None).exit_code
+    return session.ask(question, timeout_s=None, doing="").exit_code
 
 
 def _show(row: dict[str, object], endpoint: str, of: str, width: int, as_json: bool) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from .evidence import Evidence, question_of
 from .finding import Finding
+from .job import Job
 from .judge import Diagnosis, diagnose
 from .rule import Rule
 from .rules import page, rules
 
-__all__ = ["Diagnosis", "Evidence", "Finding", "Rule", "diagnose", "page", "question_of", "rules"]
+__all__ = ["Diagnosis", "Evidence", "Finding", "Job", "Rule", "diagnose", "page", "question_of", "rules"]

@@ -6,6 +6,8 @@ it.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -15,11 +17,16 @@ from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, QueryResult
 from probe_cli.client import Client
 
-from .rule import Row, Rule
+from .rule import Question, Row
 
 __all__ = ["Evidence", "question_of"]
 
 MAX_ROWS = 2000
+#: A question that took so much of its time was not refused: nobody answered.
+SILENT = 0.5
+#: How much longer a host may take for the rings, which take processor time alone: the machine may be busy.
+RINGS = 4
+_ANY_ANSWER = "SELECT count(*) FROM process.env"
 
 
 @dataclass(frozen=True)
@@ -36,41 +43,57 @@ class Evidence:
 
 
 def question_of(
-    rules: Collection[Rule], timeout_s: float, others: Mapping[str, str] = MappingProxyType({})
+    rules: Collection[Question], timeout_s: float, others: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[Client], Awaitable[Evidence]]:
-    """What to put to a target: the statements of `rules`, and `others` by their names. First what its rings tell, then
-    what the recorder itself has to answer: a target that hangs may not."""
-    recorded = _question({**others, **{rule.name: rule.sql for rule in rules if not rule.is_live}}, timeout_s)
-    live = _question({rule.name: rule.sql for rule in rules if rule.is_live}, timeout_s)
+    """What to put to a target: the statements of `rules`, and `others` by their names. What its rings tell and what the
+    recorder itself has to answer are two questions, put at the same time: a target that hangs may not answer that."""
+    of_rings = {**others, **{rule.name: rule.sql for rule in rules if not rule.is_live}}
+    recorded = _question(of_rings, RINGS * timeout_s)
+    live = _question({rule.name: rule.sql for rule in rules if rule.is_live}, timeout_s, asks_recorder=True)
 
     async def ask(client: Client) -> Evidence:
-        return (await recorded(client)).with_(await live(client))
+        told, told_live = await asyncio.gather(recorded(client), live(client))
+        return told.with_(told_live)
 
     return ask
 
 
-def _question(statements: Mapping[str, str], timeout_s: float) -> Callable[[Client], Awaitable[Evidence]]:
+def _question(
+    statements: Mapping[str, str], timeout_s: float, *, asks_recorder: bool = False
+) -> Callable[[Client], Awaitable[Evidence]]:
     """`statements`, each by its name, in one round trip."""
 
     async def ask(client: Client) -> Evidence:
         if not statements:
             return Evidence({}, {}, ())
+        began = time.monotonic()
         try:
             return await _asked(client, statements, timeout_s)
         except (QueryFailed, LimitReached, NoAnswer) as failure:
-            if len(statements) == 1:
+            # One that kept silent would do so for each half, and the rows of its rings would come too late.
+            is_silent = time.monotonic() - began > SILENT * timeout_s
+            if len(statements) == 1 or is_silent or (asks_recorder and not await _answers(client, timeout_s)):
                 return Evidence({}, dict.fromkeys(statements, failure.message), ())
         rows: dict[str, Sequence[Row]] = {}
         failed: dict[str, str] = {}
         notes: dict[str, None] = {}
         for half in _halves(statements):
-            told = await _question(half, timeout_s)(client)
+            told = await _question(half, timeout_s, asks_recorder=asks_recorder)(client)
             rows.update(told.rows)
             failed.update(told.failed)
             notes.update(dict.fromkeys(told.notes))
         return Evidence(rows, failed, tuple(notes))
 
     return ask
+
+
+async def _answers(client: Client, timeout_s: float) -> bool:
+    """Return whether the recorder answers at all: a target that has ended or hangs is not asked rule by rule."""
+    try:
+        await client.send(QueryResult, "POST", "/v1/query", QueryRequest(_ANY_ANSWER, timeout_s=timeout_s, max_rows=1))
+    except (QueryFailed, LimitReached, NoAnswer):
+        return False
+    return True
 
 
 async def _asked(client: Client, statements: Mapping[str, str], timeout_s: float) -> Evidence:

@@ -10,11 +10,13 @@ __all__ = ["Certainty", "Finding", "NoEvidence", "NotApplicable", "merged"]
 
 
 class Certainty(Enum):
-    """How sure a finding is: it was seen, the numbers leave hardly another reading, or they fit."""
+    """How sure a finding is: it was seen, the numbers leave hardly another reading, or they fit. What is suspected is
+    no finding: it is worth a second look, and shown only if that confirms it."""
 
     CERTAIN = 1.0
     LIKELY = 0.8
     POSSIBLE = 0.5
+    SUSPECTED = 0.0
 
     @property
     def label(self) -> str:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.wire import TargetInfo
+from probe_cli.client.loop import run
 
 from .evidence import Evidence
-from .finding import Finding, NoEvidence, NotApplicable, merged
-from .rule import Asked, Limits, Rule
+from .finding import Certainty, Finding, NoEvidence, NotApplicable, merged
+from .job import Job
+from .rule import Asked, Limits, Question, Rule
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "asked_of", "diagnose"]
+
+
+#: What a rule found, or why it cannot tell.
+Judged = list[Finding] | NoEvidence | NotApplicable
 
 
 @dataclass(frozen=True)
@@ -24,33 +31,63 @@ class Diagnosis:
     silent: tuple[str, ...]
 
 
-def diagnose(rules: Iterable[Rule], told: Sequence[tuple[TargetInfo, Evidence]], overrides: Limits) -> Diagnosis:
-    """Judge `told`, a target and its evidence each."""
+def diagnose(
+    rules: Iterable[Rule], told: Sequence[tuple[TargetInfo, Evidence]], overrides: Limits, job: Job | None = None
+) -> Diagnosis:
+    """Judge `told`, a target and its evidence each. With `job` the rules that look a second time do so."""
+    chosen = list(rules)
+    judged = {rule.name: _judged(rule, told, overrides) for rule in chosen}
+    again = [rule for rule in chosen if rule.look is not None and isinstance(judged[rule.name], list)]
+    if job is not None and any(judged[rule.name] for rule in again):
+        judged |= run(_looked(job, again, judged, overrides))
     found: list[Finding] = []
     unjudged: dict[str, str] = {}
     inapplicable: dict[str, str] = {}
     silent: list[str] = []
-    chosen = list(rules)
-    for rule in chosen:
-        asked = _asked(rule, told)
-        if not asked:
-            unjudged[rule.name] = next(
-                (each.failed[rule.name] for _, each in told if rule.name in each.failed), "it was not asked"
-            )
-            continue
-        try:
-            of_rule = merged(replace(one, rule=rule.name) for one in rule.judge(asked, rule.limits(overrides)))
-        except NoEvidence as missing:
-            unjudged[rule.name] = str(missing)
-        except NotApplicable as reason:
-            inapplicable[rule.name] = str(reason)
+    for name, of_rule in judged.items():
+        if isinstance(of_rule, NoEvidence):
+            unjudged[name] = str(of_rule)
+        elif isinstance(of_rule, NotApplicable):
+            inapplicable[name] = str(of_rule)
         else:
-            found += of_rule
-            silent += [] if of_rule else [rule.name]
+            shown = merged(replace(one, rule=name) for one in of_rule if one.certainty is not Certainty.SUSPECTED)
+            found += shown
+            silent += [] if shown else [name]
     return Diagnosis(tuple(_in_order(found, chosen)), unjudged, inapplicable, tuple(silent))
 
 
-def _asked(rule: Rule, told: Sequence[tuple[TargetInfo, Evidence]]) -> list[Asked]:
+def _judged(rule: Rule, told: Sequence[tuple[TargetInfo, Evidence]], overrides: Limits) -> Judged:
+    asked = asked_of(rule, told)
+    if not asked:
+        return NoEvidence(
+            next((one.failed[rule.name] for _, one in told if rule.name in one.failed), "it was not asked")
+        )
+    try:
+        return list(rule.judge(asked, rule.limits(overrides)))
+    except (NoEvidence, NotApplicable) as reason:
+        return reason
+
+
+async def _looked(
+    job: Job, rules: Iterable[Rule], judged: Mapping[str, Judged], overrides: Limits
+) -> dict[str, Judged]:
+    """The second looks of the rules that found or suspect something, all at once."""
+
+    async def look(rule: Rule) -> Judged:
+        found = judged[rule.name]
+        assert rule.look is not None
+        assert isinstance(found, list)
+        try:
+            return list(await rule.look(job, found, rule.limits(overrides)))
+        except (NoEvidence, NotApplicable) as reason:
+            return reason
+
+    wanted = [rule for rule in rules if judged[rule.name]]
+    return dict(zip((rule.name for rule in wanted), await asyncio.gather(*map(look, wanted)), strict=True))
+
+
+def asked_of(rule: Question, told: Sequence[tuple[TargetInfo, Evidence]]) -> list[Asked]:
+    """The targets that have answered a question, with their rows; of questions about hosts, one of each host."""
     hosts: set[str] = set()
     asked = []
     for target, each in told:

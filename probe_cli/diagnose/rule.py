@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from .finding import Finding, NoEvidence, NotApplicable
+from .job import Job
 
-__all__ = ["Asked", "Limits", "Row", "Rule", "Threshold", "of_each_rank"]
+__all__ = ["Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "of_each_rank"]
 
 Row = Mapping[str, Any]
 Limits = Mapping[str, float]
@@ -28,7 +29,22 @@ class Asked:
         return f"rank {self.rank} (pid {self.pid} on {self.host})"
 
 
+class Question(Protocol):
+    """A statement that is put to every target: that of a rule, or of a check."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sql(self) -> str: ...
+    @property
+    def per_host(self) -> bool: ...
+    @property
+    def is_live(self) -> bool: ...
+
+
 Judge = Callable[[Sequence[Asked], Limits], Iterable[Finding]]
+#: A second look at a job of which the rows tell that it is worth one: what it finds takes the place of what they told.
+Look = Callable[[Job, Sequence[Finding], Limits], Awaitable[Iterable[Finding]]]
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,8 @@ class Rule:
     per_host: bool = False
     #: It names a live table: the recorder has to answer, which a target that hangs may not.
     is_live: bool = False
+    #: Asked when `judge` found or suspects something, and the job can be asked more.
+    look: Look | None = None
 
     def limits(self, overrides: Limits) -> Limits:
         """The thresholds in force."""

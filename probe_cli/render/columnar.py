@@ -1,6 +1,6 @@
 """Parquet out of the Arrow IPC stream that a server sent. Values arrive as stored: NaN stays NaN.
 
-Imported by `--format parquet` alone: the door to nanoarrow and DuckDB in the command line.
+The door to nanoarrow and DuckDB in the command line, for files and notebooks.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import nanoarrow  # type: ignore[import-untyped]
 
 from probe_agent.wire import quoted
 
-__all__ = ["parquet"]
+__all__ = ["ArrowStream", "parquet"]
 
 
-class _Stream:
+class ArrowStream:
     """An Arrow IPC stream that can be read more than once: DuckDB before 2.0 asks for the schema first."""
 
     def __init__(self, stream: bytes) -> None:
@@ -31,7 +31,7 @@ def parquet(stream: bytes, changed: Callable[[str], str] | None = None) -> bytes
     """Return the rows of the Arrow IPC `stream` as a Parquet file; every text in them as `changed` gives it."""
     with tempfile.TemporaryDirectory(prefix="probe-") as folder, duckdb.connect() as database:
         path = os.path.join(folder, "answer.parquet")
-        rows = database.from_arrow(_Stream(stream))
+        rows = database.from_arrow(ArrowStream(stream))
         if changed is not None:
             rows.create("answer")
             rows = database.table("answer")

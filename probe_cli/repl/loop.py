@@ -26,7 +26,7 @@ def repl(session: Session, name: str, at_step: bool) -> int:
     if session.num_endpoints > 1:
         raise BadRequest("repl takes one target, and several are named", "name one endpoint")
     gc.set_threshold(700)  # unlike the short commands, this one lives long
-    answers = session.ask(lambda client: _converse(client, name, at_step), timeout_s=None, ctrl_c=False)
+    answers = session.ask(lambda client: _converse(client, name, at_step), timeout_s=None, ctrl_c=False, doing="")
     return answers.answered[0][1]
 
 

@@ -2,8 +2,9 @@
 
 A call that Python made says how long its wait() took. Of others only the start is known: those that C++ made (DDP's
 reducer, functional collectives), and those that a device does. Whether somebody waits for such a call before the next
-one of the group shows by itself: not where ranks went on to that one before the last of them had come to this one. A
-rank then stands still for the last such call of the group in its step, and so for all of them.
+one of the group shows by itself: not where ranks went on to that one before the last of them had come to this one, and
+not where they came to that one no later for it. A rank then stands still for the last such call of the group in its
+step, and so for all of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = ["EXACT_S", "Waits", "waits"]
 EXACT_S = 5e-6
 #: A call returns before it is over, if in the time that its ranks came apart so much was spent in other calls.
 GOES_ON = 0.05
+#: So many waits tell whether the next call came later for them.
+ENOUGH = 20
 #: A send does not wait for its receive (it is buffered), if so many are over before.
 BUFFERED = 0.05
 
@@ -105,12 +108,33 @@ def _not_told(
     slot = number * (calls.group.max() + 1) + calls.group[at]
     values, inverse = np.unique(slot, return_inverse=True)
     share = np.bincount(inverse, went_on, len(values)) / np.maximum(np.bincount(inverse, apart, len(values)), 1e-12)
-    stands = is_last | (share[inverse] < GOES_ON)
+    between = np.empty(len(at))
+    between[order] = np.append(calls.start[at[order]][1:], 0.0) - calls.start[at[order]]
+    paired = ~is_last & (apart > 0)
+    ignored = _ignored(inverse[paired], calls.rank[at[paired]], apart[paired], between[paired], len(values))
+    stands = is_last | ((share < GOES_ON) & ~ignored)[inverse]
     # Where it went on before the last one came, it can not have waited for that one.
     stands &= came <= bound + error
     at, came, error, bound = at[stands], came[stands], error[stands], bound[stands]
     end = np.minimum(np.maximum(came - np.where(error > EXACT_S, error, 0.0), calls.start[at]), bound)
     return at, _latest(calls, at, end), end
+
+
+def _ignored(slot: np.ndarray, rank: np.ndarray, apart: np.ndarray, between: np.ndarray, num_slots: int) -> np.ndarray:
+    """By slot: whether ranks came to the next call no later the longer the last rank kept them waiting for this one.
+
+    Who stands still comes to the next call later by as much. A line is fitted to what each rank did in all steps: its
+    slope is 1 for ranks that stood still and 0 for ranks that went on, however late the last one always is.
+    """
+    cell = slot * (int(rank.max(initial=0)) + 1) + rank
+    counts = np.maximum(np.bincount(cell), 1)
+    x, y = (values - (np.bincount(cell, values) / counts)[cell] for values in (apart, between))
+    num = np.bincount(slot, minlength=num_slots)
+    xx, xy, yy = (np.bincount(slot, product, num_slots) for product in (x * x, x * y, y * y))
+    slope = xy / np.maximum(xx, EXACT_S**2)
+    error = np.sqrt(np.maximum(yy - slope * xy, 0.0) / np.maximum(num - 2, 1) / np.maximum(xx, EXACT_S**2))
+    ignored: np.ndarray = (num >= ENOUGH) & (slope < 0.5) & (slope + 2 * error < 1.0)
+    return ignored
 
 
 def _latest(calls: Calls, at: np.ndarray, until: np.ndarray) -> np.ndarray:

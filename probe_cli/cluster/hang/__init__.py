@@ -2,7 +2,8 @@
 
 calls.py    the calls of collectives, sends and receives that each rank has made
 chain.py    from the open calls to the ends of the chains of waits
-dumps.py    reader of Flight Recorder's dumps
+dumps.py    reader of the files that Flight Recorder writes
+entries.py  the calls in them, of several backends and versions of torch
 looks.py    one look at a living rank: its calls, its pace, its stack
 doing.py    what a rank does, by its stack
 verdict.py  from two looks to one verdict

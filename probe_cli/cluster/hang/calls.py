@@ -46,11 +46,14 @@ class Call:
     inputs: Shapes = ()
     outputs: Shapes = ()
     dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
     #: Seconds since 1970.
     called: float = 0.0
     timeout_s: float | None = None
     #: Of a send or a receive: the rank at the other end.
     peer: int | None = None
+    #: Of a send or a receive: those of this rank and group with the same number run at the same time.
+    batch: int | None = None
     #: Innermost first.
     frames: tuple[Frame, ...] = ()
 
@@ -63,3 +66,5 @@ class Rank:
     calls: tuple[Call, ...] = ()
     #: What the job calls each group that it is a member of.
     groups: Mapping[Group, str] = field(default_factory=dict)
+    #: The number of its newest collective in a group, where that is known without the call.
+    come: Mapping[Group, int] = field(default_factory=dict)

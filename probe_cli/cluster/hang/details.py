@@ -16,15 +16,17 @@ from probe_agent.wire import Backtrace, PeerList, QueryRequest, QueryResult, Thr
 from probe_cli.client import Client
 from probe_cli.cluster.stacks import ask_stacks
 
-from .doing import Activity, Doing, activity_of, job_frame
+from .doing import Activity, Doing, activity_of, is_job, job_frame, trains
 
-__all__ = ["Details", "details"]
+__all__ = ["Details", "details", "held_rlock"]
 
 #: More workers or threads than this are not named.
 MAX_NAMED = 4
 _WORKERS = "SELECT worker_pid FROM python.workers ORDER BY worker_pid"
 #: What a worker that has nothing to do is not in.
 _FETCH = "/utils/data/_utils/fetch.py"
+#: The recorder's text of an RLock.
+_HELD = re.compile(r"<RLock held by thread (.*) \((\d+)\)>")
 #: Of the recorder's notes on the store, those that say that it gave no answer.
 _FAILURE = re.compile(r"cannot (connect|send) to the job's store.*|the job's store (does not|did not|closed) .*")
 
@@ -81,14 +83,39 @@ async def _workers(client: Client, timeout_s: float) -> Details:
 
 
 async def _threads(client: Client) -> Details:
-    """Python does not know who holds a lock; the other threads that run code of the job are those that may."""
+    """An RLock knows its owner, another lock does not: then the other threads that run code of the job may hold it."""
     try:
         stacks = await ask_stacks(client, all_threads=True, outside=True)
     except ProbeError:
         return Details()
+    owner = await _owner(client)
+    if owner is not None:
+        lock, ident, name = owner
+        holder = next((thread for thread in stacks.threads if thread.ident == ident), None)
+        does = f", which {activity_of(holder)}" if holder is not None else ""
+        return Details((f"{lock} is held by its thread {name}{does}",))
     others = [thread for thread in stacks.threads if _may_hold(thread)]
     named = [f"thread {thread.thread or '(unnamed)'} {activity_of(thread)}" for thread in others[:MAX_NAMED]]
     return Details((f"meanwhile its {_listed(named)}",) if named else ("no other thread of it runs code of the job",))
+
+
+async def _owner(client: Client) -> tuple[str, int, str] | None:
+    try:
+        return held_rlock(await ask_stacks(client, with_locals=True))
+    except ProbeError:
+        return None  # its recorder is silent, or locals are not to be read
+
+
+def held_rlock(stacks: Backtrace) -> tuple[str, int, str] | None:
+    """Return the RLock that the job's innermost function names and another thread holds, with the number and the name
+    of that thread; None if there is none, or several."""
+    thread = trains(stacks)
+    frame = next((frame for frame in thread.frames if is_job(frame)), None) if thread is not None else None
+    if thread is None or frame is None:
+        return None
+    held = {name: found for name, text in (frame.locals or {}).items() if (found := _HELD.fullmatch(text))}
+    of_others = [(name, int(found[2]), found[1]) for name, found in held.items() if int(found[2]) != thread.ident]
+    return of_others[0] if len(of_others) == 1 else None
 
 
 def _may_hold(thread: ThreadStack) -> bool:

@@ -13,7 +13,7 @@ from enum import Enum
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
-__all__ = ["Activity", "Doing", "activity_of", "doing", "has_moved", "job_frame"]
+__all__ = ["Activity", "Doing", "activity_of", "doing", "has_moved", "is_job", "job_frame", "trains"]
 
 
 class Activity(Enum):
@@ -136,7 +136,7 @@ _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<
 def doing(stacks: Backtrace | None, *, state: str = "", is_silent: bool = False) -> Doing:
     """Return the activity of a living rank with these stacks. `state` is what the kernel says of its process; a thread
     that holds the GIL while its recorder is silent keeps it."""
-    thread = _trains(stacks) if stacks is not None else None
+    thread = trains(stacks) if stacks is not None else None
     if thread is None:
         return Doing(Activity.STOPPED if state.startswith("stopped") else Activity.UNKNOWN)
     return activity_of(thread, state=state, is_silent=is_silent)
@@ -173,7 +173,7 @@ def _split(frames: Sequence[Frame]) -> tuple[Sequence[Frame], Sequence[Frame]]:
 
 def has_moved(before: Backtrace | None, after: Backtrace | None) -> bool | None:
     """Whether the thread that trains was elsewhere a moment ago; None where that is not known."""
-    first, second = (_trains(stacks) if stacks is not None else None for stacks in (before, after))
+    first, second = (trains(stacks) if stacks is not None else None for stacks in (before, after))
     if first is None or second is None or not first.frames or not second.frames:
         return None
     # A loop that goes round in one function, on whatever line, has not moved.
@@ -182,15 +182,21 @@ def has_moved(before: Backtrace | None, after: Backtrace | None) -> bool | None:
     ] or [frame.lineno for frame in first.frames[1:]] != [frame.lineno for frame in second.frames[1:]]
 
 
+def is_job(frame: Frame) -> bool:
+    """Return whether it is the job's own code."""
+    return bool(frame.lineno) and not _LIBRARY.search(frame.file)
+
+
 def job_frame(frames: Sequence[Frame]) -> str | None:
     """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code."""
     for frame in frames:
-        if frame.lineno and not _LIBRARY.search(frame.file):
+        if is_job(frame):
             return f"{_short(frame.func)} ({frame.file.rpartition('/')[2]}:{frame.lineno})"
     return None
 
 
-def _trains(stacks: Backtrace) -> ThreadStack | None:
+def trains(stacks: Backtrace) -> ThreadStack | None:
+    """Return the thread that trains, the main thread where that is not known."""
     threads = [thread for thread in stacks.threads if not thread.is_probe]
     return next(
         (thread for thread in threads if thread.is_training),

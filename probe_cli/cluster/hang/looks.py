@@ -46,10 +46,12 @@ _GROUPS = (
     "SELECT \"group\", coalesce(nullif(group_desc, 'undefined'), ''), ranks, coalesce(last_enqueued, -1)"
     " FROM torch.process_groups"
 )
+#: Calls that are not over, and of each group the newest, by which the rank has come so far.
 _RECORDED = (
     f"SELECT \"group\", op, seq, {_age('ts')}, state, coalesce(shape, ''), coalesce(dtype, ''), coalesce(bytes, 0),"
-    " coalesce(timeout, 0.0), started IS NOT NULL FROM torch.flight_recorder"
-    f" WHERE NOT is_p2p AND state <> 'completed' ORDER BY ts LIMIT {MAX_CALLS}"
+    " coalesce(timeout, 0.0), started IS NOT NULL FROM torch.flight_recorder WHERE NOT is_p2p"
+    " QUALIFY state <> 'completed' OR seq = max(seq) OVER (PARTITION BY \"group\")"
+    f" ORDER BY state = 'completed' DESC, ts LIMIT {MAX_CALLS}"
 )
 _HISTORY = (
     f"SELECT {_age('max(ts)')}, coalesce(max(gap), 0.0), count(*) FROM"
@@ -134,8 +136,12 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
         except ProbeError as silence:
             gaps.append(silence.message)
             stacks = None
+        known = {str(name) for name, *_ in recorded}
+        for name, _, seq, *_ in recorded:
+            come[str(name)] = max(come.get(str(name), -1), _int(seq))
         for name, _, _, newest in groups:
-            come[str(name)] = max(come.get(str(name), -1), _int(newest))
+            if str(name) not in known:  # with sends and receives in the same group it counts those as well
+                come[str(name)] = max(come.get(str(name), -1), _int(newest))
         return Look(
             _int(pace[0][0]) if pace and pace[0][0] is not None else None,
             _pace(pace[0][1:]) if pace and pace[0][0] is not None else None,
@@ -147,7 +153,7 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
             {str(name): (str(desc), ranks_in(str(ranks))) for name, desc, ranks, _ in groups},
             come,
             tuple(map(tuple, open_calls)),
-            tuple(map(tuple, recorded)),
+            tuple(tuple(row) for row in recorded if row[4] != "completed"),
             stacks,
             tuple(dict.fromkeys(gaps)),
         )
@@ -175,9 +181,9 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
         known = [ranks for ranks in members.get(str(name), ()) if rank in ranks]
         return Group(str(name), known[0] if known else (rank,))
 
-    found: dict[tuple[str, int, int], Call] = {}
+    found: dict[tuple[str, int, int, str], Call] = {}
     for name, op, seq, age, state, shape, dtype, size, timeout, started in seen.recorded:
-        found[str(name), _int(seq), -1] = Call(
+        found[str(name), _int(seq), -1, ""] = Call(
             group(name),
             _int(seq),
             str(op),
@@ -191,16 +197,17 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
         )
     for name, op, seq, age, peer in seen.open_calls:
         other = _int(peer) if _int(peer) >= 0 else None
-        if (str(name), _int(seq), _int(peer)) not in found and (other is not None or _int(seq) >= 0):
-            found[str(name), _int(seq), _int(peer)] = Call(
-                group(name), _int(seq), str(op), 0, is_over=not is_waiting, called=-_float(age), peer=other
+        place = (str(name), _int(seq), _int(peer), "" if other is None else str(op))
+        if place not in found and (other is not None or _int(seq) >= 0):
+            # gloo runs all sends and receives at once.
+            batch = None if other is None else 0
+            found[place] = Call(
+                group(name), _int(seq), str(op), 0, is_over=not is_waiting, called=-_float(age), peer=other, batch=batch
             )
-    for name, newest in seen.come.items():
-        if newest >= 0 and (name, newest, -1) not in found:
-            found[name, newest, -1] = Call(group(name), newest, "", 0, is_over=True)
     ordered = sorted(found.values(), key=lambda call: (call.called, call.seq))
     calls = tuple(replace(call, order=order) for order, call in enumerate(ordered))
-    return Rank(rank, calls, {group(name): desc for name, (desc, _) in seen.groups.items()})
+    come = {group(name): newest for name, newest in seen.come.items() if newest >= 0}
+    return Rank(rank, calls, {group(name): desc for name, (desc, _) in seen.groups.items()}, come)
 
 
 def _pace(row: Sequence[object]) -> Pace:

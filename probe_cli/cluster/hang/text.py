@@ -35,6 +35,11 @@ def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
     if stop.cause is Cause.MISMATCH:
         found = "; ".join(f"{_ranks(who, 'calls', 'call')} {what}" for what, who in stop.variants)
         fault = f"{_ranks(stop.ranks, 'differs', 'differ')}" if stop.ranks else "the ranks differ"
+        if wait.peer is not None:
+            ends = f"ranks {wait.inside[0]} and {wait.peer} differ in a send of {_group(wait, ranks)}"
+            return f"{ends}: {found}{held}"
+        if len(stop.variants) == 1:
+            return f"the ranks send other amounts than they receive in {call}: {found}{held}"
         return f"{fault} in collective {wait.seq} of {_group(wait, ranks)}: {found}{held}"
     if stop.cause is Cause.CYCLE:
         links = "; ".join(
@@ -49,6 +54,8 @@ def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
             f"the device of {_plain(stop.ranks)} has not begun {call}, which {_ranks(stop.ranks, 'has', 'have')} called"
             f" and other ranks have begun{held}"
         )
+    if stop.cause is Cause.LEFT_BEHIND:
+        return f"{_ranks(stop.ranks, 'is', 'are')} still in {call}, which the other ranks of the group have ended{held}"
     if stop.cause is Cause.UNSEEN:
         waiting = _ranks(wait.inside, "waits", "wait")
         whom = _plain(stop.ranks) if stop.ranks else "the other ranks of this group"

@@ -23,12 +23,18 @@ __all__ = ["LONG_S", "PATIENCE_S", "State", "Verdict", "is_long", "judge"]
 LONG_S, LONG_STEPS, LONGEST = 10.0, 10.0, 2.0
 #: With so few collectives the usual time between them is not known.
 FEW_CALLS, LONG_START_S = 10, 300.0
+#: Then a rank that others wait for, and that neither works nor waits for storage, has so long.
+IDLE_START_S = 60.0
 #: A rank that saves, loads, reads, compiles or works has so long before the job is said to hang.
 PATIENCE_S, PATIENCE_STEPS = 120.0, 30.0
 #: A step that takes so many times the median, and so much longer, is slow.
 SLOW_STEPS, SLOW_S = 5.0, 1.0
 #: A process that has run for so long should have left init_process_group.
 LONG_INIT_S = 60.0
+
+
+#: Ends of chains that do not go away by waiting, unless a rank works.
+_CERTAIN = (Cause.ABSENT, Cause.MISMATCH, Cause.CYCLE, Cause.NO_PEER)
 
 
 class State(Enum):
@@ -144,8 +150,13 @@ def judge(
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
     busy = [rank for rank in verdict.ranks if _is_busy(rank, verdict, before, after, found_out)]
+    is_idle = bool(found) and found[0].cause in _CERTAIN and not busy
+    if _is_early(after) and is_idle and stands_s >= IDLE_START_S:
+        stands_long = True
     if not stands_long and not out and verdict.cause != "left":
-        return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {age}, {_not_long(after)}")
+        waits = f"{said}; " if found and stands_s >= LONG_S else ""
+        early = "which may be its usual time" if _is_early(after) else _not_long(after)
+        return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {waits}{age}, {early}")
     if busy and len(busy) == len(verdict.ranks) and stands_s < max(patience_s, PATIENCE_STEPS * _usual(after)):
         return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}")
     if verdict.cause == Cause.UNSEEN.value or (unseen and verdict.cause in ("no progress", "init")):
@@ -166,6 +177,12 @@ def is_long(age: float, usual: float, longest: float) -> bool:
     return age >= max(LONG_S, LONG_STEPS * usual, LONGEST * longest)
 
 
+def _is_early(looks: Mapping[int, Look]) -> bool:
+    """Return whether the job has ended no step, and has called too little for its usual time to be known."""
+    has_stepped = any(seen.steps is not None for seen in looks.values())
+    return not has_stepped and max((seen.calls.num for seen in looks.values() if seen.calls), default=0) < FEW_CALLS
+
+
 def _standstill(looks: Mapping[int, Look]) -> tuple[float | None, bool]:
     """For how long no rank has got on, and whether that is long for this job; None where nothing tells."""
     paces = [seen.steps for seen in looks.values() if seen.steps is not None]
@@ -178,7 +195,7 @@ def _standstill(looks: Mapping[int, Look]) -> tuple[float | None, bool]:
     if not ages:
         return None, False
     age = max(0.0, min(ages))
-    if max((pace.num for pace in calls), default=0) < FEW_CALLS:
+    if _is_early(looks):
         return age, age >= LONG_START_S
     return age, is_long(age, 0.0, max(pace.longest for pace in calls))
 

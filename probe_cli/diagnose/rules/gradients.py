@@ -47,7 +47,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             ),
             try_first="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
         )
-    elif row["recent"] < limits["vanishes"]:
+    elif row["recent"] < limits["vanishes"] and row["early"] < 100 * limits["vanishes"]:  # it has not converged to that
         yield Finding(
             f"gradients vanish: their norm is {row['recent']:.3g}",
             Certainty.LIKELY,

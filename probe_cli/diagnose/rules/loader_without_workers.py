@@ -7,9 +7,12 @@ is the default of `DataLoader`, and the most frequent cause of a step that waits
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.sampling import Stack, lines_of, stacks_of
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -52,6 +55,20 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """The same with the lines of the data set that take the time."""
+    told = list(found)
+    for at, one in enumerate(told[:1]):
+        lines = lines_of(await stacks_of(job, one.ranks[0]), _fetches)
+        seen = tuple(f"{percent(part)} of the stacks: {line}" for line, part in lines[:3])
+        told[at] = replace(one, evidence=(*one.evidence, *seen))
+    return told
+
+
+def _fetches(stack: Stack) -> bool:
+    return any(frame.file.endswith("/utils/data/_utils/fetch.py") for frame in stack)
+
+
 RULE = Rule(
     "loader-without-workers",
     "speed",
@@ -61,4 +78,5 @@ RULE = Rule(
     (Threshold("share", 0.10, "share of the step's time spent making batches"),),
     explains=("data-bound",),
     is_live=True,
+    look=look,
 )

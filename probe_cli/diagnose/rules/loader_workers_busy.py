@@ -6,9 +6,15 @@ workers. Near 0, workers wait for storage or for each other, and more of them he
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from probe_agent.wire import Frame, QueryRequest, QueryResult
+from probe_cli.client import Client
+from probe_cli.cluster.folded import job_frame
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent, seconds
 
@@ -53,6 +59,35 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
+#: The innermost frames of what each worker computes.
+STACKS = """
+SELECT worker_pid, depth, func, file, lineno FROM python.worker_stacks
+WHERE worker_pid IN (SELECT worker_pid FROM python.worker_stacks WHERE file LIKE '%/utils/data/_utils/fetch.py')
+ORDER BY worker_pid, depth
+"""
+LOOKS, LOOK_S = 4, 3.0
+
+
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """The same with the lines that the workers of the first rank are in."""
+
+    async def lines(client: Client) -> Counter[str]:
+        seen: Counter[str] = Counter()
+        for _ in range(LOOKS):
+            told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(STACKS, timeout_s=LOOK_S))
+            by_worker: dict[object, list[Frame]] = {}
+            for pid, _depth, func, file, lineno in told.rows:
+                frame = Frame(str(func), str(file), int(str(lineno)), 0, "python", None)
+                by_worker.setdefault(pid, []).append(frame)
+            seen.update(place for frames in by_worker.values() if (place := job_frame(frames)) is not None)
+        return seen
+
+    told = await job.ask(lines, job.endpoints_of(found[0].ranks)[:1], timeout_s=LOOKS * LOOK_S)
+    places = [place for seen in told.values() for place, _ in seen.most_common(3)]
+    named = (f"lines that the workers were in: {', '.join(places)}",) if places else ()
+    return [replace(one, evidence=(*one.evidence, *named)) for one in found]
+
+
 RULE = Rule(
     "loader-workers-busy",
     "speed",
@@ -65,4 +100,5 @@ RULE = Rule(
     ),
     explains=("data-bound",),
     is_live=True,
+    look=look,
 )

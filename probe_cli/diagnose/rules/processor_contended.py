@@ -1,7 +1,8 @@
-"""The training thread loses its core to other threads.
+"""The training thread waits for a core.
 
-A forced switch takes a running thread off its core because another one wants it: too many threads (each rank starts
-as many for operators as the host has cores), too many workers, or another job on the host.
+The kernel counts how long a thread is ready to run and another one has its core: too many threads (each rank starts as
+many for operators as the host has cores), too many workers, or another job on the host. The time is real, but it says
+nothing about the job's code.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.text import percent
 
 __all__ = ["RULE"]
 
 SQL = """
-SELECT count(*) AS samples, sum(forced_switches) / sum(period) AS forced, sum(cpu) / sum(period) AS cores,
+SELECT count(run_delay) AS samples, sum(run_delay) / sum(period) AS delay,
+    sum(forced_switches) / sum(period) AS forced, sum(cpu) / sum(period) AS cores,
     max(num_threads) AS threads,
     (SELECT value FROM process.env WHERE name = 'cpus the main thread may use') AS cpus,
     (SELECT value FROM process.env WHERE name = 'torch.get_num_threads()') AS torch_threads,
@@ -28,14 +31,15 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["samples"] < limits["samples"] or row["cpus"] is None:
         raise NoEvidence(f"{row['samples']} samples of the process, {limits['samples']:.0f} needed: ask again later")
     cpus = float(row["cpus"])
-    if row["forced"] < limits["forced"] * cpus:
+    if row["delay"] < limits["delay"]:
         return
     ours = row["cores"] + (row["worker_cores"] or 0.0)
     alone = ours > 0.9 * cpus
     yield Finding(
-        "the job has more threads at work than cores" if alone else "other processes take the cores from the job",
+        f"the training thread waits for a core {percent(row['delay'])} of the time:"
+        f" {'the job has more threads at work than cores' if alone else 'other processes take the cores'}",
         Certainty.POSSIBLE,
-        share=0.0,
+        share=0.0,  # it is the host's: no finding about the job stands below it
         evidence=(
             f"{row['forced']:.0f} forced switches a second on {cpus:.0f} cores",
             f"the process keeps {row['cores']:.2g} cores busy, its workers {row['worker_cores'] or 0:.2g};"
@@ -53,13 +57,12 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 RULE = Rule(
     "processor-contended",
     "speed",
-    "Does the training lose its cores to other threads?",
+    "Does the training thread wait for a core?",
     SQL,
     of_each_rank(judge),
     (
-        Threshold("forced", 300, "forced switches a second and core"),
+        Threshold("delay", 0.20, "share of the time that the training thread waits for a core"),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
-    explains=("slower-than-best",),
     is_live=True,
 )

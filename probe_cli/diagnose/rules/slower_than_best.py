@@ -1,7 +1,9 @@
 """The job is slower than it was.
 
 The newest 50 steps are held against the best 50 in a row that are still recorded. Something has changed since: a
-throttled clock, a neighbour on the host, longer sequences, a growing list that is walked in each step.
+throttled clock, longer sequences, a growing list that is walked in each step. Noise is not told: most of the newest
+steps have to be slower than most of the best ones were, the 50 steps before must be slower too, and the time must not
+have gone to waiting for a core, which is the finding of another rule.
 """
 
 from __future__ import annotations
@@ -18,24 +20,38 @@ PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "genera
 SQL = f"""
 WITH windows AS (
     SELECT step // 50 AS w, min(step) AS first, max(step) AS last, count(*) AS steps,
-        median(duration) AS usual, {", ".join(f"median(coalesce({name}, 0)) AS {name}" for name in PHASES)}
+        min(ts) AS began, max(ts) AS ended,
+        median(duration) AS usual, quantile_cont(duration, 0.25) AS quick, quantile_cont(duration, 0.75) AS slow,
+        median(batch_size) AS batch_size, {", ".join(f"median(coalesce({name}, 0)) AS {name}" for name in PHASES)}
     FROM python.steps WHERE step > (SELECT min(step) + 10 FROM python.steps)
     GROUP BY ALL HAVING count(*) >= 40
+),
+delayed AS (
+    SELECT windows.*, (
+        SELECT sum(run_delay) / sum(period) FROM process.samples WHERE ts BETWEEN began AND ended) AS delay
+    FROM windows
 )
-SELECT (SELECT count(*) FROM windows) AS windows, newest, best,
-    (SELECT min(first) FROM windows WHERE usual > 1.1 * best.usual AND first > best.last) AS since
-FROM (SELECT windows AS newest FROM windows ORDER BY w DESC LIMIT 1),
-     (SELECT windows AS best FROM windows ORDER BY usual LIMIT 1)
+SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
+    (SELECT count(*) FROM windows WHERE usual < 1.15 * best.usual) AS near_best,
+    (SELECT min(first) FROM windows WHERE usual > 1.1 * best.usual AND first > best.last) AS since,
+    (SELECT count(*) FROM torch.compile WHERE step > best.last) AS compilations
+FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
+     (SELECT delayed AS before FROM delayed ORDER BY w DESC LIMIT 1 OFFSET 1),
+     (SELECT delayed AS best FROM delayed ORDER BY usual LIMIT 1)
 """
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows or rows[0]["windows"] < limits["windows"]:
         raise NoEvidence(f"less than {limits['windows']:.0f} times 50 steps are recorded: ask again later")
-    newest, best = rows[0]["newest"], rows[0]["best"]
+    newest, before, best = rows[0]["newest"], rows[0]["before"], rows[0]["best"]
     slower = newest["usual"] / best["usual"] - 1 if best["usual"] else 0.0
-    if slower < limits["slower"]:
+    lasts = before["usual"] >= (1 + slower / 2) * best["usual"] or rows[0]["since"] == newest["first"] - 50
+    if slower < limits["slower"] or not lasts or newest["quick"] <= best["slow"] or rows[0]["near_best"] < 2:
         return
+    delay = max(0.0, (newest["delay"] or 0.0) - (best["delay"] or 0.0)) * newest["usual"]
+    if delay >= limits["delay"] * (newest["usual"] - best["usual"]):
+        return  # the host took the cores away
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     cost = newest["usual"] - best["usual"]
     yield Finding(
@@ -48,6 +64,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             f"median of steps {newest['first']} to {newest['last']}: {seconds(newest['usual'])};"
             f" of {best['first']} to {best['last']}: {seconds(best['usual'])}",
             f"{grown}: {seconds(best[grown])} then, {seconds(newest[grown])} now",
+            *_changed(rows[0]),
         ),
         advice=(
             "put the change beside what happened then: evaluation, checkpoint, recompilation, another job on the host",
@@ -56,6 +73,15 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         ),
         try_first="probe PID profile --cpu 5s",
     )
+
+
+def _changed(row: Row) -> Iterable[str]:
+    """What else is different since."""
+    then, now = row["best"]["batch_size"], row["newest"]["batch_size"]
+    if then and now and then != now:
+        yield f"samples a step: {then:.0f} then, {now:.0f} now"
+    if row["compilations"]:
+        yield f"torch.compile compiled {row['compilations']} times since"
 
 
 RULE = Rule(
@@ -67,5 +93,8 @@ RULE = Rule(
     (
         Threshold("slower", 0.25, "how much longer the median step takes than in the best window"),
         Threshold("windows", 3, "windows of 50 steps needed to judge"),
+        Threshold(
+            "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"
+        ),
     ),
 )

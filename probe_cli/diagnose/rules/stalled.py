@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.endpoint import Report
 from probe_cli.text import seconds
 
 __all__ = ["RULE"]
@@ -41,6 +43,13 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """The same without ranks that have ended. Raises NotApplicable for a report: its clock stands still."""
+    if any(isinstance(endpoint, Report) for endpoint in job.targets):
+        raise NotApplicable("a report is of a moment: nothing moves in it")
+    return [one for one in found if job.endpoints_of(one.ranks)]
+
+
 RULE = Rule(
     "stalled",
     "hang",
@@ -51,4 +60,5 @@ RULE = Rule(
         Threshold("seconds", 60.0, "seconds without a step"),
         Threshold("times", 10.0, "multiple of the usual step"),
     ),
+    look=look,
 )

@@ -20,6 +20,7 @@ EXPECTED = frozenset(
         "ROCR_VISIBLE_DEVICES",
         "TORCHELASTIC_ERROR_FILE",
         "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE",
+        "torch.initial_seed()",
     }
 )
 _COLUMNS = {"kind": "VARCHAR", "name": "VARCHAR", "value": "VARCHAR", "ranks": "VARCHAR", "num_ranks": "BIGINT"}

@@ -1,0 +1,102 @@
+"""The comparison of ranks of `probe … compare`, for the rules of ranks that hold the job up: once for all of them.
+
+Runs in the CLI on its event loop, and only where phases of the ranks differ at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from probe_cli.cluster.compare.by import WAYS
+from probe_cli.cluster.compare.comparison import Comparison
+from probe_cli.cluster.compare.explain import GRACE_S, explained
+from probe_cli.cluster.compare.facts import Who
+from probe_cli.cluster.compare.gather import question
+from probe_cli.cluster.compare.questions import Extent
+from probe_cli.endpoint import Endpoint
+from probe_cli.text import seconds
+
+from .finding import Certainty, Finding, NoEvidence, NotApplicable
+from .job import Job
+from .rule import Asked, Limits, Threshold
+
+__all__ = ["SQL", "THRESHOLDS", "blamed", "comparison_of", "suspect"]
+
+NUM_STEPS = 200
+#: Seconds for which stacks of a named rank and of a peer are sampled, from outside.
+WATCH_S = 3
+PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
+#: Put to each rank: how long a step and its phases are, and by how much they vary.
+SQL = f"""
+SELECT count(*) AS steps, avg(duration) AS step,
+    {", ".join(f"avg(coalesce({name}, 0)) AS {name}" for name in PHASES)},
+    greatest({", ".join(f"quantile_cont({name}, 0.95) - quantile_cont({name}, 0.5)" for name in PHASES)}) AS varies
+FROM (FROM python.steps ORDER BY step DESC LIMIT {NUM_STEPS})
+"""
+THRESHOLDS = (
+    Threshold("steps", 20, "steps needed to judge"),
+    Threshold("differ", 0.04, "part of a step by which a phase differs between ranks, or varies, to be looked at"),
+)
+
+
+def suspect(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    """A suspicion where phases of the ranks differ or vary. Raises NotApplicable for one rank, NoEvidence for too few
+    steps."""
+    if all(one.world_size < 2 for one in asked):
+        raise NotApplicable("one rank")
+    rows = [one.rows[0] for one in asked if one.rows and one.rows[0]["steps"] >= limits["steps"]]
+    if len(rows) < 2:
+        raise NoEvidence(
+            f"fewer than two ranks have recorded {limits['steps']:.0f} steps: ask all of them (--all), later"
+        )
+    step = max(row["step"] for row in rows)
+    spread = max(max(row[name] for row in rows) - min(row[name] for row in rows) for name in PHASES)
+    varies = max(row["varies"] or 0.0 for row in rows)
+    if max(spread, varies) >= limits["differ"] * step:
+        yield Finding("ranks differ", Certainty.SUSPECTED)
+
+
+def blamed(found: Finding, comparison: Comparison) -> Finding:
+    """Return a finding with whom and what the comparison blames, its cost, and how much was compared."""
+    verdict = comparison.verdict
+    extent = f"{verdict.num_steps} steps of {seconds(verdict.step or 0.0)}"
+    return replace(
+        found,
+        sentence=verdict.sentence,
+        certainty=Certainty.CERTAIN,
+        cost_s=verdict.cost,
+        share=verdict.share,
+        ranks=verdict.ranks,
+        where=", ".join(text for text in (verdict.where, verdict.module, verdict.line) if text),
+        since_step=verdict.since,
+        evidence=(f"{extent} compared, from the waits of all ranks",),
+    )
+
+
+async def comparison_of(job: Job) -> Comparison:
+    """Whom the job waits for, with the module and the line of the named rank. Raises NoEvidence where too few ranks
+    answered or that cannot be told."""
+    return await job.once("comparison", lambda: _comparison(job))
+
+
+async def _comparison(job: Job) -> Comparison:
+    who = {
+        endpoint: Who(target.rank, target.host, target.pid)
+        for endpoint, target in job.targets.items()
+        if target.rank is not None
+    }
+    of_host: dict[str, Endpoint] = {job.targets[endpoint].host: endpoint for endpoint in who}
+    extent = Extent(NUM_STEPS, len(who))
+    asked = question(WAYS["step"].needs, extent, job.timeout_s, clocks_of=set(of_host.values()))
+    told = await job.ask(asked, who, timeout_s=job.timeout_s + GRACE_S)
+    facts = [replace(one, who=who[at], roles=job.targets[at].roles) for at, one in told.items()]
+    if len(facts) < 2:
+        raise NoEvidence("fewer than two ranks told of their collectives")
+    comparison = WAYS["step"].compare(facts, NUM_STEPS)
+    if comparison.verdict.state == "not enough data":
+        raise NoEvidence(comparison.verdict.sentence.removeprefix("not enough data: "))
+    if comparison.study is None or comparison.verdict.state == "nobody":
+        return comparison
+    known = {who[at]: (at, job.targets[at]) for at in who}
+    return await explained(comparison, comparison.study, known, extent, WATCH_S, job.timeout_s)

@@ -1,0 +1,57 @@
+"""The job that is diagnosed, for the rules that look a second time: its targets, and more questions to them.
+
+Runs in the CLI on its event loop. A target that does not answer here costs its evidence, and is no failure of the
+diagnosis. What several rules need is asked once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from probe_agent.wire import TargetInfo
+from probe_cli.client import Client
+from probe_cli.cluster.fanout import ask
+from probe_cli.endpoint import Endpoint
+from probe_cli.messages import remark
+
+__all__ = ["Job"]
+
+T = TypeVar("T")
+
+
+class Job:
+    """The targets that were asked, each behind its endpoint."""
+
+    def __init__(self, targets: Mapping[Endpoint, TargetInfo], timeout_s: float) -> None:
+        self.targets = targets
+        self.timeout_s = timeout_s
+        self._once: dict[str, asyncio.Task[Any]] = {}
+
+    async def ask(
+        self,
+        question: Callable[[Client], Awaitable[T]],
+        endpoints: Iterable[Endpoint] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> dict[Endpoint, T]:
+        """The answers of `endpoints` (by default of all targets), without those that did not answer in time."""
+        asked = tuple(self.targets if endpoints is None else endpoints)
+        answers = await ask(asked, question, timeout_s=timeout_s or self.timeout_s, inject=False, remark=remark)
+        return dict(answers.answered)
+
+    async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What `make` returns, made once for all rules that ask for `name`."""
+        if name not in self._once:
+            self._once[name] = asyncio.create_task(make())
+        return cast(T, await self._once[name])
+
+    def endpoints_of(self, ranks: Iterable[int]) -> list[Endpoint]:
+        """The endpoints of these ranks that are alive; without a rank it is -1, as rules know it."""
+        wanted = set(ranks)
+        return [
+            at
+            for at, target in self.targets.items()
+            if target.alive and (-1 if target.rank is None else target.rank) in wanted
+        ]

@@ -1,0 +1,68 @@
+"""A checkpoint could not be saved.
+
+The call raised an exception, though the job may have caught it and gone on: what it has computed since its last good
+checkpoint would be lost. A full disk, a quota, a folder that is gone or may not be written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
+from probe_cli.text import mebibytes
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT count(*) AS saves, count(error) AS failed, min(step) FILTER (error IS NOT NULL) AS since,
+    arg_max(error, ts) FILTER (error IS NOT NULL) AS error, arg_max(path, ts) FILTER (error IS NOT NULL) AS path,
+    arg_max(free, ts) FILTER (error IS NOT NULL) AS free, arg_max(error IS NULL, ts) AS is_good_now,
+    max(step) FILTER (error IS NULL) AS last_good
+FROM python.checkpoints WHERE kind = 'save'
+"""
+_NO_SPACE = (
+    "no space left",
+    "disk quota exceeded",
+    "errno 28",
+    "errno 122",
+    "file write failed",
+    "enforce fail at inline_container",
+)
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    if not row["saves"]:
+        raise NotApplicable("no checkpoint was saved since the recorder started")
+    if not row["failed"]:
+        return
+    is_full = any(text in row["error"].lower() for text in _NO_SPACE[:4]) or (
+        row["free"] is not None and row["free"] < 1
+    )
+    last = (
+        "none has been saved since the recorder started"
+        if row["last_good"] is None
+        else f"the last good one is of step {row['last_good']}"
+    )
+    yield Finding(
+        f"{row['failed']} of {row['saves']} checkpoints could not be saved"
+        + (": no space is left" if is_full else "")
+        + ("; the newest could" if row["is_good_now"] else ""),
+        Certainty.CERTAIN,
+        share=0.1 if row["is_good_now"] else 1.0,
+        since_step=row["since"],
+        evidence=(
+            f"{row['path'] or 'a file without a path'}: {row['error']}",
+            last + ("" if row["free"] is None else f"; {mebibytes(row['free'])} are free there"),
+        ),
+        advice=(
+            *(("make space: df -h, quota -s; keep the last few checkpoints only",) if is_full else ()),
+            "check that the folder exists on every host, and may be written to",
+            "save once by hand to a place with space: `probe PID eval \"torch.save(model.state_dict(), '/tmp/x.pt')\"`",
+        ),
+        try_first=f"df -h {row['path'].rpartition('/')[0] or '.' if row['path'] else '.'}",
+    )
+
+
+RULE = Rule("checkpoint-failed", "checkpoints", "Were all checkpoints saved?", SQL, of_each_rank(judge))

@@ -1,0 +1,59 @@
+"""Tensors are kept together with their autograd graphs.
+
+A loss that is appended to a list, or summed up over the epoch, keeps the graph behind it, and with it the activations
+of its step. The list itself looks small. A container that the job's frames lead to holds such tensors, and more with
+each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT place, "class" AS kind, items, added, period, tensors, graphs, steps,
+    (SELECT max(rss) - min(rss) FROM python.steps) AS grown
+FROM python.containers WHERE graphs > 0
+UNION ALL BY NAME SELECT NULL AS place, 0 AS graphs
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    kept = [row for row in rows if row["graphs"] >= limits["graphs"] and row["added"] > 0]
+    if not rows:
+        raise NotApplicable("no container was found")
+    if not kept:
+        return
+    worst = max(kept, key=lambda row: row["graphs"])
+    yield Finding(
+        f"{worst['graphs']:,} tensors are kept with their autograd graphs in a {worst['kind']}",
+        Certainty.CERTAIN,
+        share=0.5,
+        where=worst["place"],
+        evidence=(
+            f"{worst['kind']} of {worst['items']:,} items, {worst['added']} more in {worst['period']:g} s"
+            f" ({worst['steps']} steps): {worst['place']}",
+            f"resident memory has grown by {worst['grown'] or 0:,.0f} MiB in the recorded steps",
+        ),
+        advice=(
+            "keep the number: loss.item(), or loss.detach() to read it later",
+            "empty the list where it is read, at the end of each epoch",
+        ),
+        try_first="history.append(loss.detach())",
+    )
+
+
+RULE = Rule(
+    "graphs-kept",
+    "memory",
+    "Are tensors kept with their autograd graphs?",
+    SQL,
+    of_each_rank(judge),
+    (Threshold("graphs", 20, "tensors with a graph in one container"),),
+    explains=("memory-grows", "container-grows", "slower-than-best", "device-out-of-memory", "memory-limit-near"),
+    is_live=True,
+)

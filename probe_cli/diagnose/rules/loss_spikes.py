@@ -1,0 +1,71 @@
+"""The loss spikes: single steps cost many times as much as those around them.
+
+A spike is far above the 90th percentile of the 60 losses before it, and is over within ten steps. One can be chance;
+several come from batches that are broken or of another kind, from a learning rate at the edge, or from fp16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH recent AS (SELECT step, loss, lr, grad_norm FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 500),
+around AS (SELECT step, loss, quantile_cont(loss, 0.9) OVER before AS usual, count(*) OVER before AS num_before,
+        median(loss) OVER (ORDER BY step ROWS BETWEEN 1 FOLLOWING AND 10 FOLLOWING) AS after
+    FROM recent WINDOW before AS (ORDER BY step ROWS BETWEEN 60 PRECEDING AND 1 PRECEDING)),
+spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around
+    WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual ORDER BY times DESC LIMIT 40)
+SELECT count(*) AS losses, min(loss) AS lowest, (SELECT list(spikes) FROM spikes) AS spikes,
+    count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
+    (SELECT max(rollout) FROM python.steps) AS rollouts,
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers
+FROM recent
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    if row["losses"] < limits["losses"]:
+        raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
+    if row["lowest"] < 0 or row["rollouts"] or row["optimizers"] > 1:
+        raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
+    spikes = [one for one in row["spikes"] or () if one["times"] >= limits["times"]]
+    if len(spikes) < limits["spikes"]:
+        return
+    worst = spikes[0]
+    steps = sorted(one["step"] for one in spikes)
+    yield Finding(
+        f"the loss spikes: {len(spikes)} times in {row['losses']} steps, up to {worst['times']:.0f} times the usual",
+        Certainty.LIKELY,
+        since_step=steps[0],
+        evidence=(
+            f"step {worst['step']}: {worst['loss']:.4g}, where 9 of 10 losses are below {worst['usual']:.4g}",
+            f"spikes at steps {', '.join(map(str, steps[-8:]))}",
+        ),
+        advice=(
+            "look at the batches of these steps: wrong labels, empty or very long samples, another source",
+            "clip gradients, so that one batch cannot throw the weights: clip_grad_norm_(parameters, 1.0)",
+            "lower the learning rate, or lengthen the warm-up; bf16 instead of fp16",
+        ),
+        try_first='probe PID query "SELECT step, loss, lr, grad_norm FROM python.steps WHERE step IN'
+        f' ({", ".join(map(str, steps[-8:]))})"',
+    )
+
+
+RULE = Rule(
+    "loss-spikes",
+    "numbers",
+    "Does the loss spike?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("times", 6.0, "height of a spike over the 90th percentile of the losses before it"),
+        Threshold("spikes", 2, "spikes among the last 500 losses"),
+        Threshold("losses", 80, "losses needed to judge"),
+    ),
+)

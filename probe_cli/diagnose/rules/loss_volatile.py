@@ -1,0 +1,84 @@
+"""The loss jumps from step to step by far more than its batches explain.
+
+Each loss is held against the mean of its two neighbours, so that a steep fall does not count. The mean of B samples
+scatters by about 1/sqrt(B) by itself: small batches are allowed that much and more. A loss that goes up and down in
+turns comes from steps that are too long. Losses of both signs, several optimizers and rollouts are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH recent AS (SELECT step, loss, lr FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 100),
+beside AS (SELECT step, loss, lag(loss) OVER w AS before, lead(loss) OVER w AS after, lag(loss, 2) OVER w AS earlier
+    FROM recent WINDOW w AS (ORDER BY step)),
+jumps AS (SELECT (loss - (before + after) / 2) / nullif(abs(before + loss + after) / 3, 0) AS jump,
+    loss - before AS rise, before - earlier AS rise_before FROM beside WHERE before IS NOT NULL AND after IS NOT NULL)
+SELECT losses.*, jumped.*, samples.*,
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
+    (SELECT any_value(input_shapes) FROM python.torch_trace
+     WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')) AS shapes
+FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(loss) AS highest, stddev(loss) AS scatter,
+        arg_max(lr, step) AS lr FROM recent) AS losses,
+    (SELECT stddev(jump) FILTER (abs(jump) <= (SELECT quantile_cont(abs(jump), 0.95) FROM jumps)) * sqrt(2 / 3) AS jump,
+        corr(rise, rise_before) AS turns FROM jumps) AS jumped,
+    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts FROM python.steps) AS samples
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    if row["losses"] < limits["losses"]:
+        raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
+    if row["lowest"] <= 0 or row["optimizers"] > 1 or row["rollouts"]:
+        raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
+    batch = row["batch"] or _first_size(row["shapes"]) or 8
+    takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
+    allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
+    if row["jump"] is None or row["jump"] < allowed:
+        return
+    how = "goes up and down in turns" if takes_turns else "is volatile"
+    yield Finding(
+        f"the loss {how}: it changes by {row['jump']:.0%} of its value from step to step",
+        Certainty.LIKELY if takes_turns else Certainty.POSSIBLE,
+        evidence=(
+            f"standard deviation over mean of the last {row['losses']} losses: {row['scatter'] / row['mean']:.2f}"
+            f" ({row['lowest']:.4g} to {row['highest']:.4g})",
+            f"batches of {batch:.0f} explain up to {limits['noise'] / batch**0.5:.0%}; learning rate"
+            f" {row['lr'] or 0:.3g}",
+        ),
+        advice=(
+            "lower the learning rate, by 2 to 10 times",
+            "enlarge the batch, or accumulate gradients",
+            "clip gradients: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+            "shuffle the data, and look at the batches with the highest losses",
+        ),
+        try_first="for group in optimizer.param_groups: group['lr'] /= 3",
+    )
+
+
+def _first_size(shapes: str | None) -> int | None:
+    """Return the first size of the first tensor in `32x64, 32x8`."""
+    size = (shapes or "").partition(",")[0].partition("x")[0]
+    return int(size) if size.isdigit() and int(size) > 0 else None
+
+
+RULE = Rule(
+    "loss-volatile",
+    "numbers",
+    "Does the loss jump from step to step?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("ratio", 0.2, "change from step to step as a share of the loss"),
+        Threshold("noise", 2.5, "scatter of a loss of one sample, as a share of it"),
+        Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
+        Threshold("losses", 60, "losses needed to judge"),
+    ),
+)

@@ -1,0 +1,51 @@
+"""The training thread prints, logs or writes files for much of its time.
+
+Every print and every call of a logger takes microseconds on a quiet terminal and milliseconds on a pipe, a network file
+system or a tracking service. The stacks of the training thread, read from outside for two seconds, tell the lines.
+"""
+
+from __future__ import annotations
+
+import re
+
+from probe_cli.diagnose.rule import Rule, Threshold, of_each_rank
+from probe_cli.diagnose.sampling import STEPS, Stack, look_for, suspected
+
+__all__ = ["RULE"]
+
+LIBRARY = re.compile(r"/logging/|/loguru/|/wandb/|/tensorboardX?/|/mlflow/|/tqdm/|/rich/|/json/|/csv\.py|/warnings\.py")
+LINE = re.compile(r"\bprint\(|\.(write|writelines|flush|fsync|info|debug|warning|log|add_scalars?)\(|\bjson\.dump\(")
+
+
+def _prints(stack: Stack) -> bool:
+    for frame in stack:
+        if LIBRARY.search(frame.file) or (frame.source and LINE.search(frame.source)):
+            return True
+        if "/torch/" in frame.file or "/multiprocessing/" in frame.file:
+            return False
+        if "/site-packages/" not in frame.file and "/lib/python3" not in frame.file:
+            return False  # the job's innermost line decides
+    return False
+
+
+RULE = Rule(
+    "output-too-often",
+    "speed",
+    "Does the training thread print, log or write too often?",
+    STEPS,
+    of_each_rank(suspected),
+    (
+        Threshold("share", 0.15, "share of the training thread's time"),
+        Threshold("steps", 20, "steps needed to judge"),
+    ),
+    look=look_for(
+        _prints,
+        "prints, logs or writes",
+        (
+            "do it every hundredth step, and on rank 0 only",
+            "let a thread write: logging.handlers.QueueHandler, or the tracking service's own buffer",
+            "do not flush or fsync each line",
+        ),
+        "if step % 100 == 0: ...",
+    ),
+)

@@ -1,0 +1,105 @@
+"""The optimizer holds parameters that it never changes.
+
+torch counts the changes of every tensor. A parameter that was changed only when it was made, while others of the same
+optimizer were changed in every step, has never got a gradient: a branch that does not lead to the loss, a detach(), a
+layer that is not called. A parameter group whose learning rate is 0 stays as it is, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.text import percent
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT optimizer, any_value(steps_seen) AS steps, max(versions) AS versions, max(updates) AS updates,
+    count(*) AS tensors, sum(parameters) AS values, bool_or(has_gradient) AS any_gradient,
+    (SELECT bool_or(options LIKE '%"fused": true%' OR options LIKE '%"capturable": true%') FROM torch.optimizers)
+        AS fused,
+    (SELECT count(*) FROM python.torch_trace WHERE stage = 'backward') AS backwards,
+    list({'name': concat_ws('.', module, parameter), 'values': parameters, 'versions': versions, 'updates': updates,
+        'lr': lr}) FILTER (versions <= 8 AND coalesce(updates, 0) <= 8) AS untouched,
+    sum(parameters) FILTER (lr = 0) AS at_zero, any_value(module) FILTER (lr = 0) AS zero_module, max(lr) AS lr
+FROM torch.parameters WHERE optimizer IS NOT NULL AND trainable AND versions IS NOT NULL
+GROUP BY optimizer
+"""
+
+#: Optimizers that change parameters so that torch counts it, unless they are fused.
+_COUNTING = frozenset(("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop"))
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    if not rows:
+        raise NotApplicable("no optimizer of torch holds parameters of a model that was found")
+    if max(row["steps"] for row in rows) < limits["steps"]:
+        raise NotApplicable("too few steps since the recorder started")
+    for row in rows:
+        yield from _untouched(row, limits)
+        if row["at_zero"] and row["lr"]:
+            yield Finding(
+                f"a parameter group of {row['optimizer']} has the learning rate 0"
+                f" ({percent(row['at_zero'] / row['values'])} of its parameters)",
+                Certainty.POSSIBLE,
+                share=row["at_zero"] / row["values"],
+                where=f"learning rate 0 at {row['zero_module']}",
+                evidence=(f"other groups: up to {row['lr']:.3g}",),
+                advice=("set its learning rate, or freeze it: requires_grad_(False) saves its gradients",),
+                try_first='probe PID query "FROM torch.optimizers"',
+            )
+
+
+def _untouched(row: Row, limits: Limits) -> Iterable[Finding]:
+    untouched = row["untouched"] or []
+    is_whole = len(untouched) == row["tensors"]
+    counts = max(row["versions"], row["updates"] or 0)
+    if not untouched or (not is_whole and counts < limits["changes"]):
+        return
+    known = str(row["optimizer"]).partition("#")[0] in _COUNTING and not row["fused"]
+    if is_whole and (not known or row["any_gradient"] or row["backwards"] or row["steps"] < limits["changes"]):
+        return  # other optimizers do not count, and a module with a backward has had gradients
+    values = sum(one["values"] or 0 for one in untouched)
+    share = values / row["values"] if row["values"] else 0.0
+    if share < limits["share"]:
+        return
+    names = [one["name"] for one in untouched]
+    said = f"{percent(share)} of the parameters of {row['optimizer']}" if not is_whole else "no parameter"
+    yield Finding(
+        f"{said} {'were' if not is_whole else 'was'} {'never' if not is_whole else 'ever'} changed:"
+        f" {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
+        Certainty.LIKELY,
+        share=share,
+        where=names[0],
+        evidence=(
+            f"changed {untouched[0]['versions']} times since it was made; others of {row['optimizer']} up to"
+            f" {counts:,} times"
+            if not is_whole
+            else f"{row['steps']} steps of {row['optimizer']}, and no parameter has a gradient",
+            f"tensors: {', '.join(names[:5])}",
+        ),
+        advice=(
+            "check that the layer is called, and that its output leads to the loss: a detach(), .data, .item() or"
+            " torch.no_grad() between them cuts the gradient",
+            "freeze on purpose what is not to be trained: requires_grad_(False)",
+        ),
+        try_first="probe PID grads",
+    )
+
+
+RULE = Rule(
+    "parameters-not-updated",
+    "numbers",
+    "Does the optimizer change all parameters that it holds?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("share", 0.01, "share of the optimizer's parameters"),
+        Threshold("changes", 50, "changes of the others needed to judge"),
+        Threshold("steps", 20, "steps needed to judge"),
+    ),
+    explains=("loss-flat", "layer-gradients", "gradients"),
+    is_live=True,
+)

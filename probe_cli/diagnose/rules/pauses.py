@@ -1,0 +1,80 @@
+"""A few steps take so long that the job spends much of its time in them.
+
+A checkpoint, an evaluation, a log that is sent away, a dataset that is read anew: most steps are quick, and every
+hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.text import percent, seconds
+
+__all__ = ["RULE"]
+
+PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
+SQL = f"""
+WITH recent AS (FROM python.steps WHERE step > (SELECT min(step) + 10 FROM python.steps) ORDER BY step DESC LIMIT 2000),
+usual AS (
+    SELECT count(*) AS steps, sum(duration) AS lasted, median(duration) AS usual,
+        {", ".join(f"median(coalesce({name}, 0)) AS usual_{name}" for name in PHASES)} FROM recent
+),
+long AS (SELECT recent.* FROM recent, usual WHERE duration > greatest(5 * usual, usual + 0.2))
+SELECT any_value(usual) AS usual, any_value(steps) AS steps, any_value(lasted) AS lasted,
+    (SELECT count(*) FROM long) AS pauses, (SELECT median(duration) FROM long) AS pause,
+    (SELECT sum(duration - usual.usual) FROM long, usual) AS lost, (SELECT min(step) FROM long) AS since,
+    (SELECT median(gap) FROM (SELECT step - lag(step) OVER (ORDER BY step) AS gap FROM long)) AS every,
+    {", ".join(f"(SELECT sum({name} - usual_{name}) FROM long, usual) AS {name}" for name in PHASES)}
+FROM usual
+"""
+ADVICE = {
+    "evaluation": "evaluate less often, on fewer batches, or in a job of its own",
+    "other": "write checkpoints in the background (torch.distributed.checkpoint.async_save), and less often",
+    "data_wait": "keep the loader's workers between epochs: persistent_workers=True, and a larger prefetch_factor",
+    "generation": "generate with an inference engine, or less often",
+}
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    row = rows[0] if rows else None
+    if row is None or row["usual"] is None or row["steps"] < limits["steps"]:
+        raise NoEvidence(f"fewer than {limits['steps']:.0f} steps are recorded: ask again later")
+    share = (row["lost"] or 0.0) / row["lasted"]
+    if row["pauses"] < limits["pauses"] or share < limits["share"]:
+        return
+    phase = max(PHASES, key=lambda name: row[name] or 0.0)
+    if (row[phase] or 0.0) < 0.6 * row["lost"]:
+        return  # longer in all phases: the process was stopped or starved
+    often = f"about every {row['every']:.0f} steps " if row["every"] else ""
+    yield Finding(
+        f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}:"
+        f" {percent(share)} of the time",
+        Certainty.LIKELY,
+        cost_s=row["lost"] / row["steps"],
+        share=share,
+        where=phase,
+        since_step=row["since"],
+        evidence=(f"{row['pauses']} of {row['steps']} steps, {seconds(row['lost'])} lost in them",),
+        advice=(
+            *([ADVICE[phase]] if phase in ADVICE else []),
+            "see the stack while it lasts: `probe PID backtrace`, or the whole: `probe PID profile --cpu 30s`",
+        ),
+        try_first="probe PID profile --cpu 30s",
+    )
+
+
+RULE = Rule(
+    "pauses",
+    "speed",
+    "Does the job pause in some steps?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("share", 0.15, "share of the time that the pauses take"),
+        Threshold("pauses", 3, "pauses needed to judge"),
+        Threshold("steps", 50, "steps needed to judge"),
+    ),
+    explains=("slower-than-best",),
+)

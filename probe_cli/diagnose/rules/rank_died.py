@@ -1,0 +1,85 @@
+"""A rank has ended with an error, or a thread of it.
+
+The first error is the cause: what the other ranks say of closed connections follows from it. An exception in a thread
+of the job (a prefetcher, a logger) does not end the process, and what it did is not done any more.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT 'raised' AS kind, type, message, thread, is_main, func, file, lineno, step, epoch(ts) AS at
+FROM python.exceptions WHERE link = 0 AND type NOT IN ('KeyboardInterrupt', 'SystemExit')
+UNION ALL BY NAME
+SELECT 'ended' AS kind, how AS message, signal, exit_code, step, epoch(coalesce(ts, last_seen)) AS at
+FROM process.end WHERE signal IS NOT NULL OR coalesce(exit_code, 1) <> 0
+"""
+#: What gloo and NCCL say when another rank has gone.
+LOST_PEER = re.compile(r"closed by peer|reset by peer|[Bb]roken pipe|remote process exited|Socket closed")
+MAX_MESSAGE = 300
+
+
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    events = sorted(((row["at"] or 0.0, one.rank, row) for one in asked for row in one.rows), key=lambda one: one[:2])
+    own = [event for event in events if not LOST_PEER.search(event[2]["message"] or "")]
+    raised = {rank for _, rank, row in own if row["kind"] == "raised" and row["is_main"]}
+    blamed = [
+        (rank, row)
+        for _, rank, row in own or events
+        if row["kind"] == "raised" or rank not in raised  # its end says less than its exception
+    ]
+    of_main = [(rank, row) for rank, row in blamed if row["kind"] == "ended" or row["is_main"]]
+    followers = {rank for _, rank, row in events if LOST_PEER.search(row["message"] or "")} - {
+        rank for rank, _ in of_main[:1]
+    }
+    for rank, row in of_main[:1]:
+        yield _finding(rank, row, f"rank {rank} ended: {_what(row)}", Certainty.CERTAIN, followers)
+    seen: set[str] = set()
+    for rank, row in blamed:
+        if row["kind"] == "raised" and not row["is_main"] and row["thread"] not in seen:
+            seen.add(row["thread"])
+            yield _finding(rank, row, f"thread {row['thread']} has ended: {_what(row)}", Certainty.LIKELY, set())
+
+
+def _finding(rank: int, row: Row, sentence: str, certainty: Certainty, followers: set[int]) -> Finding:
+    evidence = [] if row["lineno"] is None else [f"raised in {row['func']} ({row['file']}:{row['lineno']})"]
+    if followers:
+        evidence.append(f"ranks {', '.join(map(str, sorted(followers)))} lost their connection to it and ended too")
+    return Finding(
+        sentence,
+        certainty,
+        share=1.0,
+        ranks=(rank,),
+        where=f"{os.path.basename(row['file'])}:{row['lineno']}" if row["lineno"] is not None else "",
+        since_step=row["step"] if (row["step"] or -1) >= 0 else None,
+        evidence=tuple(evidence),
+        advice=(
+            'read the whole traceback: `probe PID query "SELECT traceback FROM python.exceptions"`',
+            "let an error end the whole job: torchrun does, and a watchdog does for threads",
+        ),
+        try_first='probe PID query "FROM python.exceptions ORDER BY ts"',
+    )
+
+
+def _what(row: Row) -> str:
+    message = (row["message"] or "").strip()
+    said = f"{row['type']}: {message}" if row["kind"] == "raised" else message
+    return said if len(said) <= MAX_MESSAGE else said[: MAX_MESSAGE - 1] + "…"
+
+
+RULE = Rule(
+    "rank-died",
+    "hang",
+    "Has a rank, or a thread of it, ended with an error?",
+    SQL,
+    judge,
+    explains=("job-hangs", "stalled", "timeout-near", "rank-works-alone"),
+)

@@ -1,0 +1,100 @@
+"""Replicas that should hold the same weights do not.
+
+In data-parallel training every rank makes the same update from the same averaged gradients, bit by bit. Where the
+checksums of their weights differ at the same step, a rank began with other weights, a gradient was not averaged, or its
+hardware computes something else. Each replica then trains a model of its own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH sums AS (SELECT step, checksum, parameters FROM python.replicas ORDER BY step DESC LIMIT 40)
+SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameters}) FROM sums) AS sums,
+    (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted,
+    (SELECT any_value(dp) FROM python.roles) AS dp, (SELECT any_value(concat_ws('/', tp, pp, cp, ep, stage))
+        FROM python.roles) AS place,
+    calls.*
+FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%') AS sharded,
+    count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
+    FROM python.collectives WHERE step >= 0) AS calls
+"""
+
+
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    if all(one.world_size < 2 for one in asked):
+        raise NotApplicable("one rank")
+    told = {one.rank: one.rows[0] for one in asked if one.rows and one.rows[0]["sums"]}
+    if len(told) < 2:
+        raise NoEvidence("fewer than two ranks have recorded checksums: ask again later")
+    if not all(row["dp"] is not None or row["averaged"] for row in told.values()):
+        raise NotApplicable("no data-parallel replicas are known")
+    if any(row["sharded"] for row in told.values()):
+        raise NotApplicable("the model is sharded: each rank holds a part")
+    if not all(row["counted"] for row in told.values()):
+        raise NotApplicable(
+            "steps are counted from the attach, so that those of two ranks cannot be told to be the same"
+        )
+    places: dict[str, dict[int, Row]] = defaultdict(dict)
+    for rank, row in told.items():
+        places[row["place"] or ""][rank] = row
+    for ranks in places.values():
+        yield from _compared(ranks, limits)
+
+
+def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
+    at = {rank: {one["step"]: one for one in row["sums"]} for rank, row in ranks.items()}
+    common = sorted(set.intersection(*(set(of) for of in at.values())))
+    differs = [
+        step
+        for step in common
+        if len({at[rank][step]["checksum"] for rank in at}) > 1
+        and len({at[rank][step]["parameters"] for rank in at}) == 1
+    ]
+    if len(differs) < limits["steps"] or not common or differs[-1] != common[-1]:
+        return
+    sums = Counter(at[rank][differs[-1]]["checksum"] for rank in at)
+    usual, num = sums.most_common(1)[0]
+    odd = (
+        tuple(sorted(rank for rank in at if at[rank][differs[-1]]["checksum"] != usual))
+        if num > 1
+        else tuple(sorted(at))
+    )
+    since = f"since step {differs[0]}" if common[0] != differs[0] else f"since step {differs[0]} or earlier"
+    yield Finding(
+        f"the weights of data-parallel replicas differ, {since}",
+        Certainty.CERTAIN,
+        share=1.0,
+        ranks=odd,
+        since_step=differs[0],
+        evidence=(
+            f"{len(sums)} different checksums on {len(at)} ranks after step {differs[-1]}; {len(differs)} of"
+            f" {len(common)} common steps differ",
+            f"{at[next(iter(at))][differs[-1]]['parameters']} parameters compared",
+        ),
+        advice=(
+            "call the model through its DDP wrapper, not model.module, and keep no_sync() to all but the last backward",
+            "begin with the same weights: broadcast them from rank 0, or set the same seed before the model is made",
+            "look for what changes weights on one rank alone: loading, clipping, an average of weights",
+            "where one rank alone has it and the code is the same: take its host out, and test its memory",
+        ),
+        try_first="for p in model.parameters(): torch.distributed.broadcast(p.data, 0)",
+    )
+
+
+RULE = Rule(
+    "replicas-differ",
+    "numbers",
+    "Do data-parallel replicas hold the same weights?",
+    SQL,
+    judge,
+    (Threshold("steps", 2, "common steps with different checksums"),),
+    explains=("loss-rises", "loss-volatile"),
+)

@@ -1,0 +1,106 @@
+"""The learning rate schedule is not stepped, or too often.
+
+The calls of the scheduler's `step()` are held against the updates that its optimizer counts. As many as updates, or one
+a pass over the data, is right. None at all leaves the learning rate where it began; more than updates means one call a
+step and one an epoch, or one a micro-batch: the schedule ends long before the job does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT schedulers.*, (SELECT count(*) FILTER (skipped) FROM python.steps) AS skipped,
+    (SELECT coalesce(sum(evaluation), 0) FROM python.steps) AS evaluation,
+    (SELECT median(micro_batches) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS micro_batches
+FROM torch.schedulers AS schedulers
+"""
+#: Schedules that are made to be stepped with every update.
+_PER_STEP = ("OneCycleLR", "CyclicLR")
+
+
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    seen = False
+    for one in asked:
+        for row in one.rows:
+            seen = True
+            for found in (*_never(row, limits), *_too_often(row, one.world_size, limits)):
+                yield replace(found, ranks=(one.rank,), where=str(row["scheduler"]))
+    if not seen:
+        raise NotApplicable("no learning rate scheduler of torch was found")
+
+
+def _never(row: Row, limits: Limits) -> Iterable[Finding]:
+    steps = row["steps_seen"] or 0
+    if row["calls"] or steps < limits["steps"]:
+        return
+    # Batches of a validation are not those that a pass over the data is counted by.
+    is_known = row["batches"] is not None and not row["evaluation"]
+    has_passed_data = is_known and steps * (row["micro_batches"] or 1) > 1.2 * row["batches"] + 50
+    per_step = str(row["scheduler"]).startswith(_PER_STEP)
+    if not (per_step or has_passed_data):
+        return
+    yield Finding(
+        f"the schedule does not advance: {row['scheduler']}.step() was never called",
+        certainty=Certainty.LIKELY,
+        share=0.5,
+        evidence=(
+            f"no call in {max(steps, row['updates'] or 0):,} steps; learning rate {_number(row['lr'])}, base"
+            f" {_number(row['base_lr'])}",
+        ),
+        advice=("call scheduler.step() after optimizer.step(), once a batch or once an epoch as it was planned",),
+        try_first="optimizer.step(); scheduler.step()",
+    )
+
+
+def _too_often(row: Row, world_size: int, limits: Limits) -> Iterable[Finding]:
+    calls, updates = row["calls"] or 0, row["updates"]
+    if not updates or updates < limits["updates"] or row["skipped"]:
+        return
+    more = calls - updates
+    if more <= max(limits["more"], 0.005 * updates) or abs(calls - world_size * updates) <= max(5, 0.02 * calls):
+        return
+    ratio = calls / updates
+    how = f"{ratio:.0f} times a step" if abs(ratio - round(ratio)) < 0.02 and ratio > 1.5 else "more often than that"
+    yield Finding(
+        f"the schedule runs ahead: {row['scheduler']} was stepped {calls:,} times for {updates:,} updates",
+        certainty=Certainty.LIKELY,
+        share=0.5,
+        evidence=(
+            f"one call an update is the most that is usual; here {how}",
+            f"learning rate {_number(row['lr'])}, base {_number(row['base_lr'])}"
+            + (f"; the schedule is {row['total']:,.0f} long" if row["total"] else ""),
+        ),
+        advice=(
+            "call scheduler.step() in one place: with each update, or at the end of each epoch, not both",
+            "with gradient accumulation only when the optimizer steps, not with each micro-batch",
+            "after a resume: load the optimizer's state together with the scheduler's",
+        ),
+        try_first='probe PID query "FROM torch.schedulers"',
+    )
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3g}"
+
+
+RULE = Rule(
+    "schedule",
+    "numbers",
+    "Is the learning rate schedule stepped as often as the optimizer?",
+    SQL,
+    judge,
+    (
+        Threshold("steps", 200, "steps without a call"),
+        Threshold("updates", 50, "updates needed to judge"),
+        Threshold("more", 3, "calls more than updates"),
+    ),
+    explains=("learning-rate-zero", "loss-flat"),
+    is_live=True,
+)

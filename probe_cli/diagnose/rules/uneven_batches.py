@@ -1,0 +1,70 @@
+"""Some ranks get more to compute in each step than others.
+
+The rank with the largest batches, or the longest sequences, is last in every step, and looks like a slow rank. Nothing
+is wrong with it or with its host: the data is to be shared out evenly. Sizes are those of the outermost module's first
+input in sampled steps, or else of the data loader's batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
+from probe_cli.text import num_ranks
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT (SELECT count(*) FROM python.steps) AS steps,
+    (SELECT avg(batch_size) FROM (FROM python.steps ORDER BY step DESC LIMIT 200) WHERE batch_size > 0) AS samples,
+    (SELECT avg(list_product(list_transform(string_split(split_part(input_shapes, ',', 1), 'x'),
+            lambda size: try_cast(size AS DOUBLE))))
+        FROM (FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')
+            AND input_shapes <> '' ORDER BY step DESC LIMIT 50)) AS elements,
+    (SELECT max(stage) FROM python.roles) AS stage, (SELECT max(pp) FROM python.roles) AS pp
+"""
+
+
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    if all(one.world_size < 2 for one in asked):
+        raise NotApplicable("one rank")
+    rows = {one.rank: one.rows[0] for one in asked if one.rows and one.rows[0]["steps"] >= limits["steps"]}
+    for name, what in (("samples", "samples"), ("elements", "elements of input")):
+        # Stages of a pipeline have inputs of their own.
+        sizes = {rank: row[name] for rank, row in rows.items() if row[name] and row["pp"] is row["stage"] is None}
+        if len(sizes) < 2:
+            continue
+        usual = median(sizes.values()) if len(sizes) > 2 else min(sizes.values())
+        more = sorted(rank for rank, size in sizes.items() if size > (1 + limits["more"]) * usual)
+        if more:
+            worst = max(more, key=lambda rank: sizes[rank])
+            yield Finding(
+                f"{num_ranks(more)} get{'s' if not more[1:] else ''} larger batches than the others:"
+                f" {sizes[worst]:.0f} {what} a step, usual {usual:.0f}",
+                Certainty.LIKELY,
+                ranks=tuple(more),
+                evidence=(", ".join(f"rank {rank}: {size:.0f}" for rank, size in sorted(sizes.items())[:8]),),
+                advice=(
+                    "share the data out evenly: DistributedSampler, the same batch_size and drop_last on all ranks",
+                    "put samples together by length, so that all ranks get as many tokens in a step",
+                ),
+                try_first="DataLoader(..., sampler=DistributedSampler(dataset), drop_last=True)",
+            )
+        return
+    raise NoEvidence("no sizes of batches are recorded of two ranks: neither a DataLoader nor a sampled step")
+
+
+RULE = Rule(
+    "uneven-batches",
+    "speed",
+    "Do all ranks get batches of one size?",
+    SQL,
+    judge,
+    (
+        Threshold("more", 0.25, "by how much a rank's batches exceed the usual ones"),
+        Threshold("steps", 20, "steps needed to judge"),
+    ),
+    explains=("rank-holds-up", "waits-rotate", "collectives-dominate"),
+)

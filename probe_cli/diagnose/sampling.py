@@ -1,0 +1,117 @@
+"""Stacks of a rank's training thread, a few dozen over two seconds, for the rules that name lines of the job.
+
+Read from outside, so the rank neither stops nor runs code of ours for it. Runs in the CLI on its event loop, once for
+all rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from probe_agent.errors import ProbeError
+from probe_agent.wire import Frame
+from probe_cli.client import Client
+from probe_cli.cluster.folded import job_frame
+from probe_cli.cluster.stacks import ask_stacks, threads_of
+from probe_cli.text import percent
+
+from .finding import Certainty, Finding, NoEvidence
+from .job import Job
+from .rule import Limits, Look, Row
+
+__all__ = ["STEPS", "Stack", "lines_of", "look_for", "stacks_of", "suspected"]
+
+WATCH_S, PAUSE_S, GRACE_S = 2.0, 0.04, 8.0
+
+#: Innermost frame first.
+Stack = Sequence[Frame]
+#: Fewer stacks than this tell no shares.
+ENOUGH = 8
+#: Recent steps, for `suspected`.
+STEPS = """
+SELECT count(*) AS steps, sum(duration) AS lasted, sum(coalesce(other, 0)) AS other,
+    sum(coalesce(forward, 0)) AS forward
+FROM (FROM python.steps ORDER BY step DESC LIMIT 200)
+"""
+
+
+def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    """Suspect a line of the loop where the phases with the job's own Python in them are as long as what is looked for.
+    Raises NoEvidence."""
+    (row,) = rows
+    if row["steps"] < limits["steps"]:
+        raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
+    if (row["other"] + row["forward"]) / row["lasted"] >= limits["share"]:
+        yield Finding("a line of the loop may take long", Certainty.SUSPECTED, cost_s=row["lasted"] / row["steps"])
+
+
+def look_for(is_wanted: Callable[[Stack], bool], does: str, advice: tuple[str, ...], try_first: str) -> Look:
+    """Return the second look that finds the lines whose stacks are wanted: "the training thread `does` 30 % of the
+    time"."""
+
+    async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+        told = []
+        for one in found[:1]:
+            lines = lines_of(await stacks_of(job, one.ranks[0]), is_wanted)
+            share = sum(part for _, part in lines)
+            if share >= limits["share"]:
+                told.append(
+                    replace(
+                        one,
+                        sentence=f"the training thread {does} {percent(share)} of the time",
+                        certainty=Certainty.LIKELY,
+                        cost_s=share * (one.cost_s or 0.0),
+                        share=share,
+                        where=lines[0][0],
+                        evidence=tuple(f"{percent(part)} of the stacks: {line}" for line, part in lines[:4]),
+                        advice=advice,
+                        try_first=try_first,
+                    )
+                )
+        return told
+
+    return look
+
+
+async def stacks_of(job: Job, rank: int) -> list[Stack]:
+    """What the training thread of `rank` was in; empty where too little was seen."""
+    return await job.once(f"stacks of {rank}", lambda: _sampled(job, rank))
+
+
+async def _sampled(job: Job, rank: int) -> list[Stack]:
+    async def sample(client: Client) -> list[Stack]:
+        ends = time.monotonic() + WATCH_S
+        found: list[Stack] = []
+        while time.monotonic() < ends:
+            try:
+                told = await ask_stacks(client, outside=True)
+            except ProbeError:
+                break
+            found += [thread.frames for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
+            await asyncio.sleep(PAUSE_S)
+        return found
+
+    told = await job.ask(sample, job.endpoints_of([rank])[:1], timeout_s=WATCH_S + GRACE_S)
+    stacks = next(iter(told.values()), [])
+    return stacks if len(stacks) >= ENOUGH else []
+
+
+def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> list[tuple[str, float]]:
+    """The job's innermost lines of the stacks that are wanted, `read (data.py:7): for row in rows`, each with its part
+    of all stacks, the most frequent first."""
+    found: Counter[str] = Counter()
+    for stack in stacks:
+        if is_wanted(stack) and (place := job_frame(stack)) is not None:
+            found[f"{place}{_source(stack, place)}"] += 1
+    return [(line, count / len(stacks)) for line, count in found.most_common()]
+
+
+def _source(stack: Stack, place: str) -> str:
+    number = re.search(r":(\d+)\)$", place)
+    line = next((frame.source for frame in stack if number and frame.lineno == int(number[1]) and frame.source), None)
+    return f": {line.strip()}" if line else ""

@@ -1,0 +1,68 @@
+"""The verdict of `probe … hang`, for the rules of a job that stands still: two looks at every rank, once for all of
+them.
+
+Runs in the CLI on its event loop, and only where the rows say that no step has ended for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from probe_agent.wire import TargetInfo
+from probe_cli.cluster.hang.details import Details, details
+from probe_cli.cluster.hang.looks import Look, look
+from probe_cli.cluster.hang.verdict import State, Verdict, judge
+from probe_cli.endpoint import Endpoint, Report
+
+from .finding import NoEvidence, NotApplicable
+from .job import Job
+
+__all__ = ["verdict_of"]
+
+#: Between the two looks; and what one of them takes at most beyond the time-out of its questions.
+BETWEEN_S, GRACE_S = 2.0, 10.0
+#: Of more ranks than this, what they wait for is not asked.
+MAX_ASKED = 4
+
+
+async def verdict_of(job: Job) -> Verdict:
+    """The verdict on the job. Raises NoEvidence where no rank could be looked at, NotApplicable for a report, in which
+    nothing moves."""
+    if any(isinstance(endpoint, Report) for endpoint in job.targets):
+        raise NotApplicable("a report is of a moment: nothing moves in it")
+    return await job.once("verdict of hang", lambda: _verdict(job))
+
+
+async def _verdict(job: Job) -> Verdict:
+    ranks = _ranks(job.targets)
+    targets = {rank: job.targets[endpoint] for rank, endpoint in ranks.items()}
+    began = time.monotonic()
+    before = await _looks(job, ranks)
+    await asyncio.sleep(max(0.0, BETWEEN_S - (time.monotonic() - began)))
+    between_s = time.monotonic() - began
+    after = await _looks(job, ranks)
+    if not after:
+        raise NoEvidence("no rank could be looked at twice")
+    missing = sorted(set(range(max(target.world_size for target in targets.values()))) - set(after))
+    verdict = judge(targets, before, after, between_s=between_s, missing=missing)
+    if verdict.state is State.NONE or not verdict.ranks:
+        return verdict
+    known: dict[int, Details] = {}
+    for rank in verdict.ranks[:MAX_ASKED]:
+        if rank in ranks and rank in verdict.doing:
+            told = await job.ask(details(verdict.doing[rank], job.timeout_s), [ranks[rank]], timeout_s=GRACE_S)
+            known.update((rank, found) for found in told.values())
+    return judge(targets, before, after, between_s=between_s, missing=missing, details=known)
+
+
+async def _looks(job: Job, ranks: Mapping[int, Endpoint]) -> dict[int, Look]:
+    told = await job.ask(look(job.timeout_s), ranks.values(), timeout_s=job.timeout_s + GRACE_S)
+    return {rank: told[endpoint] for rank, endpoint in ranks.items() if endpoint in told}
+
+
+def _ranks(targets: Mapping[Endpoint, TargetInfo]) -> dict[int, Endpoint]:
+    """The endpoint of each rank; a single target without a rank is rank 0 of its own job."""
+    alone = len(targets) == 1
+    return {target.rank or 0: endpoint for endpoint, target in targets.items() if alone or target.rank is not None}
