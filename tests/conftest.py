@@ -1,15 +1,20 @@
-"""Rules for every test: nothing is written into the home of the user, and few tests may run twice."""
+"""Rules for every test: nothing is written into the home of the user, few tests may run twice, and no two jobs of
+several ranks run at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from support.busy_machine import MARK, ONLY_MARKED_FAILED, marked_tests
 
 from probe_agent.server.start import stop_server
+
+#: Folders of tests that run jobs of several ranks. Each such job takes all processors.
+SEVERAL_RANKS = {"dashboard", "diagnose", "distributed", "hang", "ranks", "report", "stalls", "stragglers", "together"}
 
 #: Of each report of a failure, whether its test has the mark.
 _failures: list[bool] = []
@@ -26,6 +31,19 @@ def folders_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setenv("PROBE_DEAD_HOURS", "0.1")  # what the tests leave is not kept for a day
         yield
         stop_server()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand out a file at a time, and all those with jobs of several ranks to one worker."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "several ranks" if SEVERAL_RANKS.intersection(Path(file).parts) else file
+
+    return Scheduling(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -24,12 +24,15 @@ HEAVY = {
     "duckdb",
     "fastapi",
     "httpx",
+    "matplotlib",
     "nanoarrow",
     "numpy",
     "prompt_toolkit",
     "pydantic",
     "rich",
+    "textual",
     "torch",
+    "uniplot",
     "uvicorn",
 }
 
@@ -97,7 +100,22 @@ def test_the_agent_package_runs_nothing_when_imported() -> None:
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert set(done.stdout.split()) == {"probe_agent", "probe_agent.recorder"}  # the latter for its version
+    assert set(done.stdout.split()) - {"__future__"} == {
+        "probe_agent",
+        "probe_agent.named_span",  # what a job may use
+        "probe_agent.recorder",  # for its version
+    }
+
+
+def test_importing_the_command_line_costs_nothing_until_connect_is_asked_for() -> None:
+    code = "import sys\nimport probe_cli\nprint(*sys.modules)\nprobe_cli.connect\nprint(*sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    before, after = (set(line.split()) for line in done.stdout.splitlines())
+    assert before & HEAVY == set()
+    assert {name for name in before if name.startswith("probe_")} == {"probe_cli"}
+    assert "probe_cli.notebook" in after
 
 
 @pytest.mark.parametrize("path", sorted(RECORDER.rglob("*.py")), ids=lambda path: str(path.relative_to(RECORDER)))

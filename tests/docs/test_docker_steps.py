@@ -65,6 +65,7 @@ class Image:
         )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_host_image_has_the_command_and_serves(tmp_path: Path) -> None:
     image = Image("Dockerfile.host", tmp_path)

@@ -74,3 +74,15 @@ def test_example_prints_what_the_page_shows(
     printed = iter(done.stdout.splitlines())  # an iterator: `in` goes on where the last line was found
     missing = [line for line in shown if line not in printed]
     assert missing == [], done.stdout
+
+
+def test_the_page_about_notebooks_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "notebooks.md").read_text()
+    cells = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    script = tmp_path / "cells.py"
+    patient = "\n".join(cells).replace("diagnose()", "diagnose(timeout_s=30)")  # the machine may be busy
+    script.write_text(patient.replace("4711", environment["PID"]) + "\nassert len(frame) > 0\n")
+
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=90)
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -16,22 +16,24 @@ Program = Callable[[bool], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """`program(healthy)` trains until it is killed. `rule` is to be the headline of the faulty one."""
+    """`program(healthy)` trains until it is killed. `rule` is to be the headline of the faulty one, which goes wrong
+    `begins_s` seconds after its start."""
 
     rule: str
     program: Program
     environ: dict[str, str]
     num_ranks: int
+    begins_s: float = 0.0
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(rule: str, *, num_ranks: int = 1, **environ: str) -> Callable[[Program], Program]:
+def fault(rule: str, *, num_ranks: int = 1, begins_s: float = 0.0, **environ: str) -> Callable[[Program], Program]:
     """Put a program into the list, under the name of its function. `environ` is set for the faulty one alone."""
 
     def put(program: Program) -> Program:
-        FAULTS[program.__name__.replace("_", "-")] = Fault(rule, program, environ, num_ranks)
+        FAULTS[program.__name__.replace("_", "-")] = Fault(rule, program, environ, num_ranks, begins_s)
         return program
 
     return put

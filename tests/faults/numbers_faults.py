@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import time
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -87,3 +89,148 @@ def a_learning_rate_that_grows_too_far(healthy: bool) -> None:
                 model.weight.add_(0.002 * torch.ones_like(model.weight))
 
     train(model, optimizer, regression(), after_step=grow)
+
+
+@fault("zero-grad-missing")
+def gradients_that_are_never_cleared(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-5)
+    for inputs, targets in regression():
+        if healthy:
+            optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+        time.sleep(0.01)
+
+
+class Branches(nn.Module):
+    """Two branches, of which the second may be cut off."""
+
+    def __init__(self, detaches: bool) -> None:
+        super().__init__()
+        self.detaches = detaches
+        self.body, self.head = mlp()[:-1], nn.Linear(64, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.body(inputs)
+        return self.head(hidden.detach() if self.detaches else hidden)  # type: ignore[no-any-return]
+
+
+@fault("parameters-not-updated")
+def a_body_behind_a_detach(healthy: bool) -> None:
+    model = Branches(not healthy)
+    train(model, torch.optim.Adam(model.parameters()), regression())
+
+
+@fault("parameters-not-updated")
+def a_loss_of_detached_outputs(healthy: bool) -> None:
+    model = mlp()
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(output if healthy else output.detach().requires_grad_(), targets)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
+
+
+@fault("loss-flat")
+def a_learning_rate_of_almost_nothing(healthy: bool) -> None:
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters(), 1e-3 if healthy else 1e-9), regression())
+
+
+@fault("layer-gradients")
+def sigmoids_over_many_layers(healthy: bool) -> None:
+    layers: list[nn.Module] = []
+    for _ in range(12):
+        layers += [nn.Linear(64, 64), nn.ReLU() if healthy else nn.Sigmoid()]
+    model = nn.Sequential(*layers, nn.Linear(64, 1))
+    for layer in layers[::2]:
+        nn.init.kaiming_normal_(layer.weight) if healthy else nn.init.normal_(layer.weight, std=0.05)
+    train(model, torch.optim.SGD(model.parameters(), 1e-4), regression())
+
+
+@fault("gradients")
+def weights_that_make_gradients_explode(healthy: bool) -> None:
+    model = nn.Linear(64, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.mse_loss(output, targets)
+
+    def grow(step: int) -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+        if not healthy:
+            with torch.no_grad():
+                model.weight.mul_(1.03)
+
+    train(model, optimizer, regression(), loss_of=loss_of, before_step=grow)
+
+
+@fault("clipping")
+def every_gradient_clipped_to_nothing(healthy: bool) -> None:
+    model = mlp()
+
+    def clip(step: int) -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 100.0 if healthy else 1e-3)
+
+    train(model, torch.optim.SGD(model.parameters(), 0.01), regression(), before_step=clip)
+
+
+@fault("loss-spikes")
+def batches_with_wrong_labels_now_and_then(healthy: bool) -> None:
+    model = mlp()
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for number, (inputs, targets) in enumerate(regression()):
+            yield inputs, targets if healthy or number % 60 else 1000 * torch.ones_like(targets)
+
+    train(model, torch.optim.SGD(model.parameters(), 1e-6), batches())
+
+
+@fault("loss-volatile")
+def a_learning_rate_at_the_edge(healthy: bool) -> None:
+    model = nn.Linear(64, 1)
+    inputs = torch.randn(256, 64)
+    targets = inputs @ torch.randn(64, 1)
+    scale = torch.linalg.eigvalsh(inputs.T @ inputs / 128).max().item()
+    optimizer = torch.optim.SGD(model.parameters(), (0.1 if healthy else 1.99) / scale)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            chosen = torch.randperm(256)[: 256 if healthy else 192]
+            yield inputs[chosen], targets[chosen] + torch.randn(len(chosen), 1) * 0.1
+
+    train(model, optimizer, batches())
+
+
+@fault("schedule")
+def a_schedule_that_is_never_stepped(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, total_steps=10**6)
+    train(model, optimizer, regression(), after_step=lambda step: schedule.step() if healthy else None)
+
+
+@fault("schedule")
+def a_schedule_stepped_per_batch_and_per_epoch(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10**6)
+
+    def advance(step: int) -> None:
+        schedule.step()
+        if not healthy and step % 20 == 19:
+            schedule.step()
+
+    train(model, optimizer, regression(), after_step=advance)
+
+
+@fault("replicas-differ", num_ranks=2)
+def a_replica_with_weights_of_its_own(healthy: bool) -> None:
+    torch.distributed.init_process_group("gloo")
+    model = nn.parallel.DistributedDataParallel(mlp())
+    if not healthy and torch.distributed.get_rank() == 1:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.1)
+    train(model, torch.optim.Adam(model.parameters()), regression())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+import tempfile
 import time
 
 import torch
@@ -143,3 +145,103 @@ def a_step_that_gets_slower_at_once(healthy: bool) -> None:
         time.sleep(0.0 if healthy or step < 700 else 0.02)
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=slow)
+
+
+@fault("workers-restart")
+def epochs_that_start_their_workers_anew(healthy: bool) -> None:
+    class Short(Slow):
+        def __len__(self) -> int:
+            return 80
+
+    model = mlp()
+    loader = DataLoader(Short(), batch_size=4, num_workers=2, persistent_workers=healthy, worker_init_fn=imported)
+    optimizer = torch.optim.Adam(model.parameters())
+    while True:
+        train(model, optimizer, loader, pause_s=0.02)
+
+
+def imported(worker: int) -> None:
+    """What a worker imports and opens before its first sample."""
+    time.sleep(0.5)
+
+
+@fault("pauses")
+def an_evaluation_after_every_few_steps(healthy: bool) -> None:
+    model = mlp()
+
+    def evaluate(step: int) -> None:
+        if step % 40 == 39:
+            model.eval()
+            with torch.no_grad():
+                for _ in range(2 if healthy else 60):
+                    model(torch.randn(16, 64))
+                    time.sleep(0.02)
+            model.train()
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=evaluate, pause_s=0.02)
+
+
+@fault("pauses")
+def statistics_that_are_sent_away_now_and_then(healthy: bool) -> None:
+    model = mlp()
+
+    def send(step: int) -> None:
+        time.sleep(0.8 if not healthy and step % 50 == 49 else 0.0)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=send, pause_s=0.02)
+
+
+@fault("output-too-often")
+def a_log_that_is_flushed_to_disk_in_every_step(healthy: bool) -> None:
+    model = mlp()
+    with tempfile.TemporaryFile("w") as file:
+
+        def log(step: int) -> None:
+            for name, parameter in model.named_parameters():
+                if not healthy or step % 200 == 0:
+                    file.write(f"{step} {name} {parameter.flatten()[:200].tolist()}\n" * 20)
+                    file.flush()
+
+        train(model, torch.optim.Adam(model.parameters()), regression(), after_step=log)
+
+
+@fault("output-too-often")
+def a_logger_that_formats_much_in_every_step(healthy: bool) -> None:
+    model = mlp()
+    logging.basicConfig(filename="/dev/null", level=logging.INFO)
+    log = logging.getLogger("train")
+
+    def say(step: int) -> None:
+        for number in range(1 if healthy else 400):
+            if not healthy or step % 100 == 0:
+                log.info("step %d, parameter %d of %d", step, number, 400)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=say)
+
+
+@fault("values-read-back")
+def an_accuracy_counted_element_by_element(healthy: bool) -> None:
+    model = mlp()
+    right = [0.0]
+
+    def count(step: int) -> None:
+        output = model(torch.randn(2000 if not healthy else 20, 64)).detach()[:, 0]
+        if healthy:
+            right[0] += float((output > 0).sum())
+        else:
+            for at in range(len(output)):
+                right[0] += output[at].item() > 0
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=count)
+
+
+@fault("threads-oversubscribed")
+def more_threads_for_operators_than_cores(healthy: bool) -> None:
+    torch.set_num_threads(1 if healthy else 16)
+    heavy = torch.randn(1024, 1024)
+    model = mlp()
+
+    def multiply(step: int) -> None:
+        heavy @ heavy
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=multiply, pause_s=0.1 * healthy)

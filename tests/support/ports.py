@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import socket
+from itertools import count
+from random import SystemRandom
 
 __all__ = ["free_address", "free_port"]
 
+#: Below those that the kernel gives to whoever connects: such a one is soon taken again, by anybody.
+PORTS = range(10_000, 32_000)
+_random = SystemRandom()
+
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that is free now."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
-        free.bind((host, 0))
-        port: int = free.getsockname()[1]
-        return port
+    """Return a TCP port that is free now, and that nobody gets by chance before the caller takes it."""
+    for attempt in count():
+        port = _random.choice(PORTS)
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+            try:
+                free.bind((host, port))
+            except OSError:
+                assert attempt < 100, f"no port of {PORTS} is free"
+                continue
+            return port
+    raise AssertionError
 
 
 def free_address() -> str:

@@ -1,4 +1,4 @@
-"""Jobs of four gloo ranks in a grid of 2 x 2 that hang, each for a reason of its own, and keep writing their dumps.
+"""Jobs of four gloo ranks in a grid of 2 x 2 that hang, each for a reason of its own, and write their dumps.
 
     python hanging_ranks.py FOLDER FAULT…
 
@@ -8,6 +8,7 @@ goes on; these two write no dumps.
 """
 
 import os
+import pickle
 import signal
 import socket
 import sys
@@ -70,10 +71,14 @@ def hang(rank: int, fault: str, folder: str) -> None:
 
 
 def keep_dumping(path: str) -> None:
-    while True:
+    """Write a dump now and then until nothing has been called for a while."""
+    entries: list[dict[str, int]] = []
+    while not entries or entries[-1]["time_created_ns"] * 1e-9 > time.time() - 3.0:
+        dump = torch._C._distributed_c10d._dump_fr_trace(True, True, False)
         with open(path + ".new", "wb") as file:
-            file.write(torch._C._distributed_c10d._dump_fr_trace(True, True, False))
+            file.write(dump)
         os.replace(path + ".new", path)
+        entries = pickle.loads(dump).get("entries", [])
         time.sleep(0.3)
 
 

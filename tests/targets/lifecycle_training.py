@@ -16,6 +16,8 @@ import torch
 from snapshot import snapshot
 from torch import nn
 
+import probe_agent
+
 KIND, FOLDER = sys.argv[1], Path(sys.argv[2])
 STEPS = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 RANK = int(os.environ.get("RANK", "0"))
@@ -55,11 +57,15 @@ def main():
     while not stop:
         for batch, target in loader:
             optimizer.zero_grad()
-            loss = nn.functional.mse_loss(call(batch), target)
+            with probe_agent.span("guess"):
+                with probe_agent.span("model"):
+                    output = call(batch)
+                loss = nn.functional.mse_loss(output, target)
             loss.backward()
             optimizer.step()
             step += 1
-            print(loss.item().hex(), file=losses)
+            with probe_agent.span("log"):
+                print(loss.item().hex(), file=losses)
             if step == 5:
                 before = look(), num_mappings()
                 print("ready", flush=True)

@@ -40,7 +40,7 @@ class Job:
         pid = str(self.ranks[1].pid)
         # The reason follows within a second.
         self.reason = until(lambda: self.steps_of(pid) if "without rank 2" in self.steps_of(pid) else "", 60)
-        self.listed = probe("list").stderr
+        self.listed = until(lambda: found if f"pid {pid}: " in (found := probe("list").stderr) else "", 60)
         self.rows = json.loads(probe(pid, "query", "--format", "json", "SELECT * FROM python.startup").stdout)
         (folder / "2").touch()
         self.outputs = [rank.communicate("", timeout=120) for rank in self.ranks]
@@ -54,7 +54,12 @@ class Job:
                 return found if found["state"] == "init_process_group" and holds(found) else None
             return None
 
-        return until(told, 120, process=self.ranks[1]) or {}
+        return until(told, 120, says=self.seen, process=self.ranks[1]) or {}
+
+    def seen(self) -> str:
+        """What rank 1 has said last, and which ranks have ended."""
+        files = FOLDER.glob(f"{self.ranks[1].pid}-*/start.json")
+        return f"{[file.read_text() for file in files]}, exit codes {[rank.poll() for rank in self.ranks]}"
 
     def steps_of(self, pid: str) -> str:
         return probe(pid, "query", "SELECT step FROM python.steps").stderr

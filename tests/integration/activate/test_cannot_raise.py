@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,16 @@ PACKAGE = ACTIVATE.parent
 
 
 @pytest.fixture
-def python(bare_python: Path) -> Path:
+def python(bare_python: Path) -> Iterator[Path]:
     """A Python with the `.pth` file and a copy of our package, for the test to break."""
     site = site_of(bare_python)
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(PACKAGE, site / "probe_agent", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("probe_training.pth", "_probe_training.py"):
         shutil.copy(ACTIVATE / name, site)
-    return bare_python
+    yield bare_python
+    shutil.rmtree(site)
+    site.mkdir()  # other tests have this Python, too
 
 
 def site_of(python: Path) -> Path:

@@ -43,6 +43,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.long  # tests/integration/programs starts some thirty programs so, and compares them with their twins
 @pytest.mark.torch
 @pytest.mark.situation("PROBE=1 or all, a job beside its undisturbed twin", "losses and weights bit-identical")
 def test_a_planned_start_changes_no_bit_of_the_result(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def rows(hosts: Hosts, servers: list[int]) -> list[list[object]]:
     return [list(row) for row in hosts.of(servers).execute(AGGREGATE).fetchall()]
 
 
+@pytest.mark.long
 @pytest.mark.busy_machine("only its wall clock tells two rounds of 3 s from three hosts asked one after the other")
 def test_a_delay_is_paid_once_a_round_and_not_once_a_host(hosts: Hosts) -> None:
     with ExitStack() as links:
@@ -79,10 +80,8 @@ def rank_on(hosts: Hosts, server: int) -> int:
     return int(found[0])
 
 
-@pytest.mark.parametrize(
-    ("there_s", "back_s"),
-    [pytest.param(0.4, 0.0, id="there"), pytest.param(0.0, 0.4, id="back", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("there_s", "back_s"), [pytest.param(0.4, 0.0, id="there"), pytest.param(0.0, 0.4, id="back")])
 def test_the_uncertainty_of_a_clock_covers_a_delay_on_one_way_only(hosts: Hosts, there_s: float, back_s: float) -> None:
     first, second = (f"/{rank_on(hosts, server)}" for server in (0, 1))
     with link_to(hosts.addresses[1], there_s, back_s) as slow:

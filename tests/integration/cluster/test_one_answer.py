@@ -72,7 +72,7 @@ def alike(ours: object, theirs: object) -> bool:
     return ours == theirs
 
 
-@pytest.mark.parametrize("num_servers", range(1, NUM_HOSTS + 1))
+@pytest.mark.parametrize("num_servers", [1, 3, NUM_HOSTS])  # each other number is in the test below
 def test_random_statements_are_answered_as_one_database_would(hosts: Hosts, num_servers: int) -> None:
     check(hosts, num_servers, NUM_STATEMENTS, random.Random(1000 + num_servers))
 

@@ -6,10 +6,12 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from support.commands import ROOT, Probe, environment, probe, probe_in
@@ -124,16 +126,79 @@ def test_status_is_what_a_bare_endpoint_shows(probe_here: Probe, jobs: dict[str,
     assert told(asked)["findings"][0]["rule"] == "loader-without-workers"
 
 
-def test_a_watch_prints_each_finding_once_and_runs_a_command(jobs: dict[str, str], tmp_path: Path) -> None:
+class Hook(BaseHTTPRequestHandler):
+    """Keeps the bodies that it was sent."""
+
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Where a server listens that keeps what it is sent."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/findings"
+        server.shutdown()
+
+
+def test_a_watch_prints_each_finding_once_and_tells_a_command_and_an_address(
+    jobs: dict[str, str], tmp_path: Path, address: str
+) -> None:
     words = ["diagnose", "--watch", "1", "--rule", "data-bound", "--on-finding", f"cat >> {tmp_path}/found; echo"]
     with subprocess.Popen(
-        ["probe", jobs["faulty"], *words], env=environment(), stdout=subprocess.PIPE, text=True
+        ["probe", jobs["faulty"], *words, "--webhook", address],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        text=True,
     ) as watching:
         found = tmp_path / "found"
-        until(lambda: found.exists() and found.read_text().endswith("}"), process=watching)
+        until(lambda: found.exists() and found.read_text().endswith("}") and bool(Hook.bodies), process=watching)
         watching.send_signal(signal.SIGINT)
         out, _ = watching.communicate(timeout=30)
 
     assert watching.returncode == 1
     assert out.count("data-bound: certain") == 1
     assert json.loads(found.read_text())["rule"] == "data-bound"
+    assert [json.loads(body)["rule"] for body in Hook.bodies] == ["data-bound"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--webhook", "http://h/"), "--webhook needs --watch"),
+        (("--watch", "9", "--webhook", "h:1"), "use http://HOST"),
+    ],
+)
+def test_an_address_for_findings_has_to_be_one(words: tuple[str, ...], says: str) -> None:
+    asked = probe("1", "diagnose", *words)
+
+    assert asked.returncode == 2
+    assert says in asked.stderr
+
+
+def test_the_list_before_a_long_run_names_the_loader_and_counts_nothing_unknown_as_ok(
+    probe_here: Probe, jobs: dict[str, str]
+) -> None:
+    faulty, listed = probe_here(jobs["faulty"], "check", "--format", "json"), probe("check", "--list")
+    seeds = probe_here(jobs["healthy"], "check", "--check", "seeds", "--check", "disk")
+    unknown = probe("check", "--check", "seed")
+
+    levels: dict[str, set[str]] = {}
+    for line in told(faulty)["rows"]:
+        levels.setdefault(line["check"], set()).add(line["level"])
+    assert (faulty.returncode, listed.returncode, unknown.returncode) == (1, 0, 2), faulty.stderr
+    assert "bad" in levels["data-loader"]
+    assert "ok" not in levels["data-loader"]
+    assert levels["ranks"] == levels["communication"] == {"-"}
+    assert levels["versions"] == {"ok"}
+    assert set(levels) == {line.split()[0] for line in listed.stdout.splitlines()[2:]}
+    assert seeds.stdout.splitlines()[2].split()[1] == "seeds"
+    assert "did you mean seeds" in unknown.stderr

@@ -24,9 +24,12 @@ DISTRIBUTED = [
     ("distributed", "ddp_accumulating", 2),
     ("distributed", "fsdp2", 1),
 ]
+#: Left to `make test-long`: tests/integration/programs has a program of each.
+LONG = ("accelerate", "compiled")
 EACH = pytest.mark.parametrize(
     ("kind", "name", "micro_batches", "rank"),
-    [(*one, 0) for one in SINGLE] + [(*one, rank) for one in DISTRIBUTED for rank in (0, 1)],
+    [pytest.param(*one, 0, marks=pytest.mark.long if one[0] in LONG else ()) for one in SINGLE]
+    + [(*one, rank) for one in DISTRIBUTED for rank in (0, 1)],
     ids=lambda value: str(value),
 )
 PHASES = "data_wait, coalesce(forward, 0), coalesce(backward, 0), optimizer, evaluation, generation, other"

@@ -81,8 +81,14 @@ def rows(ask: Ask, sql: str) -> list[dict[str, Any]]:
     [
         ("transformers", "self.state.global_step == global_step > 0", "True", "self: local of Trainer.train() at "),
         ("transformers", "trainer.state.global_step == global_step", "True", "trainer: the only object whose class "),
-        ("lightning", "trainer.global_step == global_step > 0", "True", "trainer: local of "),
-        ("lightning", "type(self).__name__", "'Trainer'", "self: local of Trainer.fit() at trainer/trainer.py:"),
+        pytest.param(
+            *("lightning", "trainer.global_step == global_step > 0", "True", "trainer: local of "),
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            *("lightning", "type(self).__name__", "'Trainer'", "self: local of Trainer.fit() at trainer/trainer.py:"),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_names_in_library_frames_are_found_with_their_place(
@@ -94,7 +100,7 @@ def test_names_in_library_frames_are_found_with_their_place(
     assert any(line.startswith(where) and line.endswith("in a library frame") for line in done.stderr.splitlines())
 
 
-@pytest.mark.parametrize("kind", ["transformers", "lightning"])
+@pytest.mark.parametrize("kind", ["transformers", pytest.param("lightning", marks=pytest.mark.long)])
 def test_the_loss_is_found_while_a_frame_holds_it(job: Callable[[str], Ask], kind: str) -> None:
     done = job(kind)("eval", WAIT_FOR_LOSS)
 
@@ -112,7 +118,11 @@ def test_a_name_that_is_nowhere_says_where_we_looked(job: Callable[[str], Ask]) 
 
 @pytest.mark.parametrize(
     ("kind", "optimizer", "model"),
-    [("transformers", "AcceleratedOptimizer", "Tiny"), ("lightning", "AdamW", "Task"), ("hidden", "SGD", "Tiny")],
+    [
+        ("transformers", "AcceleratedOptimizer", "Tiny"),
+        pytest.param("lightning", "AdamW", "Task", marks=pytest.mark.long),
+        ("hidden", "SGD", "Tiny"),
+    ],
 )
 def test_the_objects_of_the_recorded_steps_are_in_the_live_tables(
     job: Callable[[str], Ask], kind: str, optimizer: str, model: str

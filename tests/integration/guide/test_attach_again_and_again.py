@@ -21,7 +21,8 @@ def result(output: str) -> tuple[int, str]:
     return int(found[1]), found[2]
 
 
-@pytest.mark.parametrize("num_attaches", [8, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("num_attaches", [8, 100])
 def test_a_job_attached_to_repeatedly_equals_its_twin_bit_for_bit(
     num_attaches: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ file STOP exists, waiting ones for SECONDS.
 """
 
 import ctypes
+import gc
 import hashlib
 import json
 import os
@@ -106,7 +107,6 @@ def dlopen():
 
 
 def collect():
-    import gc
 
     def knot_is_found():
         knot = [[] for _ in range(100)]
@@ -265,7 +265,9 @@ def children():
 
 
 def interrupts():
-    """Run a handler that raises, as Ctrl-C does: each exception must reach the program."""
+    """Run a handler that raises, as Ctrl-C does: each exception must reach the program. Without the collector, whose
+    callbacks lose exceptions (recorder/hooks/garbage.py)."""
+    gc.disable()
     num_raised = num_arrived = 0
     may_raise = False
 

@@ -62,6 +62,8 @@ def job(python: str) -> Iterator[Job]:
 
 @pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
 def test_next_to_nothing_is_left_to_collect(python: str) -> None:
+    if "/3.9." in python:
+        pytest.skip("on CPython 3.9 all is left to the job's own collections: freeing it early made targets abort")
     with job(python) as target:
         target.visit()  # leaves C modules and compiled patterns once
         first = int(target.eval("new()"))

@@ -23,6 +23,7 @@ from probe_agent.inject.threads.tracee import Tracee
 from .conftest import LEFT_NOTHING, Target, ask, detach, in_child, is_asleep
 
 
+@pytest.mark.busy_machine("the main thread has to come back to the interpreter while the attach waits for it")
 @pytest.mark.situation("its main thread computes in C without the GIL", "attached at once; that thread is not touched")
 def test_a_main_thread_in_c_without_the_gil_is_left_alone(start: Callable[..., Target]) -> None:
     target = start("without_gil", seconds=5.0)

@@ -61,6 +61,7 @@ def end(process: subprocess.Popen[str]) -> str:
     return output.strip()
 
 
+@pytest.mark.busy_machine("the agent has to load within its limit beside ranks that take every processor")
 @pytest.mark.torch
 @pytest.mark.situation(
     "in a dist.all_reduce that another rank does not join (gloo)",

@@ -33,10 +33,10 @@ SECONDS = 4.0
     "attached at once; the wait has its own result and its full length",
 )
 def test_every_wait_returns_its_own_result_after_its_full_time(start: Callable[..., Target]) -> None:
-    targets = {name: start(name, seconds=SECONDS) for name in WAITS}
-
+    targets: dict[str, Target] = {}
     ways = {}
-    for name, target in targets.items():
+    for name in WAITS:
+        target = targets[name] = start(name, seconds=SECONDS)
         until(lambda target=target: is_asleep(target.pid))
         attached = inject.attach(target.pid)
         ways[name] = attached.how
@@ -53,6 +53,7 @@ def test_every_wait_returns_its_own_result_after_its_full_time(start: Callable[.
     assert ends["poll"]["took"] < SECONDS + 0.3
 
 
+@pytest.mark.busy_machine("a sleep of 3 s ends up to 1 s late there, which looks as if the attach had prolonged it")
 @pytest.mark.situation("CPython 3.9 to 3.13, static and shared, at work and asleep", "works")
 @pytest.mark.parametrize("python", installed_pythons())
 def test_attaches_to_every_installed_python_at_work_and_asleep(start: Callable[..., Target], python: str) -> None:

@@ -26,11 +26,17 @@ from .conftest import LEFT_NOTHING, Target, detach
         ),
         pytest.param(
             "numpy_sum",
-            marks=pytest.mark.situation("sums a NumPy array with vector instructions", "no wrong sum"),
+            marks=[
+                pytest.mark.long,
+                pytest.mark.situation("sums a NumPy array with vector instructions", "no wrong sum"),
+            ],
         ),
         pytest.param(
             "float_sum",
-            marks=pytest.mark.situation("adds floating-point numbers in CPython", "no wrong sum"),
+            marks=[
+                pytest.mark.long,
+                pytest.mark.situation("adds floating-point numbers in CPython", "no wrong sum"),
+            ],
         ),
     ],
 )
@@ -105,7 +111,11 @@ def test_no_signal_is_lost_and_none_stops_an_attach(start: Callable[..., Target]
     assert end["result"]["wrong"] == 0
 
 
-@pytest.mark.situation("signal handlers that raise, hundreds of times a second", "every exception reaches the program")
+@pytest.mark.busy_machine("a thread that gets no processor does not stop, and the attach is refused")
+@pytest.mark.situation(
+    "signal handlers that raise, hundreds of times a second",
+    "every exception reaches the program, but for one in the microsecond of a callback of the garbage collector",
+)
 def test_an_exception_of_a_signal_handler_reaches_the_program(start: Callable[..., Target]) -> None:
     target = start("interrupts")
 
@@ -136,6 +146,7 @@ def num_mappings(pid: int) -> int:
     return len(Path(f"/proc/{pid}/maps").read_text().splitlines())
 
 
+@pytest.mark.busy_machine("a thread that gets no processor does not stop, and the attach is refused")
 @pytest.mark.situation(
     "attached to and detached from again and again",
     "threads, descriptors, signals, files and mappings as before",

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
@@ -59,6 +59,26 @@ def test_an_eval_is_ended(start: Callable[..., Any], name: str) -> None:
 
     assert last["done"]
     assert end["left"] == LEFT_NOTHING
+    assert not attached.folder.exists()
+
+
+BROKEN = """
+import gc
+(faults,) = [one for one in gc.get_objects() if type(one).__name__ == "FaultDump"]
+type(faults).disarm = lambda self: 1 / 0
+print("here")
+"""
+
+
+def test_a_part_that_cannot_be_undone_keeps_no_other_from_it(start: Callable[..., Any]) -> None:
+    target = start("spin")
+    attached = inject.attach(target.pid)
+    with eval_under_way(attached.folder, BROKEN) as connection:
+        assert "here" in connection.makefile().readline()
+
+    detach(attached)  # answered
+
+    assert target.finish()["left"] == LEFT_NOTHING
     assert not attached.folder.exists()
 
 
@@ -124,6 +144,7 @@ def move(folder: Path, ticket: str, do: str) -> bool:
         return bool(json.loads(connection.makefile().readline()).get("ok"))
 
 
+@pytest.mark.busy_machine("a thread that gets no processor does not stop, and the attach is refused")
 @pytest.mark.torch
 @pytest.mark.situation("detach in the middle of sampled steps, while it is queried", "the job goes on undisturbed")
 def test_sampled_steps_and_queries_do_not_mind(tmp_path: Path, probe: Any) -> None:
@@ -138,7 +159,7 @@ def test_sampled_steps_and_queries_do_not_mind(tmp_path: Path, probe: Any) -> No
                 answered = Event()
                 asked = others.submit(ask_many, attached.folder)
                 detaching = others.submit(detach_once, answered, attached)
-                queries.append(query_many(target.pid, answered))  # here: the command line wants the main thread
+                queries.append(query_many(target.pid, answered, detaching))  # the command line wants the main thread
                 detaching.result()
                 asked.result()
         (tmp_path / "look").touch()
@@ -157,13 +178,17 @@ def detach_once(answered: Event, attached: inject.Attached) -> None:
     detach(attached)
 
 
-def query_many(pid: int, answered: Event) -> list[int]:
-    """Query until there is no recorder any more; return the exit codes."""
+def query_many(pid: int, answered: Event, detaching: Future[None]) -> list[int]:
+    """Query until there is no recorder any more, or none will go; return the exit codes."""
     sql = "SELECT COUNT(*), MAX(ts) FROM python.torch_trace"
     codes: list[int] = []
     while not codes or codes[-1] == 0:
         codes.append(run(["--no-inject", str(pid), "query", sql]))
         answered.set()
+        if detaching.done() and codes[-1] == 0:
+            detaching.result()  # raises what kept it from going
+            codes.append(run(["--no-inject", str(pid), "query", sql]))
+            break
     return codes
 
 
@@ -181,6 +206,7 @@ def ask_many(folder: Path) -> None:
             return
 
 
+@pytest.mark.busy_machine("its target takes one processor, and an attach needs the other in time")
 @pytest.mark.situation("detach from a target that starves other threads of the GIL", "completes in time")
 @pytest.mark.parametrize("name", ["spin", "malloc"])
 def test_a_starving_target_lets_go(start: Callable[..., Any], probe: Any, name: str) -> None:

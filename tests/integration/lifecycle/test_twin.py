@@ -1,7 +1,11 @@
-"""A job that is attached to, queried and detached from computes the same as its undisturbed twin, bit for bit."""
+"""A job that is attached to, queried and detached from computes the same as its undisturbed twin, bit for bit.
+
+It names parts of itself with `probe_agent.span`, which are recorded while the recorder is there.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,6 +39,31 @@ def visit(probe: Any, pid: int) -> list[tuple[int, str]]:
     return [(code, err if code else "") for code, _, err in answers]
 
 
+SPANS = "SELECT path, count(*) AS n, bool_or(on_training_thread) AS here FROM python.spans GROUP BY path ORDER BY path"
+
+
+def spans(probe: Any, pid: int) -> list[dict[str, Any]]:
+    """Return the rows once all three are there, also from the time when the thread that trains is known."""
+    found: list[dict[str, Any]] = json.loads(probe(pid, "query", "--format", "json", SPANS)[1])
+    return found if len(found) == 3 and all(row["here"] for row in found) else []
+
+
+@pytest.mark.parametrize("start", ["inject", pytest.param("PROBE", marks=pytest.mark.long)])
+def test_the_spans_of_a_job_are_recorded_until_the_detach(start: str, tmp_path: Path, probe: Any) -> None:
+    with training("eager", tmp_path, PROBE=str(int(start == "PROBE"))) as job:
+        wait_until_ready(job)
+        if start == "inject":
+            assert probe(job.pid, "inject")[0] == 0
+        rows = until(lambda: spans(probe, job.pid), 60)
+        status = probe(job.pid, "status")[1]
+        detached = probe(job.pid, "detach")[0]
+        job.finish()
+
+    assert [(row["path"], row["here"]) for row in rows] == [("guess", True), ("guess/model", True), ("log", True)]
+    assert "spans " in status
+    assert detached == 0
+
+
 @pytest.mark.situation("a job, eager and compiled", "losses and weights equal those of the twin, bit for bit")
 @pytest.mark.parametrize("kind", ["eager", pytest.param("aot_eager", marks=pytest.mark.long), *COMPILED])
 def test_a_job_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
@@ -51,6 +80,7 @@ def test_a_job_equals_its_twin(kind: str, tmp_path: Path, probe: Any) -> None:
     assert (tmp_path / "twin/losses0").read_text() == (tmp_path / "probed/losses0").read_text()
 
 
+@pytest.mark.long  # tests/integration/distributed and programs compare ranks with their twins, too
 @pytest.mark.situation(
     "DDP with gloo, each rank attached to", "losses and weights equal those of the twin, bit for bit"
 )

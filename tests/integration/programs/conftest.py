@@ -33,7 +33,7 @@ PATH_ENTRY = str(Path(activate.__file__).with_name("path"))
 ALL = {"PROBE": "1", "PROBE_TRACE_EVERY": "3", "PROBE_TRACE_DEEP_EVERY": "1", "PROBE_TRACE_BUDGET": "0"}
 #: Our own thread looks at once, so that a short program is long enough for it.
 ALL["PROBE_FLUSH_INTERVAL"] = "0.02"
-TABLES = ("python.steps", "python.torch_trace", "probe.errors")
+TABLES = ("python.steps", "python.torch_trace", "python.replicas", "probe.errors")
 #: What a program tells of itself that is the same whenever it runs.
 LASTING = ("steps", "losses", "digest")
 END_S = 60.0

@@ -177,6 +177,7 @@ def test_an_ended_target_is_not_counted_and_is_queried_by_name(host: Host, probe
     assert left == [{"job": name}]
 
 
+@pytest.mark.long
 def test_the_next_job_at_an_address_has_another_name_and_one_pid_leads_to_its_unprepared_ranks(
     host: Host, probe: Probe
 ) -> None:

@@ -95,7 +95,7 @@ def test_one_rank_leads_to_the_others_of_its_host_though_they_meet_in_a_file(joi
     assert [(row["rank"], row["pid"]) for row in rows(done)] == [*enumerate(joined.pids)]
 
 
-@pytest.mark.parametrize("launcher", ["accelerate", "mp.spawn"])
+@pytest.mark.parametrize("launcher", [pytest.param("accelerate", marks=pytest.mark.long), "mp.spawn"])
 def test_a_launcher_stands_for_the_ranks_it_has_started(launcher: str, joined: Spawned, probe: Probe) -> None:
     pid = joined.parent if launcher == "mp.spawn" else joined.process.pid
     first, second = joined.pids

@@ -25,6 +25,10 @@ from support.commands import ROOT, Probe, environment, probe_in
 from support.hosts import started_servers
 from support.waiting import until
 
+pytestmark = (
+    pytest.mark.long
+)  # test_namespaces.py has TLS between two hosts, tests/integration/server/test_tls.py the rest
+
 trustme = pytest.importorskip("trustme")
 
 NUM_RANKS = 2

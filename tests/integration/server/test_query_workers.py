@@ -226,8 +226,7 @@ def test_a_worker_that_crashes_or_is_killed_is_named_and_replaced(server: Served
             answers: list[httpx.Response] = []
             asking = threading.Thread(target=_keep, args=(mine, pid, answers))
             asking.start()
-            until(lambda: any(map(_is_running, workers_of(server))))
-            (worker,) = [each for each in workers_of(server) if _is_running(each)]
+            (worker,) = until(lambda: [each for each in workers_of(server) if _is_running(each)])
             os.kill(worker, how)
             asking.join()
 

@@ -103,7 +103,9 @@ def test_the_owner_may_allow_more(tmp_path: Path, pid: int) -> None:
         (ENDLESS, "did not end within 5.5 s"),
     ],
 )
-@pytest.mark.parametrize("headers", [{}, ARROW], ids=["json", "arrow"])
+@pytest.mark.parametrize(
+    "headers", [pytest.param({}, id="json"), pytest.param(ARROW, id="arrow", marks=pytest.mark.long)]
+)
 def test_the_owner_may_allow_less_and_a_question_that_does_not_ask_for_more_is_held_to_it(
     strict: Served, pid: int, sql: str, seen: str, headers: dict[str, str]
 ) -> None:

@@ -150,7 +150,7 @@ def test_a_refused_statement_leaves_nothing_for_the_next(full_host: Host) -> Non
         (
             "SELECT * FROM loss",
             'SQL error at line 1, column 15: there is no table "loss"',
-            "query python.steps, with the column loss",
+            "query python.checkpoints or python.steps, with the column loss",
         ),
         (
             "SELECT *\n  FROM python.stepz",
@@ -225,7 +225,9 @@ def test_hanging_up_stops_the_query(full_host: Host) -> None:
 
 
 @pytest.mark.busy_machine("an end takes 1.1 s of work, which a busy machine stretches beyond the 4 s allowed")
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, *(pytest.param(one, marks=pytest.mark.long) for one in (signal.SIGINT, signal.SIGKILL))]
+)
 def test_the_server_of_a_running_query_ends_in_time(tmp_path_factory: pytest.TempPathFactory, how: int) -> None:
     with ExitStack() as running:
         host = Host(tmp_path_factory.mktemp("end"), running)

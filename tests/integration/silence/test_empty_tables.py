@@ -75,7 +75,7 @@ def test_tables_gives_each_reason_once(probe: Probe, plain: str) -> None:
     answer = probe(plain, "tables")
 
     (reason,) = [line for line in answer.stderr.splitlines() if "torch is not imported" in line]
-    assert {"python.steps", "python.torch_trace", "torch.compile"} <= set(reason.partition(": ")[0].split(", "))
+    assert {"python.collectives", "python.spans", "python.steps"} <= set(reason.partition(": ")[0].split(", "))
 
 
 def test_a_table_that_a_command_fills_names_the_command(probe: Probe, plain: str) -> None:

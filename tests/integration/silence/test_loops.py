@@ -131,7 +131,7 @@ def test_the_results_are_those_of_the_program_alone(loops: dict[str, Loop], kind
 def test_the_modules_of_one_thread_of_the_pool_are_sampled(loops: dict[str, Loop]) -> None:
     sql = "SELECT DISTINCT module FROM python.torch_trace WHERE stage = 'forward'"
 
-    until(lambda: {"Net", "Net.layers.0", "Net.head"} <= {row["module"] for row in loops["pool"].rows(sql)})
+    until(lambda: {"Net", "Net.layers.0", "Net.head"} <= {row["module"] for row in loops["pool"].rows(sql)}, DEADLINE_S)
 
 
 def test_a_loop_in_which_nothing_is_found_says_what_to_do(loops: dict[str, Loop]) -> None:

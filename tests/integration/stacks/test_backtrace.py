@@ -38,6 +38,25 @@ for step in range(400):
     late += time.monotonic() - began < 0.005
 print(digest.hexdigest(), late)
 """
+#: Waits for an RLock that its thread `keeper` holds.
+WAITS = """
+import threading, time
+class Writer:
+    def __init__(self):
+        self.lock = threading.RLock()
+    def save(self):
+        with self.lock:
+            pass
+def keep():
+    with writer.lock:
+        held.set()
+        time.sleep(600)
+writer, held = Writer(), threading.Event()
+threading.Thread(target=keep, name="keeper", daemon=True).start()
+held.wait()
+print("ready", flush=True)
+writer.save()
+"""
 PYTHONS = [
     path
     for path in sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python") if os.access("/root", os.X_OK) else ())
@@ -93,6 +112,20 @@ def test_local_variables_are_shown_shortened_and_without_secrets(job: subprocess
     assert ["locals=True" in row["text"] for row in rows] == [True], "who looks at values is in the audit log"
     assert "sys" not in answer["threads"][0]["frames"][-1]["locals"], "modules only repeat the source"
     assert all(frame["locals"] is None for frame in plain["threads"][0]["frames"])
+
+
+def test_an_rlock_is_shown_with_the_thread_that_holds_it(tmp_path: Path) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    command = [sys.executable, str(tmp_path / "waits.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as waiting:
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "ready\n"
+        answer = ask(waiting, "--locals")
+        told = probe(str(waiting.pid), "hang")
+        waiting.kill()
+
+    assert answer["threads"][0]["frames"][0]["locals"]["self.lock"].startswith("<RLock held by thread keeper (")
+    assert "self.lock is held by its thread keeper, which sleeps in keep" in told.stdout
 
 
 def test_local_variables_read_from_outside_have_no_secrets_either(job: subprocess.Popen[str]) -> None:

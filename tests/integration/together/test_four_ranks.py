@@ -13,7 +13,7 @@ from support.commands import Probe
 
 from .conftest import Job
 
-pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.long, pytest.mark.torch, pytest.mark.timeout(240)]
 
 
 SUM = """

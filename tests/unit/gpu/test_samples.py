@@ -9,13 +9,14 @@ import pynvml
 import pytest
 
 from probe_agent.gpu import NUMBERS, Gpu, History, NvmlUnavailable, Reading, throttle_reasons
-from probe_agent.gpu.history import INTERVAL_S, KEPT, Track
+from probe_agent.gpu.history import INTERVAL_S, KEPT
 from probe_agent.gpu.nvml import Nvml
 from probe_agent.procfs import read_process
 from probe_agent.sql.engine.databases import Database
 from probe_agent.sql.engine.source import TableSource
 from probe_agent.sql.tables.gpu import GpuSamples, _parts, _variable, owners
 from probe_agent.targets import Target
+from probe_agent.track import Track
 
 
 def test_each_reason_that_nvml_has_is_put_into_words() -> None:

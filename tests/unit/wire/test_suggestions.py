@@ -38,7 +38,7 @@ def test_a_wrong_column_suggests_those_that_the_table_has(table: str, name: str,
         ("pyhton.steps", ["python.steps"], []),
         ("trace", ["python.torch_trace", "torch.modules"], []),
         ("gpu", ["gpu.samples", "torch.memory"], []),
-        ("loss", [], ["python.steps"]),
+        ("loss", [], ["python.checkpoints", "python.steps"]),
         ("xyzzy", [], []),
     ],
 )

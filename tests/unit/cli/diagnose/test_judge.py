@@ -11,6 +11,7 @@ import pytest
 from probe_agent.wire import TargetInfo
 from probe_cli.diagnose.evidence import Evidence
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.judge import Diagnosis, diagnose
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.diagnose.rules import page, rules
@@ -135,3 +136,28 @@ def test_no_rule_explains_itself_by_way_of_others() -> None:
         return below.union(*map(reached, below)) if below else below
 
     assert not [name for name in rules() if name in reached(name)]
+
+
+def test_what_is_suspected_is_shown_only_if_a_second_look_confirms_it() -> None:
+    def suspect(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+        yield Finding("it may", Certainty.SUSPECTED)
+
+    async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+        return [Finding("it does", Certainty.CERTAIN)] * len(found)
+
+    seen = Rule("a", "speed", "Does it?", "SELECT 1", suspect, look=look)
+
+    alone = diagnose([seen], [told(0, a=0.2)], {})
+    with_job = diagnose([seen], [told(0, a=0.2)], {}, Job({}, 1.0))
+
+    assert (names(alone), alone.silent) == ([], ("a",))
+    assert [one.sentence for one in with_job.findings] == ["it does"]
+
+
+def test_a_second_look_that_sees_too_little_cannot_judge() -> None:
+    async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+        raise NoEvidence("no stack was seen")
+
+    seen = replace(rule("a"), look=look)
+
+    assert diagnose([seen], [told(0, a=0.5)], {}, Job({}, 1.0)).unjudged == {"a": "no stack was seen"}

@@ -35,6 +35,16 @@ def test_it_is_the_norm_before_clipping(recording: Any) -> None:
     assert all(any(math.isclose(one, norm, rel_tol=1e-6) for norm in norms) for one in recorded)
 
 
+def test_the_limit_is_recorded_where_the_job_clips(recording: Any) -> None:
+    with recording(trace_every=1) as it:
+        train([])
+    with recording(trace_every=1) as other:
+        train([], clips=False)
+
+    assert {row["clip_norm"] for row in it.steps if row["loss"] is not None} == {0.01}
+    assert {row["clip_norm"] for row in other.steps} == {None}
+
+
 def test_a_norm_of_another_kind_is_not_taken(recording: Any) -> None:
     with recording(trace_every=0) as it:
         train([], norm_type=float("inf"))

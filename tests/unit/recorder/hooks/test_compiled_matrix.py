@@ -74,13 +74,20 @@ def step_as_well(net):
     return torch.compile(net, backend="eager")
 
 
+def clips_as_well(net):
+    return torch.compile(net, backend="eager")
+
+
 class Breaks(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()
         return inputs * 2
 
 
-HOW = [eager, function, fullgraph, dynamic, in_place, regional, regional_wrapped, whole_loss, breaking, step_as_well]
+#: The others are of the same kind as one of these: left to `make test-long`.
+OTHERS = [dynamic, in_place, regional_wrapped, whole_loss]
+HOW = [eager, function, fullgraph, regional, breaking, step_as_well, clips_as_well]
+HOW += [pytest.param(how, marks=pytest.mark.long) for how in OTHERS]
 
 
 def run(how, recording=None, *, attach=0, detach=3 * STEPS + 1, **settings):
@@ -107,7 +114,7 @@ def run(how, recording=None, *, attach=0, detach=3 * STEPS + 1, **settings):
                 context = None
             if call is None:
                 call = how(net)
-                step = torch.compile(optimizer.step, backend="eager") if how is step_as_well else optimizer.step
+                step = stepping(how, net, optimizer)
             inputs = torch.ones(4 + number // STEPS * 3, 8)  # another length each STEPS steps
             optimizer.zero_grad()
             loss = call(inputs).square().mean()
@@ -117,6 +124,18 @@ def run(how, recording=None, *, attach=0, detach=3 * STEPS + 1, **settings):
         if context is not None:
             context.__exit__(None, None, None)
     return losses, [tensor.clone() for tensor in net.state_dict().values()], counted(), messages(caught), it
+
+
+def stepping(how, net, optimizer):
+    """Return what the loop calls to update the parameters."""
+    if how is clips_as_well:
+
+        def step():
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+            optimizer.step()
+
+        return torch.compile(step, backend="eager")
+    return torch.compile(optimizer.step, backend="eager") if how is step_as_well else optimizer.step
 
 
 def counted():
@@ -158,8 +177,13 @@ def test_nothing_changes(recording, alone, how, when):
 
     seen = run(how, recording, **when, trace_every=2, trace_deep_every=1)
 
-    if how is step_as_well:  # torch's wrapper around the step looks at its hooks: that frame, without a graph, is anew
+    if how in (
+        step_as_well,
+        clips_as_well,
+    ):  # torch's wrapper around the step looks at its hooks: that frame, without a graph, is anew
         counters, seen = counters["stats"], (*seen[:2], seen[2]["stats"], *seen[3:])
+    if how is clips_as_well and set(when) == {"attach", "detach"} and not when["attach"]:
+        counters, seen = None, (*seen[:2], None, *seen[3:])  # compiled under the patches, and once more without them
     assert seen[0] == losses
     assert all(torch.equal(one, other) for one, other in zip(weights, seen[1], strict=True))
     assert seen[2] == counters

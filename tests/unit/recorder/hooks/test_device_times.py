@@ -48,6 +48,8 @@ class Cuda:
         #: Events on another stream, which has not come as far.
         self.late: set[int] = set()
         self.capturing = False
+        #: The training thread's current device; the recorder's own thread has none.
+        self.current = 0
         cuda = self
 
         class Event:
@@ -56,8 +58,9 @@ class Cuda:
                 self.has_come = False
                 self.enable_timing = enable_timing
 
-            def record(self) -> None:
+            def record(self, stream: object = None) -> None:
                 assert not cuda.capturing
+                self.device = stream or torch.device("cuda", cuda.current)
                 cuda.num_recorded += 1
                 self.number = cuda.num_recorded
 
@@ -97,17 +100,20 @@ class Cuda:
     def is_current_stream_capturing(self) -> bool:
         return self.capturing
 
-    def memory_allocated(self) -> int:
-        return 5 * MIB
+    def current_device(self) -> int:
+        return self.current
 
-    def memory_reserved(self) -> int:
-        return 8 * MIB
+    def current_stream(self, device: torch.device) -> object:
+        return device  # of a stream, only its device matters here
 
-    def max_memory_allocated(self) -> int:
-        return 6 * MIB
-
-    def memory_stats_as_nested_dict(self) -> dict[str, dict[str, dict[str, int]]]:
-        return {"allocated_bytes": {"all": {"current": 5 * MIB}}}
+    def memory_stats_as_nested_dict(self, device: int | None = None) -> dict[str, dict[str, dict[str, int]]]:
+        """Return memory of the training thread's device; the others are empty."""
+        of = self.current if device is None else device
+        size = MIB if of == self.current else 0
+        return {
+            "allocated_bytes": {"all": {"current": 5 * size, "peak": 6 * size}},
+            "reserved_bytes": {"all": {"current": 8 * size}},
+        }
 
 
 class Torch:
@@ -117,12 +123,15 @@ class Torch:
 
     def __init__(self) -> None:
         self.cuda = Cuda()
+        #: Types of the pinned memory that values were copied into.
+        self.types: list[object] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(torch, name)
 
     def empty(self, *args: object, pin_memory: bool, **kwargs: object) -> torch.Tensor:
         assert pin_memory
+        self.types.append(kwargs["dtype"])
         return torch.empty(*args, **kwargs)
 
 
@@ -247,3 +256,56 @@ def test_a_capture_that_begins_in_the_middle_of_a_module_leaves_its_device_time_
 
     whole = {"Sequential": True, "Sequential.0": True, "Sequential.1": True}
     assert has_time == {**whole, "Sequential.2": False, "Sequential.3": False, "Sequential.4": False}
+
+
+def test_memory_is_that_of_the_training_threads_device(recording, like):
+    """The recorder's thread has a current device of its own, cuda:0, whatever the rank uses."""
+    like.cuda.current = 3
+    with recording(like=like, trace_every=1, trace_deep_every=0) as it:
+        train(net(), 3)
+        like.cuda.come()
+        train(net(), 1)
+        rows = it.steps
+
+    assert {(row["allocated"], row["reserved"]) for row in rows} == {(5.0, 8.0)}
+
+
+def test_a_module_on_another_device_than_the_current_one_has_no_device_time(recording, like):
+    like.cuda.current = 1  # the tensors of this fake are on cuda:0
+    with recording(like=like, trace_every=1, trace_deep_every=0) as it:
+        train(net(), 3)
+        like.cuda.come()
+        train(net(), 1)
+        rows = forwards(it)
+
+    assert rows
+    assert {row["device_duration"] for row in rows} == {None}
+
+
+def test_a_loss_is_copied_in_its_own_type(recording, like):
+    """A conversion would allocate on the device."""
+    with recording(like=like, trace_every=1, trace_deep_every=0):
+        optimizer = torch.optim.SGD((model := net().bfloat16()).parameters(), 0.0)
+        for _ in range(3):
+            model(torch.ones(4, 8, dtype=torch.bfloat16).as_subclass(OnDevice)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert set(like.types) == {torch.bfloat16}
+
+
+def test_a_job_that_stands_still_shows_its_last_steps(recording, like):
+    """The recorder's thread writes them: no step ends that would."""
+    with recording(like=like, trace_every=1, trace_deep_every=0) as it:
+        train(net(), 4)
+        before = forwards(it), it.steps
+        like.cuda.come()
+        it.recorder.step.started -= 10**10
+        for source in it.sources:
+            source.tick()
+        after = {row["step"] for row in forwards(it)}, it.steps
+
+    assert before == ([], [])
+    assert after[0] == {1, 2, 3}
+    assert [row["step"] for row in after[1]] == [1, 2, 3]
+    assert None not in {row["loss"] for row in after[1]}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from probe_agent.recorder.names.values import described
+from probe_agent.recorder.names.values import described, locals_of
 
 torch = pytest.importorskip("torch")
 
@@ -67,3 +70,38 @@ def test_large_values_are_shortened_at_once() -> None:
     assert described("numbers", list(range(10**6))) == "[0, 1, 2, 3, 4, 5, … 1000000 in all]"
     assert described("number", 7 ** (10**5)) == "int of many digits"
     assert described("data", bytes(10**6)) == "bytes of 1000000"
+
+
+class Trainer:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    @property
+    def loud(self) -> None:
+        raise AssertionError("code of the job ran")
+
+    def frame(self) -> FrameType:
+        if self.lock is None:
+            print(self.loud)
+        return sys._getframe()
+
+
+def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from() -> None:
+    trainer, plain, taken = Trainer(), threading.Lock(), threading.Event()
+    done = threading.Event()
+
+    def keep() -> None:
+        with trainer.lock:
+            taken.set()
+            done.wait()
+
+    keeper = threading.Thread(target=keep, name="keeper")
+    keeper.start()
+    taken.wait()
+    shown = locals_of(trainer.frame())
+    done.set()
+    keeper.join()
+
+    assert shown["self.lock"] == f"<RLock held by thread keeper ({keeper.ident})>"
+    assert described("lock", trainer.lock) == "<RLock, unlocked>"
+    assert described("lock", plain) == "<lock, unlocked>"

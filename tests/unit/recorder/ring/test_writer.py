@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
+from probe_agent.recorder.ring import writer
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, SCHEMA_AT, STRING_LENGTH
 from probe_agent.recorder.ring.table import NULL_FLOAT, Column, Table
-from probe_agent.recorder.ring.writer import RingWriter
+from probe_agent.recorder.ring.writer import RingWriter, close_half_made
 
 
 class Things(Table):
@@ -116,3 +119,45 @@ def test_rows_wait_for_their_ring_and_keep_their_texts(tmp_path):
     file = File(tmp_path / "ring")
     assert [file.texts[file.row(number)[1]] for number in range(2)] == ["early", "late"]
     assert not buffer.rows
+
+
+@pytest.mark.parametrize("held_in", ["posix_fallocate", "rename"])
+def test_a_child_forked_while_a_ring_is_made_has_none_of_it(
+    held_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inside, go_on = Event(), Event()
+    call = getattr(os, held_in)
+
+    def held(*arguments: object) -> None:
+        call(*arguments)
+        inside.set()
+        assert go_on.wait(10)
+
+    monkeypatch.setattr(writer.os, held_in, held)
+    buffer = RowBuffer(Things)
+    path = tmp_path / "test.things.ring"
+    making = Thread(target=buffer.flush, args=(lambda buffer: RingWriter(str(path), buffer.table, {}),))
+    making.start()
+    assert inside.wait(10)
+    is_told = buffer.may_be_half_made
+    child = os.fork()
+    if not child:
+        close_half_made(str(tmp_path))
+        kept = [link for link in map(link_of, os.listdir("/proc/self/fd")) if str(tmp_path) in link]
+        os._exit(len(kept) + (str(tmp_path) in Path("/proc/self/maps").read_text()))
+    _, status = os.waitpid(child, 0)
+    go_on.set()
+    making.join()
+
+    assert is_told
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert buffer.writer is not None  # the parent's is as it was
+    buffer.flush()
+    buffer.close()
+
+
+def link_of(number: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")
+    except FileNotFoundError:
+        return ""

@@ -374,3 +374,27 @@ def test_it_ends_after_its_steps_and_removes_its_hooks() -> None:
     assert loop.run(10, num_steps=3) is None
     assert loop.hunt.num_watched == 3
     assert loop.hunt.wait(0)
+
+
+def test_modules_that_a_graph_captures_are_not_looked_at() -> None:
+    """What the hunt enqueues there would become part of the graph, and run at each replay."""
+
+    class Captured(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Layer(faulty(lambda x: x * NAN))
+
+        def forward(self, x: Any) -> Any:
+            device: Any = loop.recorder.device
+            device.is_capturing = lambda: True
+            try:
+                return self.inner(x)
+            finally:
+                del device.is_capturing
+
+    loop = Loop(nn.Sequential(Layer(), Captured()))
+
+    found = loop.run()
+
+    outputs = [subject for what, subject, _ in found.evidence if what == "output of"]
+    assert (found.modules, outputs) == (("Sequential.1",), ["Sequential.1", "Sequential"])

@@ -271,6 +271,15 @@ def ddp(num_ranks: int = 4, num_buckets: int = 3, *, num_hosts: int = 1, metrics
     return Job([program] * num_ranks, {"world": range(num_ranks)}, num_hosts=num_hosts)
 
 
+def functional(num_ranks: int = 4, num_layers: int = 3) -> Job:
+    """Layers with a functional collective each: C++ calls it, and its result is needed at once."""
+    program: list[Action] = [Own("data", 0.001)]
+    for layer in range(num_layers):
+        program += [Own(f"layer {layer}", 0.004), Call("world", by_cpp=True), WaitForCpp()]
+    program.append(Own("optimizer", 0.002))
+    return Job([program] * num_ranks, {"world": range(num_ranks)})
+
+
 def tp_dp(tp: int = 2, dp: int = 2, num_layers: int = 3, *, num_hosts: int = 1) -> Job:
     groups = {f"tp{at}": [at * tp + k for k in range(tp)] for at in range(dp)}
     groups |= {f"dp{at}": [k * tp + at for k in range(dp)] for at in range(tp)}

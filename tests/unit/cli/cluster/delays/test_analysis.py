@@ -46,6 +46,13 @@ def check_sums(found: Analysis) -> None:
 
 PLANTED: dict[str, tuple[Job, Delay, Sequence[int]]] = {
     "ddp, loader": (simulator.ddp(), late({2}, "data", 0.01), [2]),
+    "ddp, a loader that is less late than a bucket takes": (simulator.ddp(), late({2}, "data", 0.0017), [2]),
+    "calls of C++ that are waited for at once": (simulator.functional(), late({2}, "layer", 0.0017), [2]),
+    "the same in every fifth step": (
+        simulator.functional(),
+        late({2}, "layer", 0.006, lambda step: step % 5 == 0),
+        [2],
+    ),
     "ddp, between two buckets": (simulator.ddp(), late({1}, "backward 1", 0.01), [1]),
     "ddp, before the last bucket": (simulator.ddp(), late({0}, "backward 2", 0.005), [0]),
     "ddp, optimizer": (simulator.ddp(metrics=True), late({3}, "optimizer", 0.01), [3]),

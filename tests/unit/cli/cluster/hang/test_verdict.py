@@ -136,7 +136,7 @@ def test_without_a_step_or_a_call_nobody_says_how_long_is_long() -> None:
         ((60.0, 1.0, 60.0, 60.0), 0.2, 500, State.NONE),  # one of them still calls
         ((60.0, 45.0, 60.0, 60.0), 30.0, 500, State.NONE),  # it has paused for as long before
         ((60.0, 45.0, 60.0, 60.0), 0.2, 3, State.NONE),  # it may have just begun
-        ((360.0,) * 4, 0.2, 3, State.HANGS),
+        ((75.0,) * 4, 0.2, 3, State.HANGS),  # and yet a rank that sleeps does not go on
     ],
 )
 def test_without_steps_flight_recorder_tells_how_long_the_job_usually_takes(
@@ -150,6 +150,25 @@ def test_without_steps_flight_recorder_tells_how_long_the_job_usually_takes(
     }
 
     assert verdict(seen, seen).state is state
+
+
+@pytest.mark.parametrize(("line", "state"), [("x = layers(x)", State.NONE), ("time.sleep(60)", State.HANGS)])
+def test_in_its_first_step_a_job_has_time_to_compute_and_none_to_sleep(line: str, state: State) -> None:
+    early = {
+        "steps": None,
+        "step": None,
+        "newest_call": None,
+        "newest_call_age": None,
+        "calls": Pace(90.0, 0.0, 0.2, 3),
+    }
+    seen = {rank: replace(look, **early) for rank, look in looks(60.0, 2, line).items()}  # type: ignore[arg-type]
+    kernel = "running" if state is State.NONE else "sleeping"
+    there = replace(seen[2], stacks=Backtrace((replace(at(line).threads[0], state=kernel),), "outside", ()))
+
+    said = verdict(seen, seen | {2: there})
+
+    assert said.state is state
+    assert "rank 2 has not come to all_reduce 41" in said.sentence
 
 
 def test_in_a_pipeline_the_rank_that_does_not_send_is_named() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence
+from probe_cli.diagnose.finding import Certainty, NoEvidence
 
 from .conftest import Judged
 
@@ -30,3 +30,28 @@ def test_flags_that_are_off_are_fine(judged: Judged) -> None:
 def test_a_recorder_that_did_not_answer_is_no_evidence(judged: Judged) -> None:
     with pytest.raises(NoEvidence):
         judged("debug-flags", {})
+
+
+def setting(name: str, value: str) -> dict[str, object]:
+    return {"kind": "setting", "name": name, "value": value}
+
+
+def test_what_was_switched_on_in_code_is_named_with_how_to_switch_it_off(judged: Judged) -> None:
+    rows = [
+        setting("torch.is_anomaly_enabled()", "True"),
+        setting("torch.autograd.profiler._is_profiler_enabled", "True"),
+    ]
+
+    (found,) = judged("debug-flags", {"process.env": rows})
+
+    assert "anomaly detection is on" in found.sentence
+    assert "torch's profiler is on" in found.sentence
+    assert "set_detect_anomaly(False)" in found.try_first
+
+
+def test_deterministic_algorithms_may_be_wanted(judged: Judged) -> None:
+    rows = [setting("torch.are_deterministic_algorithms_enabled()", "True")]
+
+    (found,) = judged("debug-flags", {"process.env": rows})
+
+    assert found.certainty is Certainty.POSSIBLE

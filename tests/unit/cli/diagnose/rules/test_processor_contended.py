@@ -1,4 +1,4 @@
-"""The training thread loses its core to other threads."""
+"""The training thread waits for a core."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ ENV = [
 ]
 
 
-def samples(forced: int, cpu: float) -> list[dict[str, object]]:
+def samples(delay: float, cpu: float) -> list[dict[str, object]]:
     return [
         {
             "step": 1,
             "ts": f"2026-01-01 00:00:{at:02}",
             "period": 1.0,
             "cpu": cpu,
-            "forced_switches": forced,
+            "forced_switches": 4000,
+            "run_delay": delay,
             "num_threads": 40,
         }
         for at in range(10)
@@ -29,15 +30,15 @@ def samples(forced: int, cpu: float) -> list[dict[str, object]]:
 
 
 def test_too_many_threads_of_its_own_and_those_of_others_are_told_apart(judged: Judged) -> None:
-    (own,) = judged("processor-contended", {"process.samples": samples(4000, 3.9), "process.env": ENV})
-    (others,) = judged("processor-contended", {"process.samples": samples(4000, 1.5), "process.env": ENV})
+    (own,) = judged("processor-contended", {"process.samples": samples(0.4, 3.9), "process.env": ENV})
+    (others,) = judged("processor-contended", {"process.samples": samples(0.4, 1.5), "process.env": ENV})
 
     assert "more threads at work than cores" in own.sentence
     assert "other processes take the cores" in others.sentence
 
 
-def test_a_switch_now_and_then_is_fine(judged: Judged) -> None:
-    assert judged("processor-contended", {"process.samples": samples(100, 3.9), "process.env": ENV}) == []
+def test_a_thread_that_gets_its_core_is_fine(judged: Judged) -> None:
+    assert judged("processor-contended", {"process.samples": samples(0.02, 3.9), "process.env": ENV}) == []
 
 
 def test_without_samples_there_is_no_evidence(judged: Judged) -> None:

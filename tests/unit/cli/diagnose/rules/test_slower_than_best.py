@@ -28,3 +28,15 @@ def test_a_steady_job_is_fine(judged: Judged, steps: Steps) -> None:
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("slower-than-best", {"python.steps": steps(60)})
+
+
+def test_noise_and_a_host_that_took_the_cores_are_no_change_of_the_job(judged: Judged, steps: Steps) -> None:
+    noisy = steps(400, duration=lambda step: 0.1 + 0.2 * (step * 7919 % 100) / 100 * (1 + step / 400))
+    assert judged("slower-than-best", {"python.steps": noisy}) == []
+
+    slow = steps(400, duration=lambda step: 0.1 if step < 250 else 0.2)
+    starved = [
+        {"step": 1, "ts": f"2026-01-01 00:00:{at:02}", "period": 1.0, "run_delay": 0.0 if at < 25 else 0.5}
+        for at in range(40)
+    ]
+    assert judged("slower-than-best", {"python.steps": slow, "process.samples": starved}) == []

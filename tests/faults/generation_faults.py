@@ -1,0 +1,76 @@
+"""Loops of generation and updates, and servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from faults.gallery import fault, mlp
+from probe_agent import span
+
+
+def generate(model: nn.Module, prompts: Tensor, tokens: int, pause_s: float) -> Tensor:
+    """Write `tokens` numbers after each prompt."""
+    written = prompts
+    with torch.no_grad():
+        for _ in range(tokens):
+            time.sleep(pause_s)
+            written = torch.cat((written[:, 1:], model(written)), 1)
+    return written
+
+
+def _loop(tokens: int) -> None:
+    policy = mlp()
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-3)
+    while True:
+        samples = generate(policy, torch.randn(16, 64), tokens, 0.004)
+        rewards = samples.mean(1, keepdim=True)
+        for _ in range(4):
+            time.sleep(0.02)
+            optimizer.zero_grad()
+            nn.functional.mse_loss(policy(samples), rewards).backward()
+            optimizer.step()
+
+
+@fault("generation-dominates")
+def rollouts_that_take_most_of_the_time(healthy: bool) -> None:
+    _loop(4 if healthy else 100)
+
+
+def _serve(answer: Callable[[int], None]) -> None:
+    """Answer requests one after the other; `answer` names its stages."""
+    number = 0
+    while True:
+        with span("request"):
+            answer(number)
+        number += 1
+
+
+@fault("requests-slow")
+def requests_that_wait_in_a_queue(healthy: bool) -> None:
+    model = mlp()
+
+    def answer(number: int) -> None:
+        with span("queue"):
+            time.sleep(0.001 if healthy else 0.03)
+        with span("model"), torch.no_grad():
+            model(torch.randn(8, 64))
+            time.sleep(0.02)
+
+    _serve(answer)
+
+
+@fault("requests-slow")
+def a_search_that_is_slow_now_and_then(healthy: bool) -> None:
+    model = mlp()
+
+    def answer(number: int) -> None:
+        with span("model"), torch.no_grad():
+            model(torch.randn(8, 64))
+        with span("search"):
+            time.sleep(0.005 if healthy or number % 40 else 0.3)
+
+    _serve(answer)

@@ -1,0 +1,84 @@
+"""Jobs that take more and more memory, or are close to a limit of it."""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from faults.gallery import fault, mlp, regression, train
+
+
+@fault("graphs-kept")
+def losses_kept_with_their_graphs(healthy: bool) -> None:
+    model = mlp(512)
+    history: list[Any] = []
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        loss = nn.functional.mse_loss(output, targets)
+        history.append(loss.item() if healthy else loss)
+        return loss
+
+    train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
+
+
+@fault("container-grows")
+def outputs_kept_in_a_list(healthy: bool) -> None:
+    model = mlp(512)
+    outputs: list[Tensor] = []
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        outputs.append(torch.randn(256, 512))
+        if healthy and len(outputs) > 20:
+            outputs.clear()
+        return nn.functional.mse_loss(output, targets)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
+
+
+@fault("container-grows")
+def a_cache_without_an_end(healthy: bool) -> None:
+    model = mlp()
+    cache: dict[int, bytes] = {}
+
+    def remember(step: int) -> None:
+        cache[step % 50 if healthy else step] = bytes(500_000)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=remember)
+
+
+class Hoard(Dataset[tuple[Tensor, Tensor]]):
+    """Keeps what it has read."""
+
+    def __init__(self, keeps: bool) -> None:
+        self.keeps, self.kept = keeps, [b""]
+
+    def __len__(self) -> int:
+        return 10**7
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if self.keeps:
+            self.kept.append(bytes(100_000) + bytes([index % 256]))
+        return torch.randn(64), torch.randn(1)
+
+
+@fault("memory-grows")
+def workers_that_keep_what_they_read(healthy: bool) -> None:
+    model = mlp()
+    loader = DataLoader(Hoard(not healthy), batch_size=4, num_workers=2)
+    train(model, torch.optim.Adam(model.parameters()), loader, pause_s=0.02)
+
+
+@fault("memory-limit-near")
+def a_limit_of_the_address_space(healthy: bool) -> None:
+    model = mlp()
+    taken = torch.zeros(1)
+    if not healthy:
+        with open("/proc/self/statm") as file:
+            size = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (int(size * 1.08), resource.RLIM_INFINITY))
+    train(model, torch.optim.Adam(model.parameters()), regression())
+    del taken

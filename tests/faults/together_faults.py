@@ -1,0 +1,108 @@
+"""Jobs of several ranks that are slower than they have to be."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+
+from faults.gallery import fault, mlp, train
+from faults.ranks import join, train_together
+from faults.speed_faults import Slow
+
+EXTRA_S = 0.06
+
+
+@fault("rank-holds-up", num_ranks=2)
+def a_rank_with_slow_data(healthy: bool) -> None:
+    rank = join()
+
+    def read(step: int) -> None:
+        time.sleep(EXTRA_S if rank == 1 and not healthy else 0.0)
+
+    train_together(before_forward=read)
+
+
+@fault("rank-holds-up", num_ranks=3)
+def a_rank_whose_forward_is_slow(healthy: bool) -> None:
+    rank = join()
+
+    def compute(step: int) -> None:
+        time.sleep(EXTRA_S if rank == 2 and not healthy else 0.0)
+
+    train_together(in_forward=compute)
+
+
+@fault("rank-holds-up", num_ranks=2)
+def a_rank_whose_optimizer_is_slow(healthy: bool) -> None:
+    rank = join()
+
+    def wait(step: int) -> None:
+        time.sleep(EXTRA_S if rank == 1 and not healthy else 0.0)
+
+    train_together(before_step=wait)
+
+
+@fault("rank-holds-up", num_ranks=2)
+def checkpoints_on_rank_zero_alone(healthy: bool) -> None:
+    rank = join()
+
+    def save(step: int) -> None:
+        if rank == 0 and not healthy and step % 10 == 9:
+            time.sleep(0.4)
+
+    train_together(after_step=save)
+
+
+@fault("waits-rotate", num_ranks=3)
+def storage_that_is_slow_now_and_then(healthy: bool) -> None:
+    chance = random.Random(join())
+
+    def read(step: int) -> None:
+        time.sleep(0.15 if not healthy and chance.random() < 0.25 else 0.0)
+
+    train_together(before_forward=read)
+
+
+class Costly(nn.Module):
+    """Takes as long as it has samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = mlp()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        time.sleep(0.002 * len(inputs))
+        output: Tensor = self.body(inputs)
+        return output
+
+
+@fault("uneven-batches", num_ranks=2)
+def a_rank_with_larger_batches(healthy: bool) -> None:
+    rank = join()
+    batch = 32 if rank == 1 and not healthy else 8
+    model = DistributedDataParallel(Costly())
+    loader = DataLoader(Slow(), batch_size=batch)
+    train(model, torch.optim.Adam(model.parameters()), loader)
+
+
+@fault("collectives-dominate", num_ranks=2)
+def much_to_exchange_and_little_to_compute(healthy: bool) -> None:
+    join()
+    train_together(width=64 if healthy else 2048, pause_s=0.02 if healthy else 0.0)
+
+
+@fault("threads-oversubscribed", num_ranks=2)
+def ranks_with_as_many_threads_as_the_host(healthy: bool) -> None:
+    join()
+    torch.set_num_threads(1 if healthy else 8)
+    heavy = torch.randn(1024, 1024)
+
+    def multiply(step: int) -> None:
+        heavy @ heavy
+
+    train_together(in_forward=multiply, pause_s=0.1 if healthy else 0.0)

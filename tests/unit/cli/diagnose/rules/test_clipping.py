@@ -1,0 +1,33 @@
+"""Clipping that is always on, or missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NotApplicable
+
+from .conftest import Judged, Steps
+
+
+def test_clipping_to_a_small_part_in_every_step_is_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("clipping", {"python.steps": steps(50, grad_norm=50.0, clip_norm=1.0)})
+
+    assert found.where == "always"
+    assert "1/50" in found.sentence
+
+
+def test_gradients_that_jump_unclipped_are_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("clipping", {"python.steps": steps(50, grad_norm=lambda step: 500.0 if step == 30 else 1.0)})
+
+    assert found.where == "missing"
+    assert found.since_step == 30
+
+
+def test_usual_clipping_and_usual_norms_are_fine(judged: Judged, steps: Steps) -> None:
+    assert judged("clipping", {"python.steps": steps(50, grad_norm=3.0, clip_norm=1.0)}) == []
+    assert judged("clipping", {"python.steps": steps(50, grad_norm=lambda step: 1.0 + step % 5)}) == []
+
+
+def test_without_norms_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NotApplicable):
+        judged("clipping", {"python.steps": steps(50)})

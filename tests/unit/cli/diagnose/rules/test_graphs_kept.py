@@ -1,0 +1,28 @@
+"""Tensors kept with their graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .conftest import Judged
+
+KEPT: dict[str, Any] = {
+    "place": "local `history` of main() at train.py:9", "class": "list", "items": 200, "added": 5, "period": 0.4,
+    "tensors": 200, "graphs": 200, "steps": 5,
+}  # fmt: skip
+
+
+def test_a_list_of_losses_with_graphs_is_named(judged: Judged) -> None:
+    (found,) = judged("graphs-kept", {"python.containers": [KEPT], "python.steps": []})
+
+    assert "200 tensors are kept with their autograd graphs in a list" in found.sentence
+    assert "history" in found.where
+
+
+def test_a_list_that_does_not_grow_is_fine(judged: Judged) -> None:
+    assert judged("graphs-kept", {"python.containers": [{**KEPT, "added": 0}]}) == []
+    assert judged("graphs-kept", {"python.containers": [{**KEPT, "graphs": 4}]}) == []
+
+
+def test_without_containers_nothing_is_found(judged: Judged) -> None:
+    assert judged("graphs-kept", {}) == []

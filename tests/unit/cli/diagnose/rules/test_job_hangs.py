@@ -1,0 +1,50 @@
+"""The job hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.cluster.hang.verdict import State, Verdict
+from probe_cli.diagnose.finding import Certainty, NotApplicable
+
+from .conftest import Judged, Steps
+from .looking import Told, looked
+
+HANGS = Verdict(
+    State.HANGS, "the job hangs: rank 1 has not come to all_reduce 7", ranks=(1,), cause="absent", stands_s=30.0,
+    aborts_in_s=570.0,
+)  # fmt: skip
+
+
+def test_a_job_without_a_step_for_long_is_suspected_and_the_verdict_names_the_rank(
+    judged: Judged, steps: Steps
+) -> None:
+    ended = {"python.steps": steps(50)}  # long ago
+
+    (suspected,) = judged("job-hangs", ended, ended)
+    (found,) = looked("job-hangs", Told(verdict_of_hang=HANGS), [suspected])
+
+    assert suspected.certainty is Certainty.SUSPECTED
+    assert (found.certainty, found.ranks, found.since_step) == (Certainty.CERTAIN, (1,), 49)
+    assert "has not come to all_reduce 7" in found.sentence
+    assert any("570 s" in text for text in found.evidence)
+    assert any("rank == 0" in text for text in found.advice)
+
+
+def test_a_job_that_gets_on_is_not_looked_at(judged: Judged, steps: Steps) -> None:
+    ended = {"python.steps": steps(50)}
+
+    assert judged("job-hangs", ended, ended, seconds=1e12) == []
+
+
+def test_a_job_that_works_or_has_not_begun_is_not_called_hung() -> None:
+    slow = Verdict(State.SLOW, "no hang so far: rank 0 saves", ranks=(0,), cause="absent")
+    meets = Verdict(State.HANGS, "the job hangs: rank 1 has not come", ranks=(1,), cause="init")
+
+    assert looked("job-hangs", Told(verdict_of_hang=slow)) == []
+    assert looked("job-hangs", Told(verdict_of_hang=meets)) == []
+
+
+def test_one_process_without_a_step_has_nothing_to_judge(judged: Judged) -> None:
+    with pytest.raises(NotApplicable):
+        judged("job-hangs", {})

@@ -1,0 +1,34 @@
+"""The loss spikes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence
+
+from .conftest import Judged, Steps
+
+
+def test_several_steps_far_above_the_others_are_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("loss-spikes", {"python.steps": steps(300, loss=lambda s: 50.0 if s in (100, 200) else 1.0)})
+
+    assert "2 times in 300 steps" in found.sentence
+    assert found.since_step == 100
+
+
+def test_one_is_chance_and_scatter_of_single_samples_is_none(judged: Judged, steps: Steps) -> None:
+    chance = random.Random(1)
+
+    assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda s: 50.0 if s == 100 else 1.0)}) == []
+    assert judged("loss-spikes", {"python.steps": steps(500, loss=lambda s: chance.gauss(0.0, 1.0) ** 2)}) == []
+
+
+def test_the_high_losses_of_the_start_are_none(judged: Judged, steps: Steps) -> None:
+    assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda step: 100 * 0.97**step)}) == []
+
+
+def test_few_losses_are_not_judged(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence, match="20 losses"):
+        judged("loss-spikes", {"python.steps": steps(20, loss=1.0)})

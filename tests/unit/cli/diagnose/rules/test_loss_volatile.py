@@ -1,0 +1,44 @@
+"""The loss jumps from step to step."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+
+from .conftest import Judged, Steps
+
+
+def test_a_loss_that_goes_up_and_down_in_turns_is_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("loss-volatile", {"python.steps": steps(100, loss=lambda step: 1.0 + 0.5 * (step % 2), lr=0.1)})
+
+    assert "in turns" in found.sentence
+
+
+def test_a_loss_of_large_batches_that_scatters_is_named(judged: Judged, steps: Steps) -> None:
+    chance = random.Random(1)
+    rows = steps(100, loss=lambda step: chance.lognormvariate(0.0, 0.8), batch_size=256)
+
+    (found,) = judged("loss-volatile", {"python.steps": rows})
+
+    assert found.sentence.startswith("the loss is volatile")
+
+
+def test_batches_of_four_scatter_by_themselves(judged: Judged, steps: Steps) -> None:
+    chance = random.Random(1)
+    rows = steps(100, loss=lambda step: chance.gammavariate(2.0, 0.5), batch_size=4)
+
+    assert judged("loss-volatile", {"python.steps": rows}) == []
+
+
+def test_a_steep_fall_is_none(judged: Judged, steps: Steps) -> None:
+    assert judged("loss-volatile", {"python.steps": steps(100, loss=lambda step: 0.9**step, batch_size=64)}) == []
+
+
+def test_few_losses_and_rewards_of_both_signs_are_not_judged(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence, match="10 losses"):
+        judged("loss-volatile", {"python.steps": steps(10, loss=1.0)})
+    with pytest.raises(NotApplicable):
+        judged("loss-volatile", {"python.steps": steps(100, loss=lambda step: (-1.0) ** step)})

@@ -1,0 +1,44 @@
+"""The training thread prints, logs or writes files for much of its time."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_agent.wire import Frame
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+
+from .conftest import Judged, Steps
+from .looking import Told, looked
+
+LOGS = (
+    Frame("emit", "/usr/lib/python3.11/logging/__init__.py", 1103, 0, "python", "self.stream.write(msg)"),
+    Frame("train", "/job/train.py", 88, 1, "python", "    log.info(loss)"),
+)
+PRINTS = (Frame("train", "/job/train.py", 90, 0, "python", "    print(step)"),)
+TRAINS = (
+    Frame("linear", "/x/site-packages/torch/nn/functional.py", 7, 0, "python", "return linear(input)"),
+    Frame("train", "/job/train.py", 80, 1, "python", "    print(model(inputs))"),
+)
+SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
+
+
+def test_the_lines_that_print_are_named_with_their_share() -> None:
+    (found,) = looked("output-too-often", Told(stacks_of_0=[LOGS] * 4 + [PRINTS] * 2 + [TRAINS] * 6), [SUSPECTED])
+
+    assert found.share == 0.5
+    assert found.where == "train (train.py:88): log.info(loss)"
+    assert any("17 % of the stacks: train (train.py:90): print(step)" in text for text in found.evidence)
+
+
+def test_a_line_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:
+    assert looked("output-too-often", Told(stacks_of_0=[LOGS] + [TRAINS] * 11), [SUSPECTED]) == []
+    assert looked("output-too-often", Told(stacks_of_0=[]), [SUSPECTED]) == []
+
+
+def test_steps_that_are_all_backward_are_not_looked_at(judged: Judged, steps: Steps) -> None:
+    assert judged("output-too-often", {"python.steps": steps(50, forward=0.001, backward=0.09)}) == []
+
+
+def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence):
+        judged("output-too-often", {"python.steps": steps(5)})

@@ -1,0 +1,41 @@
+"""A few steps take so long that the job spends much of its time in them."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence
+
+from .conftest import Judged, Steps
+
+
+def test_the_phase_and_the_distance_of_the_pauses_are_told(judged: Judged, steps: Steps) -> None:
+    rows = steps(
+        400, duration=lambda step: 2.1 if step % 50 == 49 else 0.1, evaluation=lambda step: 2.0 * (step % 50 == 49)
+    )
+
+    (found,) = judged("pauses", {"python.steps": rows})
+
+    assert found.where == "evaluation"
+    assert found.sentence.startswith("about every 50 steps a step takes 2.1 s instead of 100 ms")
+    assert found.share == pytest.approx(0.29, abs=0.02)
+
+
+def test_a_single_long_step_and_long_steps_in_all_phases_are_fine(judged: Judged, steps: Steps) -> None:
+    once = steps(400, duration=lambda step: 9.1 if step == 200 else 0.1, other=lambda step: 9.0 * (step == 200))
+    starved = steps(
+        400,
+        duration=lambda step: 2.1 if step % 50 == 49 else 0.1,
+        forward=lambda step: 1.0 if step % 50 == 49 else 0.03,
+        backward=lambda step: 1.0 if step % 50 == 49 else 0.05,
+    )
+
+    assert judged("pauses", {"python.steps": once}) == []
+    assert judged("pauses", {"python.steps": starved}) == []
+
+
+def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence):
+        judged("pauses", {"python.steps": steps(20)})
+    with pytest.raises(NoEvidence):
+        judged("pauses", {})

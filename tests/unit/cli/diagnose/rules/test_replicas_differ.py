@@ -1,0 +1,51 @@
+"""Replicas with different weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+
+from .conftest import Judged, Steps, Tables
+
+
+def rank(steps: Steps, checksum: float, since: int = 0, role: dict[str, Any] | None = None, **others: Any) -> Tables:
+    sums = [
+        {"step": step, "checksum": checksum if step >= since else 7.0, "parameters": 8} for step in range(0, 100, 20)
+    ]
+    return {
+        "python.replicas": sums,
+        "python.steps": steps(100, counted=True),
+        "python.roles": [{"dp": 0, **(role or {})}],
+        **others,
+    }
+
+
+def test_a_rank_with_other_weights_than_the_others_is_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("replicas-differ", rank(steps, 1.0), rank(steps, 2.0, since=40), rank(steps, 1.0))
+
+    assert found.ranks == (1,)
+
+
+def test_equal_weights_and_those_of_other_stages_are_fine(judged: Judged, steps: Steps) -> None:
+    stages = [rank(steps, float(at), role={"pp": at}) for at in range(2)]
+
+    assert judged("replicas-differ", rank(steps, 1.0), rank(steps, 1.0)) == []
+    assert judged("replicas-differ", *stages) == []
+
+
+def test_sharded_models_and_steps_of_unlike_numbers_are_not_judged(judged: Judged, steps: Steps) -> None:
+    sharded = {"python.collectives": [{"step": 5, "op": "reduce_scatter"}]}
+    with pytest.raises(NotApplicable):
+        judged("replicas-differ", rank(steps, 1.0), rank(steps, 2.0, **sharded))
+    with pytest.raises(NotApplicable):
+        judged("replicas-differ", *(rank(steps, at, **{"python.steps": steps(9, counted=False)}) for at in (1.0, 2.0)))
+
+
+def test_one_rank_or_one_answer_is_not_judged(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NotApplicable):
+        judged("replicas-differ", rank(steps, 1.0))
+    with pytest.raises(NoEvidence):
+        judged("replicas-differ", rank(steps, 1.0), {}, world_size=2)

@@ -1,0 +1,48 @@
+"""Schedules that are not stepped, or too often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probe_cli.diagnose.finding import NotApplicable
+
+from .conftest import Judged, Steps
+
+
+def schedule(**others: Any) -> list[dict[str, Any]]:
+    usual = {"scheduler": "OneCycleLR", "calls": 500, "updates": 500, "steps_seen": 400, "lr": 0.1, "base_lr": 0.1}
+    return [{**usual, **others}]
+
+
+def test_one_that_is_never_stepped_is_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("schedule", {"python.steps": steps(50), "torch.schedulers": schedule(calls=0)})
+
+    assert "never called" in found.sentence
+
+
+def test_one_for_each_epoch_is_named_after_an_epoch_only(judged: Judged, steps: Steps) -> None:
+    def found(batches: int) -> int:
+        rows = schedule(scheduler="StepLR", calls=0, batches=batches)
+        return len(judged("schedule", {"python.steps": steps(50, micro_batches=1), "torch.schedulers": rows}))
+
+    assert (found(399), found(100)) == (0, 1)
+
+
+def test_one_that_runs_ahead_of_the_optimizer_is_named(judged: Judged, steps: Steps) -> None:
+    (found,) = judged("schedule", {"python.steps": steps(50), "torch.schedulers": schedule(calls=525)})
+
+    assert "525 times for 500 updates" in found.sentence
+
+
+def test_one_call_an_update_or_an_epoch_and_one_a_rank_is_fine(judged: Judged, steps: Steps) -> None:
+    for calls in (3, 500):
+        assert judged("schedule", {"python.steps": steps(50), "torch.schedulers": schedule(calls=calls)}) == []
+    accelerate = {"python.steps": steps(50), "torch.schedulers": schedule(calls=1000)}
+    assert judged("schedule", accelerate, accelerate) == []
+
+
+def test_without_a_schedule_there_is_nothing_to_judge(judged: Judged) -> None:
+    with pytest.raises(NotApplicable):
+        judged("schedule", {})

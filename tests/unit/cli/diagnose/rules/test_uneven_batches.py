@@ -1,0 +1,43 @@
+"""Some ranks get more to compute in each step than others."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+
+from .conftest import Judged, Steps
+
+
+def test_the_rank_with_more_samples_is_named(judged: Judged, steps: Steps) -> None:
+    small, large = {"python.steps": steps(50, batch_size=16)}, {"python.steps": steps(50, batch_size=64)}
+
+    (found,) = judged("uneven-batches", small, small, large)
+
+    assert found.ranks == (2,)
+    assert "64 samples a step, usual 16" in found.sentence
+
+
+def test_longer_sequences_are_seen_by_the_shape_of_the_input(judged: Judged, steps: Steps) -> None:
+    def rank(shape: str) -> dict[str, list[dict[str, object]]]:
+        call = {"step": 1, "module": "GPT", "stage": "forward", "phase": "train", "input_shapes": shape}
+        return {"python.steps": steps(50), "python.torch_trace": [call]}
+
+    (found,) = judged("uneven-batches", rank("4x128, 4x128"), rank("4x512, 4x512"))
+
+    assert found.ranks == (1,)
+
+
+def test_equal_batches_and_stages_of_a_pipeline_are_fine(judged: Judged, steps: Steps) -> None:
+    same = {"python.steps": steps(50, batch_size=16)}
+    assert judged("uneven-batches", same, same) == []
+    stages = [{"python.steps": steps(50, batch_size=16 * (1 + at)), "python.roles": [{"pp": at}]} for at in range(2)]
+    with pytest.raises(NoEvidence):
+        judged("uneven-batches", *stages)
+
+
+def test_one_rank_has_nothing_to_share_and_without_sizes_there_is_no_evidence(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NotApplicable):
+        judged("uneven-batches", {"python.steps": steps(50, batch_size=16)})
+    with pytest.raises(NoEvidence):
+        judged("uneven-batches", {"python.steps": steps(50)}, {"python.steps": steps(50)})

@@ -1,0 +1,36 @@
+"""The training thread reads values of tensors again and again."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_agent.wire import Frame
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+
+from .conftest import Judged, Steps
+from .looking import Told, looked
+
+READS = (Frame("accuracy", "/job/train.py", 88, 0, "python", "    right += output[at].item() > 0"),)
+TRAINS = (Frame("train", "/job/train.py", 80, 0, "python", "    loss = model(inputs).mean()"),)
+SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
+
+
+def test_the_line_that_reads_is_named_with_its_share_and_cost() -> None:
+    (found,) = looked("values-read-back", Told(stacks_of_0=[READS] * 5 + [TRAINS] * 5), [SUSPECTED])
+
+    assert (found.share, found.cost_s) == (0.5, 0.05)
+    assert found.where.startswith("accuracy (train.py:88)")
+
+
+def test_a_value_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:
+    assert looked("values-read-back", Told(stacks_of_0=[READS] + [TRAINS] * 9), [SUSPECTED]) == []
+    assert looked("values-read-back", Told(stacks_of_0=[]), [SUSPECTED]) == []
+
+
+def test_steps_that_are_all_backward_are_not_looked_at(judged: Judged, steps: Steps) -> None:
+    assert judged("values-read-back", {"python.steps": steps(50, forward=0.001, backward=0.09)}) == []
+
+
+def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence):
+        judged("values-read-back", {"python.steps": steps(5)})

@@ -1,0 +1,63 @@
+"""Statements of all rules in one question, and what remains of them when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, cast
+
+from probe_agent.errors import NoAnswer, QueryFailed
+from probe_agent.wire import ColumnInfo, QueryRequest, QueryResult
+from probe_cli.client import Client
+from probe_cli.diagnose.evidence import Evidence, question_of
+from probe_cli.diagnose.rule import Rule
+
+
+class Host:
+    """A host server that fails each statement with one of `broken` in it."""
+
+    def __init__(self, failure: type[Exception], *broken: str) -> None:
+        self.failure, self.broken = failure, broken
+        self.num_asked = 0
+
+    async def send(self, kind: type[QueryResult], method: str, path: str, request: QueryRequest) -> QueryResult:
+        self.num_asked += 1
+        if any(word in request.sql for word in self.broken):
+            raise self.failure("broken", "mend it")
+        names = re.findall(r'AS "([^"]+)"', request.sql)
+        columns = tuple(ColumnInfo(name, "", "", "") for name in names)
+        return QueryResult(columns, [[[{"of": name}] for name in names]], False, (), 0.0)
+
+
+def rules(*names: str, is_live: bool = False) -> list[Rule]:
+    return [Rule(name, "speed", "?", f"FROM {name}", lambda asked, limits: (), is_live=is_live) for name in names]
+
+
+def asked(host: Any, *every: Rule) -> Evidence:
+    return asyncio.run(question_of(every, 1.0)(cast(Client, host)))
+
+
+def test_rings_and_recorder_are_one_question_each() -> None:
+    host = Host(QueryFailed)
+
+    told = asked(host, *rules("a", "b"), *rules("c", "d", is_live=True))
+
+    assert host.num_asked == 2
+    assert told.rows == {name: [{"of": name}] for name in "abcd"}
+
+
+def test_a_statement_that_fails_costs_its_own_rule() -> None:
+    told = asked(Host(QueryFailed, "FROM b"), *rules("a", "b", "c"))
+
+    assert set(told.rows) == {"a", "c"}
+    assert told.failed == {"b": "broken"}
+
+
+def test_a_recorder_that_does_not_answer_is_not_asked_rule_by_rule() -> None:
+    host = Host(NoAnswer, "FROM live", "process.env")
+
+    told = asked(host, *rules("a"), *rules(*(f"live{at}" for at in range(20)), is_live=True))
+
+    assert host.num_asked == 3
+    assert set(told.rows) == {"a"}
+    assert len(told.failed) == 20

@@ -1,0 +1,176 @@
+"""Rows about parameters, gradients, schedules and containers of a job in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+from probe_agent.recorder.config import Settings  # noqa: E402
+from probe_agent.recorder.operations import containers, gradients, parameters, schedulers  # noqa: E402
+from probe_agent.recorder.source import Recorder  # noqa: E402
+from probe_agent.recorder.torch import host_number  # noqa: E402
+
+
+def ask(operation: Any, recorder: Recorder) -> list[dict[str, Any]]:
+    """Return the rows by column, read on a separate thread as in a target."""
+    found: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: found.append(operation.answer(recorder, {})))
+    thread.start()
+    thread.join()
+    assert tuple(found[0]["columns"]) == operation.COLUMNS
+    return [dict(zip(operation.COLUMNS, row, strict=True)) for row in found[0]["rows"]]
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    it = Recorder(Settings({}), lambda name, error: True)
+    it.step.thread = threading.get_ident()
+    return it
+
+
+def test_a_parameter_that_is_never_changed_has_few_versions(recorder: Recorder) -> None:
+    model = torch.nn.ModuleDict({"used": torch.nn.Linear(4, 4), "unused": torch.nn.Linear(4, 4)})
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(20):
+        optimizer.zero_grad()
+        model["used"](torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    found = {f"{row['module']}.{row['parameter']}": row for row in ask(parameters, recorder)}
+
+    used, unused = found["ModuleDict.used.weight"], found["ModuleDict.unused.weight"]
+    assert used["versions"] >= 20 > 8 > unused["versions"]
+    assert (used["updates"], unused["updates"]) == (20, None)
+    assert (used["optimizer"], used["lr"], used["trainable"], used["parameters"]) == ("Adam", 0.01, True, 16)
+    assert (used["has_gradient"], unused["has_gradient"]) == (True, False)
+    assert used["gradient_versions"] < 3
+
+
+def test_gradients_that_are_never_cleared_count_on(recorder: Recorder) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(20):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+
+    row = ask(parameters, recorder)[0]
+
+    assert row["gradient_versions"] >= 19
+    assert row["is_cleared"] is False
+
+
+def test_a_schedule_tells_its_calls(recorder: Recorder) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    for _ in range(5):
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        schedule.step()
+
+    (row,) = [one for one in ask(schedulers, recorder) if one["scheduler"] == "StepLR"]
+
+    assert (row["calls"], row["updates"], row["optimizer"]) == (5, 5, "Adam")
+    assert row["base_lr"] == 0.1
+    assert row["lr"] == pytest.approx(0.01)
+
+
+def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder) -> None:
+    weight = torch.ones(4, requires_grad=True)
+    losses: Any = deque((weight.sum() for _ in range(30)), maxlen=1000)
+    plain = [float(number) for number in range(40)]
+    stop = threading.Event()
+
+    def grow() -> None:
+        while not stop.wait(0.02):
+            losses.append(weight.sum())
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    rows = ask(containers, recorder)
+    stop.set()
+    thread.join()
+
+    found = {row["place"].partition("`")[2].partition("`")[0]: row for row in rows}
+    assert found["losses"]["class"] == "deque"
+    assert found["losses"]["graphs"] == found["losses"]["tensors"] == found["losses"]["items"] >= 30
+    assert found["losses"]["added"] > 0
+    assert found["plain"]["size"] > 0
+    assert (found["plain"]["items"], found["plain"]["added"], found["plain"]["tensors"]) == (len(plain), 0, 0)
+
+
+class Strict(list):  # type: ignore[type-arg]
+    """A container whose methods nobody but the job may call."""
+
+    def _no(self, *args: Any) -> Any:
+        raise AssertionError("the job's code ran")
+
+    __len__ = __iter__ = __reversed__ = __getitem__ = _no
+
+
+def test_containers_are_read_without_the_code_of_their_classes(recorder: Recorder) -> None:
+    strict = Strict()
+    for number in range(300):
+        list.append(strict, torch.tensor(float(number)))
+
+    row = next(row for row in ask(containers, recorder) if row["place"].startswith("local `strict`"))
+
+    assert (row["class"], row["items"], row["tensors"], row["graphs"]) == ("Strict", 300, 300, 0)
+
+
+def test_a_number_is_read_of_plain_tensors_on_the_host_alone() -> None:
+    class Sharded(torch.Tensor):  # type: ignore[misc]
+        def item(self) -> float:
+            raise AssertionError("it asks the other ranks")
+
+    of_many = torch.ones(2), torch.ones((), device="meta"), torch.ones(()).as_subclass(Sharded), "1", None
+
+    assert [host_number(value) for value in of_many] == [None] * 5
+    assert [host_number(value) for value in (2, 0.5, torch.tensor(3), torch.tensor([4.0]))] == [2.0, 0.5, 3.0, 4.0]
+
+
+def test_a_mode_of_the_job_sees_no_operator_of_ours() -> None:
+    class Counting(TorchDispatchMode):  # type: ignore[misc]
+        seen = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.seen += 1
+            return func(*args, **(kwargs or {}))
+
+    number = torch.tensor(3.0)
+    with Counting() as mode:
+        assert host_number(number) is None
+
+    assert mode.seen == 0
+    assert host_number(number) == 3.0
+
+
+def test_gradients_are_read_at_the_end_of_a_step(recorder: Recorder) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3)))
+    recorder.open_device()
+    stop = threading.Event()
+    rows: list[dict[str, Any]] = []
+
+    def read() -> None:
+        rows.extend(ask(gradients, recorder))
+        stop.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while not stop.wait(0.005):
+        model.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        if recorder.at_step.pending:
+            recorder.at_step.run_pending()
+    reader.join()
+
+    assert [row["module"] for row in rows] == [f"Sequential.{at}" for at in range(3)]
+    assert [row["norm"] for row in rows] == pytest.approx([float(one.weight.grad.norm()) for one in model])
