@@ -22,12 +22,14 @@ from .process import Program, plain_environment
 __all__ = ["attach", "command", "detach", "timed_command"]
 
 PROBE = str(Path(sys.executable).parent / "probe")
+#: The console script, or what it does where Probe runs from a plain folder.
+_COMMAND = [PROBE] if Path(PROBE).exists() else [sys.executable, "-c", "from probe_cli.main import main; main()"]
 
 
 def command(*arguments: str) -> str:
     """Return what `probe ARGUMENTS` prints. Raises CalledProcessError when it fails."""
     done = subprocess.run(
-        [PROBE, *arguments], capture_output=True, text=True, env=plain_environment(), check=False, timeout=60
+        [*_COMMAND, *arguments], capture_output=True, text=True, env=plain_environment(), check=False, timeout=60
     )
     if done.returncode:
         raise RuntimeError(f"probe {' '.join(arguments)} ended with {done.returncode}: {done.stderr}")

@@ -23,8 +23,21 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
 
+from probe_agent import span
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.hooks import backward, clipping, data, inference, modules, optimizer, phases, user_tables
+from probe_agent.recorder.hooks import (
+    backward,
+    checkpoints,
+    clipping,
+    data,
+    inference,
+    modules,
+    optimizer,
+    phases,
+    replicas,
+    spans,
+    user_tables,
+)
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
@@ -35,7 +48,12 @@ from .spread import table
 
 __all__ = ["main"]
 
-KINDS = tuple(kind.Source for kind in (optimizer, modules, backward, clipping, data, phases, inference, user_tables))
+KINDS = tuple(
+    kind.Source
+    for kind in (
+        optimizer, modules, backward, clipping, data, phases, inference, user_tables, spans, checkpoints, replicas,
+    )
+)  # fmt: skip
 SIZES = (10, 100, 1_000, 10_000)
 #: Module calls in a block of steps.
 CALLS_A_BLOCK = 20_000
@@ -246,6 +264,28 @@ def by_hand(recorder: Recording | None) -> Callable[[], object]:
     return look
 
 
+def a_span(recorder: Recording | None) -> Callable[[], object]:
+    def part() -> None:
+        with span("part"):
+            pass
+
+    return part
+
+
+def a_save(recorder: Recording | None) -> Callable[[], object]:
+    state = {"model": nn.Linear(1, 1).state_dict(), "step": 1}
+    return lambda: torch.save(state, os.devnull)
+
+
+def a_checksum(recorder: Recording | None) -> Callable[[], object]:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.ones(64)) for _ in range(32)], 0.1)
+    if recorder is None:
+        return lambda: optimizer
+    recorder.seen.optimizers.note(optimizer)
+    note = recorder.sources["replicas"]._note  # type: ignore[attr-defined]
+    return lambda: (note(), optimizer)
+
+
 def a_row(num_columns: int) -> Made:
     values = {f"column_{number}": float(number) for number in range(num_columns)}
 
@@ -273,6 +313,9 @@ CASES = (
     Case("the same: another module of its class", called(1)),
     Case("the same: the call on another thread", beside),
     Case("a backward without an optimizer: has it an update", by_hand),
+    Case("probe_agent.span, the span itself included", a_span),
+    Case("torch.save, a row of python.checkpoints", a_save),
+    Case("a row of python.replicas of 32 parameters", a_checksum),
     Case("probe_agent.record, 1 column", a_row(1)),
     Case("probe_agent.record, 10 columns", a_row(10)),
 )

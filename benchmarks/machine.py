@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["provenance"]
+__all__ = ["commit", "provenance"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,17 +26,21 @@ def provenance(arguments: Sequence[str] = ()) -> str:
     command = shlex.join(["python", "-m", name, *(arguments or sys.argv[1:])])
     busy = ", ".join(f"{load:.2f}" for load in os.getloadavg())
     return (
-        f"Command: `{command}`, commit {_commit()}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.  \n"
+        f"Command: `{command}`, commit {commit()}, {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC.  \n"
         f"Machine: {os.cpu_count()}-core {_processor()}{' VM' if _is_virtual() else ''}, Linux {platform.release()}, "
         f"Python {platform.python_version()}, torch {version('torch')}, one thread. "
         f"Niceness {os.nice(0)}; load of the machine at the end: {busy}."
     )
 
 
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+def commit() -> str:
+    """Return the commit that is measured, with a `+` where files differ from it."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown, since this is a plain folder"
     return done.stdout.strip()
 
 

@@ -35,13 +35,18 @@ SETTLE_S = 3.0
 
 
 def measure(
-    options: Sequence[str], num_steps: int, num_rounds: int, settle_steps: int, minutes: float
+    options: Sequence[str],
+    num_steps: int,
+    num_rounds: int,
+    settle_steps: int,
+    minutes: float,
+    program: str = "blocks",
 ) -> dict[str, list[tuple[Block, float]]]:
     """Return the blocks of each arm, in the order of the rounds; no round begins after that many minutes."""
     shuffle = random.Random(0).sample
     until = monotonic() + minutes * 60
     blocks: dict[str, list[tuple[Block, float]]] = {arm: [] for arm in ARMS}
-    with Program("blocks", *options) as training:
+    with Program(program, *options) as training:
         training.block(steps=3 * settle_steps)
         for _ in range(num_rounds):
             if monotonic() > until:

@@ -185,6 +185,7 @@ def soak(minutes: float) -> bool:
     """Run it and print the result; return whether all aims were met."""
     seen: Counter[str] = Counter()
     rates: dict[str, list[float]] = {"attacked": [], "twin": []}
+    cpu_s: dict[str, list[float]] = {"attacked": [], "twin": []}
     draw = random.Random(0)
     with _server() as (server, path, port, token), Program("blocks") as target, Program("blocks") as twin:
         for program in (target, twin):
@@ -203,13 +204,16 @@ def soak(minutes: float) -> bool:
                             watch.attacked = False
                         sleep(1.0)
                     rates[name].append(block.num_pieces / block.wall_s)
+                    cpu_s[name].append(block.thread_cpu_s / block.num_pieces)
             lives = server.poll() is None
         for program in (target, twin):
             detach(program, 100)
-    return _report(rates, watch, seen, lives)
+    return _report(rates, cpu_s, watch, seen, lives)
 
 
-def _report(rates: dict[str, list[float]], watch: _Watch, seen: Counter[str], lives: bool) -> bool:
+def _report(
+    rates: dict[str, list[float]], cpu_s: dict[str, list[float]], watch: _Watch, seen: Counter[str], lives: bool
+) -> bool:
     throughput = ratio(rates["attacked"], rates["twin"])
     answers = sorted(watch.answers_s)
     p99 = quantiles(answers, n=100)[-1] if len(answers) > 1 else float("nan")
@@ -223,6 +227,7 @@ def _report(rates: dict[str, list[float]], watch: _Watch, seen: Counter[str], li
         ["all workers together", f"{watch.all_workers_mib:.0f} MiB", ""],
         ["throughput against the twin's", throughput.show_change(), f"aim {(LEAST_THROUGHPUT - 1) * 100:+.0f} %"],
         ["", spread, f"{len(rates['twin'])} rounds"],
+        ["CPU time of a step against the twin's", ratio(cpu_s["attacked"], cpu_s["twin"]).show_change(), ""],
         ["readers' answers by status", ", ".join(f"{k}: {n}" for k, n in sorted(seen.items())), "0: hung up on"],
     ]
     print(table(["", "seen", ""], rows))

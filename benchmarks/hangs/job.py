@@ -2,27 +2,32 @@
 
     python -m benchmarks.hangs.job FOLDER FAULT
 
-Each rank is a process of its own, writes its PID to FOLDER/rank_R, and makes FOLDER/trains_R when its loop begins. A
-healthy job trains on until it is killed, and does every 200 steps what its name says.
+Each rank is a process of its own, writes its PID to FOLDER/rank_R, makes FOLDER/trains_R when its loop begins, and
+touches that file in every step. A healthy job trains on until it is killed, and does every 200 steps what its name
+says.
 """
 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore, _WorkerServer
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.multiprocessing.spawn import spawn
 from torch.utils.data import DataLoader, Dataset
 
 WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 200
@@ -65,6 +70,21 @@ def lock() -> None:
     threading.Thread(target=keep, name="keeper", daemon=True).start()
     while not shared.locked():
         time.sleep(0.01)
+    with shared:
+        pass
+
+
+def rlock() -> None:
+    shared = threading.RLock()
+    is_held = threading.Event()
+
+    def keep() -> None:
+        with shared:
+            is_held.set()
+            for_ever()
+
+    threading.Thread(target=keep, name="keeper", daemon=True).start()
+    is_held.wait()
     with shared:
         pass
 
@@ -114,6 +134,26 @@ class Faults:
         os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # as storage that takes a little, and then nothing
         torch.save(torch.ones(4_000_000), path)
 
+    def rlock(self) -> None:
+        rlock()
+
+    def killed(self) -> None:
+        die()
+
+    def segv(self) -> None:
+        faulthandler.disable()
+        ctypes.string_at(0)
+
+    def aborted(self) -> None:
+        os.abort()
+
+    def memory(self) -> None:
+        """As under `ulimit -v`."""
+        resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+        kept = []
+        while True:
+            kept.append(bytearray(2**28))
+
     def exited(self) -> None:
         os._exit(0)
 
@@ -132,6 +172,8 @@ class Faults:
 
     def sleep(self) -> None:
         for_ever()
+
+    planned = sleep
 
     def swallowed(self) -> None:
         try:
@@ -192,6 +234,64 @@ class Pauses:
             wait_in_the_kernel(self.folder, 90)
 
 
+class Styles:
+    """Other ways to train: what the ranks do together in each step, beside the gradients of the model."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    @cached_property
+    def mesh(self) -> DeviceMesh:
+        return init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+
+    @cached_property
+    def sharded(self) -> torch.nn.Module:
+        from torch.distributed.fsdp import fully_shard  # takes seconds, and few jobs need it
+
+        module = torch.nn.Linear(16, 16)
+        fully_shard(module, mesh=init_device_mesh("cpu", (WORLD_SIZE,)))
+        return module
+
+    def mesh_2d(self) -> None:
+        for name in ("tp", "dp"):
+            dist.all_reduce(torch.ones(8), group=self.mesh.get_group(name))
+
+    def fsdp(self) -> None:
+        self.sharded(torch.ones(4, 16)).sum().backward()
+
+    def pipeline(self) -> None:
+        """Forward along the ranks and back."""
+        if self.rank > 0:
+            dist.recv(torch.ones(64), self.rank - 1)
+        if self.rank < WORLD_SIZE - 1:
+            dist.send(torch.ones(64), self.rank + 1)
+            dist.recv(torch.ones(64), self.rank + 1)
+        if self.rank > 0:
+            dist.send(torch.ones(64), self.rank - 1)
+
+    def batched(self) -> None:
+        """A ring of sends and receives that run at the same time."""
+        after, before = (self.rank + 1) % WORLD_SIZE, (self.rank - 1) % WORLD_SIZE
+        both = [dist.P2POp(dist.isend, torch.ones(64), after), dist.P2POp(dist.irecv, torch.ones(64), before)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+
+    def waits_later(self) -> None:
+        work = dist.all_reduce(torch.ones(8), async_op=True)
+        torch.ones(64, 64) @ torch.ones(64, 64)
+        work.wait()
+
+    def objects(self) -> None:
+        dist.all_gather_object([None] * WORLD_SIZE, {"rank": self.rank})
+
+    def monitored(self) -> None:
+        dist.monitored_barrier()
+
+
+#: In which step the rank sleeps where that is not the 200th.
+EARLY = {"first_step": 1}
+
+
 def train(rank: int, folder: Path, fault: str) -> None:
     (folder / f"rank_{rank}").write_text(str(os.getpid()))
     world_size = int(os.environ["WORLD_SIZE"])
@@ -205,6 +305,7 @@ def train(rank: int, folder: Path, fault: str) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     is_culprit = rank == CULPRIT
     pauses = Pauses(rank, folder, model)
+    style = getattr(Styles(rank), fault) if hasattr(Styles, fault) else None
     loaders: dict[str, Callable[[], None]] = {
         "loader": for_ever,
         "worker": for_ever,
@@ -215,11 +316,15 @@ def train(rank: int, folder: Path, fault: str) -> None:
     batches = iter(DataLoader(Numbers(stuck), batch_size=8, num_workers=2 if fault.startswith("worker") else 0))
     # torch's debug server, as `torch.distributed.debug` starts it in each rank.
     server = _WorkerServer(str(folder / f"debug_{rank}")) if "HANGS_DEBUG_SERVER" in os.environ else None
-    (folder / f"trains_{rank}").touch()
     for step in itertools.count(1):
+        (folder / f"trains_{rank}").touch()
         batch = next(batches)
         loss = model(batch).mean()
         loss.backward()
+        if is_culprit and step == (EARLY.get(fault) or (LAST_STEP if style is not None else -1)):
+            for_ever()
+        if style is not None:
+            style()
         if step == LAST_STEP:
             if fault == "order" and rank in (0, CULPRIT):
                 groups = [faults.pair, faults.other]
@@ -244,6 +349,12 @@ def train(rank: int, folder: Path, fault: str) -> None:
     del server
 
 
+def train_spawned(rank: int, folder: Path) -> None:
+    """A rank that `torch.multiprocessing.spawn` has started."""
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+    train(rank, folder, "sleep")
+
+
 def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
     """Start the ranks, and after them what else the job has. Of `few`, the last rank never starts."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -258,6 +369,11 @@ def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
         port = (folder / "store").read_text()
         environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
         environ["STORE_PID"] = str(store.pid)
+    if fault == "planned":
+        environ["PROBE"] = "1"
+    if fault == "spawned":
+        command = [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault]
+        return [subprocess.Popen(command, env=environ, start_new_session=True)]
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault],
@@ -281,6 +397,8 @@ if __name__ == "__main__":
         train(int(os.environ["RANK"]), Path(sys.argv[1]), sys.argv[2])
     elif sys.argv[2] == "store":
         serve_store(Path(sys.argv[1]))
+    elif sys.argv[2] == "spawned":
+        spawn(train_spawned, (Path(sys.argv[1]),), WORLD_SIZE)  # type: ignore[no-untyped-call]  # torch says none
     else:
         for process in start(Path(sys.argv[1]), sys.argv[2]):
             process.wait()

@@ -76,10 +76,6 @@ class Case:
         return BLOCK.get(self.what, 10)
 
     @property
-    def is_in_every_step(self) -> bool:
-        return self.every == 1 and self.what != "collector"
-
-    @property
     def is_healthy(self) -> bool:
         return self.what in HEALTHY
 

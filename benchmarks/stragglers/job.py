@@ -29,7 +29,7 @@ CASE_S = 300.0
 #: After the start the recorder and torch still load code.
 WARM_UP_S = 8.0
 #: Pairs of a healthy and a faulty block, from which the cost is taken.
-NUM_PAIRS = 8
+NUM_PAIRS = 10
 #: How long a rank looks at a plan that it does not know yet, at most.
 NOTICE_S = 0.4
 #: A CPU hog, and the number that share the core of a slowed rank: one alone costs a rank that mostly waits nothing.
@@ -179,13 +179,12 @@ class Job:
         (self.folder / "plan.new").rename(self.folder / "plan")
 
     def _blocks(self, begin: int, pairs: int, case: Case) -> tuple[np.ndarray, np.ndarray]:
-        """Return the length of a step in each healthy block, and in the faulty one that follows: the median if each
-        step is slow, because the machine's other work moves it less, otherwise the mean."""
+        """Return the mean length of a step in each healthy block, and in the faulty one that follows: the mean, because
+        the cost that `compare` gives is the mean over the steps."""
         if not pairs:
             return np.zeros(0), np.zeros(0)
-        lengths = self.lengths(begin, begin + 2 * pairs * case.block).reshape(2 * pairs, case.block)
-        usual = np.median(lengths, axis=1) if case.is_in_every_step else lengths.mean(axis=1)
-        return usual[::2], usual[1::2]
+        lengths = self.lengths(begin, begin + 2 * pairs * case.block).reshape(2 * pairs, case.block).mean(axis=1)
+        return lengths[::2], lengths[1::2]
 
     def _until(self, condition: Callable[[], object], timeout_s: float) -> None:
         deadline = monotonic() + timeout_s
