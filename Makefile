@@ -1,6 +1,7 @@
 # make demo        attach to a running job, and check that it was left unharmed
 # make test        what CI runs: lint, types, import contracts, tests
 # make test-long   the tests that are too long for CI; about ten minutes
+# make test-gpu    the tests that need an NVIDIA GPU, in less than 8 minutes; see CONTRIBUTING.md
 # make docs        regenerate docs/reference/ from the code
 #
 # Everything is installed into $(VENV), and not compiled, because few of torch's 2,000 files are used.
@@ -26,7 +27,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 TORCH_FROM := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 
-.PHONY: demo test test-long lint types arrows docs
+.PHONY: demo test test-long test-gpu gpu-wheels gpu-site lint types arrows docs
 .SILENT:
 
 demo: $(VENV)/.demo
@@ -40,6 +41,26 @@ test: lint types arrows
 
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -m long
+
+# Installs nothing: torch with CUDA is there already, in the environment of the project or in the system's Python.
+# The dependencies are in that environment as well, or in $(GPU_SITE).
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
+GPU_WHEELS ?= .gpu/wheels
+GPU_SITE ?= .gpu/site
+
+test-gpu:
+	PYTHONPATH=$(abspath $(GPU_SITE)):$$PYTHONPATH $(GPU_PYTHON) -m pytest tests/gpu -rs --durations=10 --session-timeout=540
+
+# For a machine with a GPU and no network: fetch the wheels here, take them there with the project, and unpack them.
+gpu-wheels:
+	$(GPU_PYTHON) -m pip download --quiet --dest $(GPU_WHEELS) --no-deps --only-binary=:all: --implementation cp \
+		--python-version 3.12 $(foreach glibc,2_17 2_27 2_28,--platform manylinux_$(glibc)_x86_64) \
+		--platform manylinux2014_x86_64 --platform manylinux1_x86_64 --requirement tests/gpu/requirements.txt
+	du -sh $(GPU_WHEELS)
+
+gpu-site:
+	$(GPU_PYTHON) -m pip install --quiet --no-index --no-deps --find-links $(GPU_WHEELS) --target $(GPU_SITE) \
+		--requirement tests/gpu/requirements.txt
 
 lint: $(VENV)/.test
 	echo "ruff" && $(BIN)/ruff check
