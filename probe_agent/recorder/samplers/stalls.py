@@ -29,7 +29,7 @@ __all__ = ["Source", "Stalls"]
 
 #: Steps that last this many times the median are a stall, if they also last stall.after.
 FACTOR = 10
-#: Periods with steps whose mean durations give the median, and the fewest that do.
+#: Periods with steps whose mean durations, each as often as it has steps, give the median, and the fewest that do.
 NUM_PERIODS, MIN_PERIODS = 50, 3
 #: Longest time between two looks.
 LOOK_S = 1.0
@@ -93,7 +93,8 @@ class Source(BaseSource):
         #: When the last step was seen to end, and the clock of this recorder's last tick, in nanoseconds.
         self._since = self._ticked = perf_counter_ns()
         self._unseen = 0
-        self._periods: deque[float] = deque(maxlen=NUM_PERIODS)
+        #: The mean duration of each period's steps, and their number: a stall is a period of few steps.
+        self._periods: deque[tuple[float, int]] = deque(maxlen=NUM_PERIODS)
         self._look_at = 0
         self._first_look: Any = None
         self._noticed: _Noticed | None = None
@@ -105,11 +106,12 @@ class Source(BaseSource):
         num_steps, is_on = self.recorder.num_steps, self.recorder.settings["stall.watch"]
         if num_steps != self._num_steps or not is_on:
             if self._num_steps and num_steps > self._num_steps:
-                period = (now - self._since) * 1e-9 / (num_steps - self._num_steps)
+                num_new = num_steps - self._num_steps
+                period = (now - self._since) * 1e-9 / num_new
                 # The recorder could not look, and one of these steps lasted as long as a stall.
                 if is_on and self._noticed is None and min(period, gap * 1e-9) > self._threshold:
                     self._notice(moved=False)
-                self._periods.append(period)
+                self._periods.append((period, num_new))
             self._num_steps = num_steps
             self._begin(now)
         elif now >= self._look_at and (self._noticed or (now - self._since) * 1e-9 > self._threshold):
@@ -126,8 +128,14 @@ class Source(BaseSource):
 
     @property
     def _median(self) -> float | None:
-        periods = sorted(self._periods)
-        return periods[len(periods) // 2] if len(periods) >= MIN_PERIODS else None
+        if len(self._periods) < MIN_PERIODS:
+            return None
+        left = sum(number for _, number in self._periods) // 2
+        for period, number in sorted(self._periods):
+            left -= number
+            if left < 0:
+                break
+        return period
 
     @property
     def _threshold(self) -> float:

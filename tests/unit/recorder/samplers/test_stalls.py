@@ -1,0 +1,45 @@
+"""`python.stalls`: what counts as a stall, on a clock of the test's own."""
+
+from __future__ import annotations
+
+import pytest
+
+from probe_agent.recorder.config import Settings
+from probe_agent.recorder.guest.failures import Errors, Failures
+from probe_agent.recorder.ring.buffer import RowBuffer
+from probe_agent.recorder.samplers import stalls
+from probe_agent.recorder.source import Recorder
+from probe_agent.recorder.stall import snapshot
+
+#: Seconds of a period between two ticks, and the steps in it: three stalls between as many bursts of 8 short steps,
+#: each burst seen at once, as on a host whose processors are taken.
+BEFORE = [(0.16, 8), (3.0, 1), (0.16, 8), (2.5, 1), (0.16, 8), (4.0, 1)]
+HELD_S = 1.5
+
+
+def test_stalls_do_not_raise_the_limit_from_which_the_next_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, num_steps = 0.0, 0
+    monkeypatch.setattr(stalls, "perf_counter_ns", lambda: round(now_s * 1e9))
+    monkeypatch.setattr(Recorder, "num_steps", property(lambda _: num_steps))
+    monkeypatch.setattr(snapshot, "threads", lambda _: [])
+    monkeypatch.setattr(snapshot, "sections", lambda *_: [])
+    monkeypatch.setattr(stalls.Source, "_save", lambda *_: 0)
+    settings = Settings({"PROBE_STALL_AFTER": "0.5", "PROBE_STALL_WATCH": "off"})
+    recorder = Recorder(settings, Failures(RowBuffer(Errors)).record)
+    source = stalls.Source(recorder)
+    rows = recorder.buffer(stalls.Stalls).rows
+
+    for seconds, num_new in BEFORE:
+        now_s += seconds
+        num_steps += num_new
+        source.tick()
+    settings.change({"stall.watch": "on"})
+    now_s += HELD_S
+    num_steps += 1
+    source.tick()
+
+    columns = [column.name for column in stalls.Stalls.columns]
+    (noticed, over) = (dict(zip(columns, row, strict=True)) for row in rows)
+    assert noticed["median"] == pytest.approx(0.02)
+    assert noticed["threshold"] == 0.5
+    assert noticed["unseen"] == over["unseen"] == pytest.approx(HELD_S)
