@@ -12,7 +12,9 @@ not look.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from itertools import accumulate
 from time import perf_counter_ns, time, time_ns
 from typing import Any, NamedTuple
 
@@ -130,12 +132,9 @@ class Source(BaseSource):
     def _median(self) -> float | None:
         if len(self._periods) < MIN_PERIODS:
             return None
-        left = sum(number for _, number in self._periods) // 2
-        for period, number in sorted(self._periods):
-            left -= number
-            if left < 0:
-                break
-        return period
+        means = sorted(self._periods)
+        ends = list(accumulate(number for _, number in means))
+        return means[bisect_right(ends, ends[-1] // 2)][0]
 
     @property
     def _threshold(self) -> float:
