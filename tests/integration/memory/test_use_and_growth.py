@@ -34,22 +34,30 @@ def test_tensors_are_counted_as_the_job_counts_them(jobs: dict[str, Job]) -> Non
     assert (largest["module"], largest["mib"] * MIB) == ("Net.inner", 4 * (128 * 512 + 512))
 
 
+def pages_mib(pid: int) -> dict[str, float]:
+    """Return what the kernel says of the process's pages."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {words[0].rstrip(":"): int(words[1]) / 1024 for words in map(str.split, lines)}
+
+
 def test_a_stopped_process_is_measured_from_outside(jobs: dict[str, Job]) -> None:
     job = jobs["leaking"]
     os.kill(job.pid, signal.SIGSTOP)
     try:
         until(lambda: "T (stopped)" in Path(f"/proc/{job.pid}/status").read_text())
+        before = pages_mib(job.pid)
         found = job.memory()
-        lines = Path(f"/proc/{job.pid}/smaps_rollup").read_text().splitlines()[1:]
+        pages = pages_mib(job.pid)
     finally:
         os.kill(job.pid, signal.SIGCONT)
 
-    pages = {words[0].rstrip(":"): int(words[1]) / 1024 for words in map(str.split, lines)}
     now = found["host_memory"]
     assert now["rss"] == pytest.approx(pages["Rss"], rel=0.02)
-    assert now["pss"] == pytest.approx(pages["Pss"], rel=0.02)
     assert now["anonymous"] == pytest.approx(pages["Anonymous"], rel=0.02)
-    assert now["private"] == pytest.approx(pages["Private_Clean"] + pages["Private_Dirty"], rel=0.02)
+    # Whoever else maps torch's libraries comes and goes meanwhile.
+    for name, kinds in {"pss": ["Pss"], "private": ["Private_Clean", "Private_Dirty"]}.items():
+        least, most = sorted(sum(map(told.__getitem__, kinds)) for told in (before, pages))
+        assert 0.98 * least <= now[name] <= 1.02 * most
     own = [part["mib"] for part in found["parts"] if part["name"] != "data-loader workers"]
     assert sum(own) == pytest.approx(pages["Rss"], rel=0.02)
     assert found["tensors"] == [], "its recorder cannot answer"

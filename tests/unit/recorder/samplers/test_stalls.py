@@ -21,6 +21,7 @@ def test_stalls_do_not_raise_the_limit_from_which_the_next_one_counts(monkeypatc
     now_s, num_steps = 0.0, 0
     monkeypatch.setattr(stalls, "perf_counter_ns", lambda: round(now_s * 1e9))
     monkeypatch.setattr(Recorder, "num_steps", property(lambda _: num_steps))
+    monkeypatch.setattr(stalls, "loaded", lambda _: None)  # another test may have imported torch.distributed
     monkeypatch.setattr(snapshot, "threads", lambda _: [])
     monkeypatch.setattr(snapshot, "sections", lambda *_: [])
     monkeypatch.setattr(stalls.Source, "_save", lambda *_: 0)
