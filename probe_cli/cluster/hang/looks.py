@@ -42,20 +42,55 @@ _OPEN = (
     " GROUP BY \"group\", op, seq, start, peer HAVING arg_max(state, ts) IN ('waiting', 'launched') ORDER BY start"
 )
 _COME = 'SELECT "group", max(seq) FROM python.collectives WHERE seq >= 0 GROUP BY 1'
-_GROUPS = (
-    "SELECT \"group\", coalesce(nullif(group_desc, 'undefined'), ''), ranks, coalesce(last_enqueued, -1)"
-    " FROM torch.process_groups"
-)
-#: Calls that are not over, and of each group the newest, by which the rank has come so far.
-_RECORDED = (
-    f"SELECT \"group\", op, seq, {_age('ts')}, state, coalesce(shape, ''), coalesce(dtype, ''), coalesce(bytes, 0),"
-    " coalesce(timeout, 0.0), started IS NOT NULL FROM torch.flight_recorder WHERE NOT is_p2p"
-    " QUALIFY state <> 'completed' OR seq = max(seq) OVER (PARTITION BY \"group\")"
-    f" ORDER BY state = 'completed' DESC, ts LIMIT {MAX_CALLS}"
-)
 _HISTORY = (
     f"SELECT {_age('max(ts)')}, coalesce(max(gap), 0.0), count(*) FROM"
     " (SELECT ts, epoch(ts) - epoch(lag(ts) OVER (ORDER BY ts)) AS gap FROM torch.flight_recorder)"
+)
+
+
+def _of_stall(section: str, **types: str) -> str:
+    """SQL for what Flight Recorder said when the stall was noticed that the rank is in, or has died in; nothing once a
+    call has begun or ended since."""
+    columns = ", ".join(f"(content ->> '{name}')::{kind} AS \"{name}\"" for name, kind in types.items())
+    return (
+        f"(SELECT {columns} FROM python.stall_snapshot WHERE section = '{section}'"
+        " AND (SELECT arg_max(state, ts) FROM python.stalls) = 'stalled'"
+        " AND ts >= coalesce((SELECT max(ts) FROM python.collectives), ts))"
+    )
+
+
+def _groups(source: str) -> str:
+    return (
+        "SELECT \"group\", coalesce(nullif(group_desc, 'undefined'), ''), ranks, coalesce(last_enqueued, -1)"
+        f" FROM {source}"
+    )
+
+
+def _recorded(source: str) -> str:
+    """SQL for calls that are not over, and of each group the newest, by which the rank has come so far."""
+    return (
+        f"SELECT \"group\", op, seq, {_age('ts')}, state, coalesce(shape, ''), coalesce(dtype, ''), coalesce(bytes, 0),"
+        f" coalesce(timeout, 0.0), started IS NOT NULL FROM {source} WHERE NOT is_p2p"
+        " QUALIFY state <> 'completed' OR seq = max(seq) OVER (PARTITION BY \"group\")"
+        f" ORDER BY state = 'completed' DESC, ts LIMIT {MAX_CALLS}"
+    )
+
+
+_LIVE_GROUPS = _groups("torch.process_groups")
+_LIVE_CALLS = _recorded("torch.flight_recorder")
+_STALLED_GROUPS = _groups(
+    _of_stall("process_groups", group="VARCHAR", group_desc="VARCHAR", ranks="VARCHAR", last_enqueued="BIGINT")
+)
+_STALLED_CALLS = _recorded(
+    "(SELECT * REPLACE (make_timestamp(ts) AS ts) FROM "
+    + _of_stall(
+        "flight_recorder",
+        **dict.fromkeys(("group", "op", "state", "shape", "dtype"), "VARCHAR"),
+        **dict.fromkeys(("seq", "ts", "bytes", "started"), "BIGINT"),
+        timeout="DOUBLE",
+        is_p2p="BOOLEAN",
+    )
+    + ")"
 )
 
 
@@ -128,8 +163,11 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
         open_calls = await rows(_OPEN)
         come = {str(name): _int(newest) for name, newest in await rows(_COME)}
         of_recorder_s = min(timeout_s, RECORDER_S)
-        groups = await rows(_GROUPS, of_recorder_s)
-        recorded = await rows(_RECORDED, of_recorder_s) if groups else ()
+        groups = await rows(_LIVE_GROUPS, of_recorder_s)
+        recorded = await rows(_LIVE_CALLS, of_recorder_s) if groups else ()
+        if gaps:  # it cannot answer, or has ended: what it left of its newest stall
+            groups = await rows(_STALLED_GROUPS)
+            recorded = await rows(_STALLED_CALLS) if groups else ()
         history = await rows(_HISTORY, of_recorder_s) if groups and not (pace and pace[0][0]) else ()
         try:
             stacks = await ask_stacks(client, outside=True)
