@@ -94,7 +94,7 @@ def judge(
     living = {rank for rank, target in targets.items() if target.alive and not target.ended}
     acts.update({rank: Doing(Activity.ENDED) for rank in targets if rank not in living})
     if targets and not living:
-        return _after_the_end(targets, acts)
+        return _after_the_end(targets, after, acts)
     moved = sorted(rank for rank in after if rank in before and after[rank].is_ahead_of(before[rank]))
     if moved:
         return replace(_progress(moved, before, after, between_s), doing=acts)
@@ -259,7 +259,7 @@ def _gone(targets: Mapping[int, TargetInfo], living: Collection[int], others_wai
     return {rank for rank, target in targets.items() if target in blamed[:1]} if badly or others_wait else set()
 
 
-def _after_the_end(targets: Mapping[int, TargetInfo], acts: Mapping[int, Doing]) -> Verdict:
+def _after_the_end(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], acts: Mapping[int, Doing]) -> Verdict:
     if not any(target.ended_badly for target in targets.values()):
         return Verdict(State.ENDED, "the job has ended: every rank has come to the end of its program", doing=acts)
     ended = in_order_of_end(targets.values())
@@ -268,7 +268,15 @@ def _after_the_end(targets: Mapping[int, TargetInfo], acts: Mapping[int, Doing])
     first = next((target for target in own if target.ended_badly), (own or ended)[0])
     ranks = tuple(rank for rank, target in targets.items() if target is first)
     said = told_first(targets.values()) or [f"rank {ranks[0]} {first.ended or 'has ended, and how is not known'}"]
-    return Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
+    verdict = Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
+    if not all(target.stall for target in targets.values()):
+        return verdict
+    then = as_ranks(looks, targets)  # none had ended when it stalled
+    found = [stop for stop in stops(then) if stop.cause is not Cause.UNSEEN]
+    if not found:
+        return verdict
+    hung = f"{verdict.sentence}; it hung before that: {sentence(found[0], then)}"
+    return replace(verdict, sentence=hung, ranks=found[0].ranks, cause=found[0].cause.value, stops=tuple(found))
 
 
 def _late(

@@ -131,3 +131,21 @@ def test_a_rank_that_is_stopped_goes_on_and_is_killed_is_told_each_time(jobs: Pa
     died = hang.until(lambda verdict: verdict["state"] == "died")
     assert (hang.code, died["ranks"]) == (1, [2])
     assert "was killed by SIGKILL" in died["sentence"]
+
+
+def test_a_job_that_is_killed_while_it_hangs_leaves_who_did_not_come(jobs: Path, probe: Probe) -> None:
+    ranks = pids(jobs / "absent")
+    hang = Hang(probe, ranks)
+    for pid in ranks:
+        assert probe(str(pid), "config", "stall.after=1").returncode == 0
+    stalls = "SELECT count(*) AS stalls FROM python.stalls"
+    until(lambda: "4" in probe(*named(ranks), "query", "--format", "csv", stalls).stdout.split(), 60)
+
+    for pid in ranks:
+        os.kill(pid, signal.SIGKILL)
+    said = hang.until(lambda verdict: verdict["state"] == "died")
+
+    assert (hang.code, said["ranks"], said["cause"]) == (1, [3], "absent")
+    assert "was the first to end: it was killed by SIGKILL" in said["sentence"]
+    assert "it hung before that: rank 3 has not come to all_reduce 8 of group " in said["sentence"]
+    assert [row["in_call"] for row in hang.answer["rows"]][3] is None

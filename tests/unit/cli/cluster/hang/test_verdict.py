@@ -374,3 +374,20 @@ def test_a_rank_that_exited_without_an_error_is_to_blame_if_the_others_lost_it(n
     said = verdict(seen, seen, **ended)
 
     assert (said.ranks, said.cause, said.state.exit_code) == ((2,), "gone", 1)
+
+
+@pytest.mark.parametrize(("stall", "ranks"), [("no step for 62 s", (2,)), ("", (0,))])
+def test_of_a_job_that_was_killed_while_it_hung_the_hang_is_told(stall: str, ranks: tuple[int, ...]) -> None:
+    seen = looks(60.0, 2)
+    killed = {
+        f"rank{rank}": target(
+            rank, alive=False, ended="was killed by SIGKILL", ended_badly=True, ended_at=1_000.0 + rank, stall=stall
+        )
+        for rank in RANKS
+    }
+
+    said = verdict(seen, seen, **killed)
+
+    assert (said.state, said.ranks) == (State.DIED, ranks)
+    assert "rank 0 (pid 100 on node1) was the first to end" in said.sentence
+    assert ("it hung before that: rank 2 has not come to all_reduce 41" in said.sentence) is bool(stall)
