@@ -22,6 +22,7 @@ from support.ports import free_address  # noqa: E402
 from support.waiting import until  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
+#: A page that takes more is shown as far as it fits the window.
 MAX_BYTES = 150 * 1024
 #: View, what its verdict says once it is there, and parameters of its address.
 VIEWS = (
@@ -50,7 +51,7 @@ def main() -> None:
         os.environ["PROBE_RUNTIME_DIR"] = runtime
         port = free_address().rpartition(":")[2]
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4", "--master-port", port]
-        command = [*torchrun, str(ROOT / "tests" / "targets" / "watched_job.py"), folder]
+        command = [*torchrun, str(ROOT / "tests" / "targets" / "watched_job.py"), folder, "third"]
         with subprocess.Popen(command, env=environment(PROBE="1"), stderr=subprocess.DEVNULL) as running:
             try:
                 job = until(lambda: _job(running.pid), timeout_s=300)
@@ -113,7 +114,9 @@ def _picture(browser: Browsing, view: str, said: str, name: str = "") -> None:
     until(lambda: said in text() and "…" not in text(), timeout_s=240, says=text)
     browser.page.wait_for_timeout(4000)
     path = PICTURES / f"{name or view}.png"
-    browser.page.screenshot(path=path, full_page=view not in ("hosts", "console", "memory"))
+    browser.page.screenshot(path=path, full_page=True)
+    if path.stat().st_size > MAX_BYTES:
+        browser.page.screenshot(path=path)
     print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1024:.0f} KiB", flush=True)
     if path.stat().st_size > MAX_BYTES:
         sys.exit(f"{path} is larger than {MAX_BYTES // 1024} KiB: show less, or a smaller window")

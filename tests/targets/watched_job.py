@@ -18,7 +18,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-HTML = "<img src=x onerror=alert(1)>"
+#: Name of the third block and of a thread; for pictures one that is none.
+HTML = sys.argv[2] if sys.argv[2:] else "<img src=x onerror=alert(1)>"
 WIDTH = 128
 
 

@@ -66,7 +66,8 @@ export default function Memory({ params }) {
     tooltip: { formatter: ({ name, value }) => `${name}\n${mebibytes(value)}` },
     series: [{
       type: 'treemap', roam: false, nodeClick: false, breadcrumb: { show: false }, top: 4, bottom: 4, left: 4, right: 4,
-      label: { formatter: ({ name, value }) => `${name}\n${mebibytes(value)}`, overflow: 'truncate', lineHeight: 16 }, itemStyle: { borderColor: colours.surface },
+      // The end of a path tells modules apart: DistributedDataParallel.module.blocks.first.attention.
+      label: { formatter: ({ name, value }) => `${name.split('.').slice(-2).join('.')}\n${mebibytes(value)}`, overflow: 'truncate', lineHeight: 16 }, itemStyle: { borderColor: colours.surface },
       data: (shown?.modules ?? []).map((one) => ({ name: one.module, value: one.mib })),
     }],
   }), [verdict.data, rank]);
