@@ -38,7 +38,8 @@ export function number(value) {
   if (value == null || value === '') return '–';
   if (typeof value !== 'number') return String(value);
   if (Number.isInteger(value)) return value.toLocaleString('en');
-  return Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(5)));
+  const rounded = Number(value.toPrecision(5));
+  return Math.abs(value) >= 1e6 || Math.abs(value) < 1e-3 ? rounded.toExponential() : String(rounded);
 }
 
 export function cell(value) {

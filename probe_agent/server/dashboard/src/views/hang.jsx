@@ -10,7 +10,7 @@ WITH stacks AS (
     FROM python.backtrace GROUP BY rank)
 SELECT frames, list(rank ORDER BY rank) AS ranks, count(*) AS num FROM stacks GROUP BY frames ORDER BY num, ranks[1]`;
 
-const TONES = { 'no hang': 'good', hangs: 'bad', hang: 'bad', dead: 'bad', slow: 'warn', unknown: 'unknown' };
+const TONES = { 'no hang': 'good', hangs: 'bad', died: 'bad', slow: 'warn', unknown: 'unknown' };
 
 export default function Hang() {
   const { ranks } = useContext(Page);

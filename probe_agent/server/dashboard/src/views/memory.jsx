@@ -5,7 +5,9 @@ import { mebibytes, number, seconds } from '../format.js';
 import { Page, useSql, useVerdict } from '../live.js';
 import { Answer, Command, Panel, RankChoice, Table, Verdict } from '../parts.jsx';
 
-const STATES = ['grows', 'unknown', 'levelling off', 'flat'];
+const UNKNOWN = 'too few samples';
+// As `probe … memory` says them, the one to look at first in front.
+const STATES = ['grows', UNKNOWN, 'levelling off', 'not significant'];
 
 const samples = (rank) => `
 WITH one AS (FROM process.samples WHERE rank = ${Number(rank)}), bounds AS (SELECT min(ts) AS first, epoch(max(ts)) - epoch(min(ts)) AS width FROM one)
@@ -66,8 +68,8 @@ export default function Memory({ params }) {
     tooltip: { formatter: ({ name, value }) => `${name}\n${mebibytes(value)}` },
     series: [{
       type: 'treemap', roam: false, nodeClick: false, breadcrumb: { show: false }, top: 4, bottom: 4, left: 4, right: 4,
-      // The end of a path tells modules apart: DistributedDataParallel.module.blocks.first.attention.
-      label: { formatter: ({ name, value }) => `${name.split('.').slice(-2).join('.')}\n${mebibytes(value)}`, overflow: 'truncate', lineHeight: 16 }, itemStyle: { borderColor: colours.surface },
+      // The end of a path tells modules apart: DistributedDataParallel.module.blocks.first.mlp.0.
+      label: { formatter: ({ name, value }) => `${name.split('.').slice(-3).join('.')}\n${mebibytes(value)}`, overflow: 'truncate', lineHeight: 16 }, itemStyle: { borderColor: colours.surface },
       data: (shown?.modules ?? []).map((one) => ({ name: one.module, value: one.mib })),
     }],
   }), [verdict.data, rank]);
@@ -75,7 +77,7 @@ export default function Memory({ params }) {
   const full = shown && Object.entries(shown.trends).map(([name, one]) => [name, one.full]).find(([, one]) => one);
   return (
     <>
-      <Verdict tone={growing.length ? 'bad' : targets.some((one) => one.state === 'unknown') || !targets.length || verdict.data?.answer?.unanswered?.length ? 'unknown' : 'good'} more={growing.length > 0 && targets.length > 1 && `memory grows on ${growing.length} of ${targets.length} ranks`}>
+      <Verdict tone={growing.length ? 'bad' : targets.some((one) => one.state === UNKNOWN) || !targets.length || verdict.data?.answer?.unanswered?.length ? 'unknown' : 'good'} more={growing.length > 0 && targets.length > 1 && `memory grows on ${growing.length} of ${targets.length} ranks`}>
         {sentences[order[0]] ?? (verdict.error ? verdict.error.message : 'asking the ranks …')}
       </Verdict>
       <RankChoice params={params} />
