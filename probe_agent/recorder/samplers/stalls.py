@@ -108,12 +108,13 @@ class Source(BaseSource):
         num_steps, is_on = self.recorder.num_steps, self.recorder.settings["stall.watch"]
         if num_steps != self._num_steps or not is_on:
             if self._num_steps and num_steps > self._num_steps:
-                num_new = num_steps - self._num_steps
-                period = (now - self._since) * 1e-9 / num_new
-                # The recorder could not look, and one of these steps lasted as long as a stall.
-                if is_on and self._noticed is None and min(period, gap * 1e-9) > self._threshold:
+                num_new, total = num_steps - self._num_steps, (now - self._since) * 1e-9
+                # The recorder could not look, and one of these steps lasted as long as a stall, even if the others
+                # took twice as long as usual.
+                longest = max(total / num_new, total - (num_new - 1) * 2 * (self._median or total))
+                if is_on and self._noticed is None and min(longest, gap * 1e-9) > self._threshold:
                     self._notice(moved=False)
-                self._periods.append((period, num_new))
+                self._periods.append((total / num_new, num_new))
             self._num_steps = num_steps
             self._begin(now)
         elif now >= self._look_at and (self._noticed or (now - self._since) * 1e-9 > self._threshold):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from support.commands import environment
@@ -20,20 +21,28 @@ Shell = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @contextmanager
 def training(script: str, folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One of the guide's scripts, past its fifth step; killed at the end if it has not ended."""
-    with subprocess.Popen(
-        [sys.executable, str(TARGETS / script), *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=folder,
-        env=environment(),
-    ) as process:
+    """One of the guide's scripts, past its fifth step; killed at the end if it has not ended, told if it has failed."""
+    with (
+        TemporaryFile("w+") as stderr,
+        subprocess.Popen(
+            [sys.executable, str(TARGETS / script), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            cwd=folder,
+            env=environment(),
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             yield process
         finally:
+            code = process.poll()
             process.kill()
+            stderr.seek(0)
+            print(f"{script} {'was running' if code is None else f'had ended with {code}'}: {stderr.read()}")
+        assert code in (None, 0)
 
 
 @contextmanager
