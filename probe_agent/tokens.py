@@ -14,11 +14,15 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from .errors import BadRequest
 
-__all__ = ["TOKEN", "Tokens", "given_token", "kept_token", "server_tokens", "token_file"]
+__all__ = ["TOKEN", "Role", "Tokens", "given_token", "kept_token", "server_tokens", "token_file"]
 
+#: Reading changes nothing in a target: SQL, stacks, tables. Control runs code in it, or changes what it does. What is
+#: open tells nothing of a target: the files of the dashboard, and the exchange of a code for a session.
+Role = Literal["open", "read", "control"]
 #: What a token may be: long enough that nobody tries them all, and fit for a header.
 TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 

@@ -17,10 +17,11 @@ from probe_agent.sql.query_engine import QueryEngine
 from probe_agent.sql.tables.gpu import sample_host
 from probe_agent.sql.tables.host_history import sample_host_counters
 from probe_agent.targets import TargetDirectory, watch_deaths
+from probe_agent.tokens import Role
 
 from . import routes
 from .access.guard import Guard
-from .access.roles import Access, OwnProcess, Role
+from .access.roles import Access, OwnProcess
 from .command_server import Commands
 from .description import describe_with
 from .problem import handle_problems

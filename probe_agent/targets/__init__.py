@@ -14,12 +14,12 @@ from .folder_files import WhyEmpty, read_awaited
 from .local_ranks import launched_by, siblings_of
 from .memory import host_memory
 from .peers import peers_of
-from .rings import Ring, RingError, newest_step
+from .rings import Ring, RingError
 from .source_text import read_source, source_line, with_source
 from .stacks import take_stacks, take_tasks, with_native
 from .stalls import StallSnapshot, read_stall_snapshot, stall_text
 from .startup import read_startup, startup_phases, startup_text
-from .target import Target, without_recorder
+from .target import Target, newest_step, without_recorder
 from .workers import stacks_of_workers, take_worker_stacks, workers_of
 
 __all__ = [

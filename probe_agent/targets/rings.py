@@ -11,16 +11,13 @@ import mmap
 import os
 import stat
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probe_agent.recorder.ring.layout import COUNTERS, COUNTERS_AT, FIXED, MAGIC, SCHEMA_AT, STRING_LENGTH, VERSION
 from probe_agent.recorder.ring.table import NULL_FLOAT, NULL_INT, Column, row_struct
 from probe_agent.untrusted_files import opened
 
-if TYPE_CHECKING:
-    from .target import Target
-
-__all__ = ["Ring", "RingError", "newest_step"]
+__all__ = ["Ring", "RingError"]
 
 #: The value that stands for NULL, by kind of column.
 _NULLS = {"float": NULL_FLOAT, "int or null": NULL_INT}
@@ -120,14 +117,3 @@ class Ring:
             else:
                 row[column.name] = None if value == _NULLS.get(column.kind) else value
         return row
-
-
-def newest_step(target: Target) -> tuple[int, float] | None:
-    """Return the newest recorded step and when it ended, in seconds since 1970; None before the first one."""
-    try:
-        row = Ring(target.ring_path("python.steps")).newest()
-    except (RingError, OSError):
-        return None  # no step yet; a query of a damaged ring says that it is damaged
-    if row is None or not isinstance(row.get("step"), int) or not isinstance(row.get("ts"), int):
-        return None
-    return int(str(row["step"])), int(str(row["ts"])) * 1e-6

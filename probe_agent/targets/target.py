@@ -12,8 +12,9 @@ from probe_agent.recorder.ring.folder import CONTROL, STACKS, TARGET, ring_name
 
 from .ended import End, end_of
 from .folder_files import read_json
+from .rings import Ring, RingError
 
-__all__ = ["Target", "read_identity", "without_recorder"]
+__all__ = ["Target", "newest_step", "read_identity", "without_recorder"]
 
 #: Fields that every identity has, besides a rank, which is null until it is known.
 _NUMBERS = ("pid", "host_pid", "start_ticks", "world_size")
@@ -108,6 +109,17 @@ class Target:
         if self.world_size > 1:
             return f"pid {self.pid} (rank {self.rank})"
         return f"pid {self.pid}"
+
+
+def newest_step(target: Target) -> tuple[int, float] | None:
+    """Return the newest recorded step and when it ended, in seconds since 1970; None before the first one."""
+    try:
+        row = Ring(target.ring_path("python.steps")).newest()
+    except (RingError, OSError):
+        return None  # no step yet; a query of a damaged ring says that it is damaged
+    if row is None or not isinstance(row.get("step"), int) or not isinstance(row.get("ts"), int):
+        return None
+    return int(str(row["step"])), int(str(row["ts"])) * 1e-6
 
 
 def without_recorder(process: Process) -> Target:

@@ -17,8 +17,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from probe_agent.errors import BadRequest, Forbidden, NoAnswer, ProbeError, Unauthorized
 from probe_agent.server.problem import problem_response
+from probe_agent.tokens import Role
 
-from .roles import Access, Caller, Role
+from .roles import Access, Caller
 
 __all__ = ["MAX_BODY_BYTES", "MAX_IN_FLIGHT", "Guard"]
 

@@ -11,21 +11,17 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
 
 from starlette.types import Scope
 
 from probe_agent.errors import Forbidden, Unauthorized
-from probe_agent.tokens import Tokens
+from probe_agent.tokens import Role, Tokens
 
 from .quota import Quota
 from .sessions import Sessions
 
-__all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess", "Role"]
+__all__ = ["UNIX_PEER", "Access", "Caller", "OwnProcess"]
 
-#: Reading changes nothing in a target: SQL, stacks, tables. Control runs code in it, or changes what it does. What is
-#: open tells nothing of a target: the files of the dashboard, and the exchange of a code for a session.
-Role = Literal["open", "read", "control"]
 #: Where the server leaves the process id and the user id of a unix socket's peer, in `scope["state"]`.
 UNIX_PEER = "unix_peer"
 

@@ -15,12 +15,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from hmac import compare_digest
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from probe_agent.errors import BadRequest, Unauthorized
-
-if TYPE_CHECKING:
-    from .roles import Role
+from probe_agent.tokens import Role
 
 __all__ = ["COOKIE", "KEY_HEADER", "Session", "Sessions"]
 
