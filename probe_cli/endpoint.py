@@ -231,4 +231,6 @@ def _reason(text: str) -> str:
         return f": an IPv6 address needs brackets, as in [{text.rpartition(':')[0]}]:{text.rpartition(':')[2]}"
     if re.fullmatch(r"[\w.-]+\.[\w.-]+|localhost|\[.*\]", text):
         return f": it has no port, as in {text}:8080"
-    return ""
+    if os.path.isfile(text):
+        return ": the file is not a report of Probe"
+    return ": there is no such file or folder" if "/" in text else ""

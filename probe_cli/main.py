@@ -91,9 +91,9 @@ class CommandGroup(click.Group):
         except BadRequest as refusal:
             if near := _near(first):
                 raise BadRequest(f"{first!r} is not a command", near) from None
-            raise BadRequest(
-                f"{first!r} is neither a command nor an endpoint: {refusal.message}", refusal.hint
-            ) from None
+            if not first.replace("-", "").isalnum():  # nothing that a command could be called
+                raise
+            raise BadRequest(f"{first!r} is neither a command nor an endpoint", refusal.hint) from None
         _, follows, _ = self.make_parser(ctx).parse_args(list(others))
         if follows and follows[0] not in commands.SHORT_HELP:
             raise BadRequest(f"{follows[0]!r} is not a command", _near(follows[0]) or "list the commands: probe --help")

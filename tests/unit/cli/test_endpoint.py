@@ -59,6 +59,8 @@ def test_an_endpoint_prints_as_it_is_written(text: str) -> None:
         ("unix:/a//pid=b", "not a rank"),
         ("-5", "not an endpoint"),
         ("", "not an endpoint"),
+        ("/tmp/no-such-report.zip", "no such file or folder"),
+        (__file__, "the file is not a report"),
     ],
 )
 def test_an_invalid_endpoint_is_refused_with_the_reason(text: str, reason: str) -> None:
