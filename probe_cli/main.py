@@ -91,7 +91,7 @@ class CommandGroup(click.Group):
         except BadRequest as refusal:
             if near := _near(first):
                 raise BadRequest(f"{first!r} is not a command", near) from None
-            if not first.replace("-", "").isalnum():  # nothing that a command could be called
+            if refusal.message != f"{first!r} is not an endpoint":  # it says more
                 raise
             raise BadRequest(f"{first!r} is neither a command nor an endpoint", refusal.hint) from None
         _, follows, _ = self.make_parser(ctx).parse_args(list(others))
