@@ -42,11 +42,12 @@ class TargetDirectory:
         return sorted(scan.targets(self._views), key=_by_rank)
 
     def candidates(self) -> list[Process]:
-        """Return the Python processes without a recorder that we may attach to; not the workers of a target."""
+        """Return the Python processes without a recorder that we may attach to; not the workers of a target, which it
+        has started itself and not by way of another program."""
         scan = Scan(self._bases)
         taken = {target.pid for target in scan.targets(scan.other_views) if target.is_alive}
         for process in sorted(scan.processes, key=lambda process: process.start_ticks):
-            if process.parent_pid in taken:
+            if process.parent_pid in taken and _may_attach(process):
                 taken.add(process.pid)
         taken.add(os.getpid())
         return [process for process in scan.processes if process.pid not in taken and _may_attach(process)]

@@ -10,6 +10,7 @@ spawned is read from its memory by py-spy, 30 to 130 ms, and only if it has such
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -29,6 +30,7 @@ Children = Mapping[int, Sequence[Process]]
 _WAITS_IN = (("torch/multiprocessing/spawn.py", "join"), ("multiprocessing/process.py", "join"))
 #: Variables that are the same for all ranks of a job, and for no other job that runs on this host at the same time.
 _OF_JOB = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,18 @@ def siblings_of(pid: int) -> Siblings | None:
     launched = launched_by(process.parent_pid)
     if launched is None or pid not in [one.pid for one in launched[1]]:
         return None
-    spawned = tuple((None, one) for one in launched[1])
+    program = _program(process)
+    spawned = tuple((None, one) for one in launched[1] if _program(one) == program)
     return Siblings(f"their parent, pid {process.parent_pid}", spawned, _launcher_of(process))
+
+
+def _program(process: Process) -> str:
+    """Return what it runs, the same for all ranks that one parent has started: without arguments and numbers."""
+    try:
+        command = process.command
+    except OSError:
+        return ""  # it has ended
+    return _NUMBER.sub("", " ".join((*command[:1], *program_of(command))))
 
 
 def _kind(process: Process) -> str:

@@ -178,17 +178,18 @@ async def ask(
         members, refused = await _opened(open_clients, endpoints)
         conversation = Conversation(members, refused, timeout_s)
 
-        async def attached(member: Member) -> None:
-            if isinstance(member.endpoint, LocalProcess):
-                await ensure_attached(member.client, member.endpoint.pid, inject, remark, needs_agent)
-
         async def attach_and_ask(member: Member) -> list[tuple[Member, T]]:
+            refusal = None
             try:
-                await attached(member)
+                if isinstance(member.endpoint, LocalProcess):
+                    refusal = await ensure_attached(member.client, member.endpoint.pid, inject, remark, needs_agent)
             except ProbeError as error:
                 member.error = error
                 return []
-            return await conversation.ask(lambda member: question(member.client), [member])
+            answer = await conversation.ask(lambda member: question(member.client), [member])
+            if refusal is not None and member.error is not None:  # whatever kept us out, keeps the answer back as well
+                member.error = NoAnswer(member.error.message, refusal.hint)
+            return answer
 
         async def counted(member: Member) -> list[tuple[Member, T]]:
             answer = await attach_and_ask(member)
@@ -244,16 +245,16 @@ async def _opened(
 
 async def ensure_attached(
     client: Client, pid: int, inject: bool, remark: Callable[[str], None], needs_agent: bool
-) -> None:
-    """Put the recorder into `pid` when it has none. Raises AttachRefused when it is needed, and cannot come, may not,
-    or comes later."""
+) -> AttachRefused | None:
+    """Put the recorder into `pid` when it has none. Returns why it could not come where it is not needed. Raises
+    AttachRefused when it is needed, and cannot come, may not, or comes later."""
     listed = await client.get(TargetList, "/v1/targets")
     known = [target for target in listed.targets if target.pid == pid]
     # A dead target is asked for what it left, unless another process has its number by now.
     if any(target.alive or target.state == "zombie" for target in known) or (known and not _exists(pid)):
-        return
+        return None
     if not inject and not needs_agent:
-        return
+        return None
     if not inject:
         raise AttachRefused(
             f"process {pid} has no recorder, and --no-inject forbids attaching one", f"attach first: probe {pid} inject"
@@ -266,9 +267,10 @@ async def ensure_attached(
         if needs_agent or not _exists(pid):
             raise
         remark(refusal.message)  # its stacks can be read all the same: it is stopped, say, or waits in the kernel
-        return
+        return refusal
     if not attached.already:
         remark(f"attached to {pid} in {(time.perf_counter() - started) * 1e3:.0f} ms ({attached.how})")
+    return None
 
 
 def allow_descriptors(num_connections: int) -> None:

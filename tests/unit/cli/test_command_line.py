@@ -59,7 +59,7 @@ def test_options_may_stand_on_both_sides_of_the_endpoint(monkeypatch: pytest.Mon
         ("4121 HEALTH", "try: status, list or diagnose\n"),
         ("4121 stack", "try: backtrace\n  backtrace  Show where"),
         ("localhost query x", "no port"),
-        ("/tmp/no-such-report.zip query x", "probe: '/tmp/no-such-report.zip' is not an endpoint: there is no such file"),
+        ("/tmp/no-such-report.zip query x", "'/tmp/no-such-report.zip' is not an endpoint: there is no such file"),
         ("4121 4122 query x", "'4122' is not a command"),
         ("-t nonsense query x", "not an endpoint"),
         ("4121 query --max-rows many x", "not a valid integer"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -98,6 +101,24 @@ def test_ourselves_are_no_candidate(tmp_path: Path) -> None:
     candidates = TargetDirectory((str(tmp_path),)).candidates()
 
     assert os.getpid() not in [process.pid for process in candidates]
+
+
+def test_what_a_target_starts_by_another_program_is_a_candidate_and_its_own_workers_are_not(tmp_path: Path) -> None:
+    say_pid = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+    commands = [[sys.executable, "-S", "-c", say_pid], ["sh", "-c", f'"{sys.executable}" -S -c "{say_pid}"; true']]
+    lock = hold(str(make(tmp_path, os.getpid(), own_ticks())))
+    with ExitStack() as running:
+        started = [
+            running.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            for command in commands
+        ]
+        worker, by_another = (int(process.stdout.readline()) for process in started if process.stdout is not None)
+
+        candidates = [process.pid for process in TargetDirectory((str(tmp_path),)).candidates()]
+
+    os.close(lock)
+    assert by_another in candidates
+    assert worker not in candidates
 
 
 def test_the_dead_beside_the_living_are_named_when_they_are_left_out(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,15 @@ child = subprocess.Popen([sys.executable, "-S", "-c", "import sys; sys.stdin.rea
 print(child.pid, flush=True)
 sys.stdin.read()
 child.kill()
+"""
+
+#: Maps a file, and says its number among the processes and its PID.
+HOLDS_TORCH = """
+import mmap, os, sys, time
+with open(sys.argv[1], "r+b") as file:
+    mapped = mmap.mmap(file.fileno(), 0)
+print(sys.argv[2], os.getpid(), flush=True)
+time.sleep(60)
 """
 
 
@@ -69,6 +80,26 @@ def test_of_two_targets_with_one_rank_the_named_one_is_used(started: Started) ->
     assert found is not None
     assert {rank: process.pid for rank, process in found.ranks} == {0: named, 1: other}
     assert left not in [process.pid for _, process in found.ranks]
+
+
+def test_of_what_a_parent_has_started_only_the_same_program_is_of_the_job(tmp_path: Path) -> None:
+    (tmp_path / "libtorch.so").write_bytes(b"mapped, as torch is in a process that trains")
+    train, control = tmp_path / "train.py", tmp_path / "control.py"
+    for script in (train, control):
+        script.write_text(HOLDS_TORCH)
+    python = f"{sys.executable} -S"
+    commands = [f"{python} {script} {tmp_path}/libtorch.so {at}" for at, script in enumerate((train, train, control))]
+    with subprocess.Popen(
+        ["sh", "-c", " & ".join([*commands, "wait"])], stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as parent:
+        assert parent.stdout is not None
+        pids = dict(line.split() for line in (parent.stdout.readline() for _ in commands))
+
+        found = siblings_of(int(pids["1"]))
+
+        os.killpg(parent.pid, signal.SIGKILL)
+    assert found is not None
+    assert {process.pid for _, process in found.ranks} == {int(pids["0"]), int(pids["1"])}
 
 
 def test_a_process_of_which_nothing_says_that_it_is_a_rank_has_none() -> None:
