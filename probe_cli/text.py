@@ -5,9 +5,9 @@ Plain functions, imported by every other part of the command line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["age", "mebibytes", "num_ranks", "percent", "ranks_in", "ranks_text", "seconds", "sum_up"]
+__all__ = ["age", "by_reason", "mebibytes", "num_ranks", "percent", "ranks_in", "ranks_text", "seconds", "sum_up"]
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -25,6 +25,17 @@ def num_ranks(ranks: Iterable[int]) -> str:
     """How many ranks, and which: `62 ranks (0-16,18-62)`, `rank 17`."""
     ordered = sorted(set(ranks))
     return f"rank {ordered[0]}" if len(ordered) == 1 else f"{len(ordered)} ranks ({ranks_text(ordered)})"
+
+
+def by_reason(reasons: Mapping[str, str], most: int = 1000) -> list[str]:
+    """The names with the same reason as one text, `most` of them by name: `clipping, schedule and 24 more: gone`."""
+    names: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        names.setdefault(reason, []).append(name)
+    return [
+        f"{', '.join(some[:most])}{f' and {len(some) - most} more' if some[most:] else ''}: {reason}"
+        for reason, some in names.items()
+    ]
 
 
 def age(age_s: float | None) -> str | None:

@@ -22,7 +22,7 @@ from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.show import show, show_envelope
 from probe_cli.session import Session
-from probe_cli.text import num_ranks, percent, seconds
+from probe_cli.text import by_reason, num_ranks, percent, seconds
 
 __all__ = ["command"]
 
@@ -212,8 +212,8 @@ def _show(
             len(diagnosis.silent) + len(diagnosis.unjudged) + len({one.rule for one in _every(diagnosis.findings)})
         )
         print("\n".join(_lines(diagnosis, told, num_all)), flush=True)
-    for name, why in diagnosis.unjudged.items():
-        remark(f"not judged: {name}: {why}")
+    for line in by_reason(diagnosis.unjudged):
+        remark(f"not judged: {line}")
 
 
 def _every(findings: Sequence[Finding]) -> list[Finding]:

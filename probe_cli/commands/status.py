@@ -15,7 +15,7 @@ from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.show import show, show_envelope
 from probe_cli.session import Session
-from probe_cli.text import age, mebibytes, num_ranks, percent, seconds
+from probe_cli.text import age, by_reason, mebibytes, num_ranks, percent, seconds
 
 __all__ = ["command"]
 
@@ -107,8 +107,8 @@ def _show(
         if told[1:]:
             print(flush=True)
             show(sheet, format_)
-        for name, why in evidence.failed.items():
-            remark(f"{name} is not seen: {why}")
+        for line in by_reason(evidence.failed, most=3):
+            remark(f"not judged: {line}")
 
 
 def _median(told: Sequence[tuple[TargetInfo, Evidence]]) -> tuple[TargetInfo, Evidence]:

@@ -10,7 +10,7 @@ from probe_agent.wire import Backtrace
 from probe_cli.cluster.stacks import fold, threads_of
 from probe_cli.diagnose import Diagnosis, Finding
 from probe_cli.render.stacks import stack_lines, tree_lines
-from probe_cli.text import num_ranks, percent, seconds
+from probe_cli.text import by_reason, num_ranks, percent, seconds
 
 __all__ = ["Findings", "Output", "Stacks", "notes_html"]
 
@@ -119,7 +119,7 @@ class Findings:
         )
         head = "<tr><th>finding</th><th>seen</th><th>try first</th></tr>"
         shown = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>" if rows else ""
-        notes = [f"not judged: {name}: {why}" for name, why in self.unjudged.items()]
+        notes = [f"not judged: {line}" for line in by_reason(self.unjudged)]
         return f"<p>{escape(self._summary)}</p>{shown}" + notes_html(notes, self.unanswered)
 
     @property

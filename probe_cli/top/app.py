@@ -16,7 +16,7 @@ from textual.widgets import DataTable, Footer, Static
 from probe_agent.errors import ProbeError
 from probe_cli.diagnose import Diagnosis
 from probe_cli.render.terminal import cut, visible
-from probe_cli.text import age, mebibytes, percent, seconds
+from probe_cli.text import age, by_reason, mebibytes, percent, seconds
 
 from .detail import DetailScreen
 from .look import PHASES, Look, RankLook, Watcher
@@ -87,7 +87,7 @@ class FindingsScreen(ModalScreen[None]):
             lines += [f"  seen: {visible(seen)}" for seen in one.evidence]
             lines += [f"  try first: {visible(one.try_first)}"] * bool(one.try_first) + [""]
         lines += [] if lines else found(self._diagnosis, 0)
-        return lines + [f"not judged: {name}: {visible(why)}" for name, why in self._diagnosis.unjudged.items()]
+        return lines + [f"not judged: {visible(line)}" for line in by_reason(self._diagnosis.unjudged)]
 
 
 class Ranks(DataTable[Text]):

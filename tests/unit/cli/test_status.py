@@ -8,6 +8,7 @@ import pytest
 from probe_agent.recorder.ring.table import COORDINATES
 from probe_agent.sql.tables.declarations import known_tables
 from probe_cli.commands.status import STATEMENTS, _of_loss, _of_steps
+from probe_cli.text import by_reason
 
 
 @pytest.mark.parametrize("name", STATEMENTS)
@@ -36,3 +37,11 @@ def test_a_step_number_of_our_own_is_marked() -> None:
 
     assert ours == [("step", "7, counted from the attach, 1s ago, training, 10 steps/s (100 ms each), 80 samples/s")]
     assert jobs[1] == ("best", "80 ms in the best 50 steps; now +25%")
+
+
+def test_what_is_not_judged_for_one_reason_is_one_line() -> None:
+    gone = {name: "it has ended" for name in ("clipping", "schedule", "replicas", "restarts", "spans")}
+
+    told = by_reason({**gone, "checks": "no answer in 5 s"}, most=3)
+
+    assert told == ["clipping, schedule, replicas and 2 more: it has ended", "checks: no answer in 5 s"]
