@@ -59,7 +59,7 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
     """The same with the lines of the data set that take the time."""
     told = list(found)
     for at, one in enumerate(told[:1]):
-        lines = lines_of(await stacks_of(job, one.ranks[0]), _fetches)
+        lines = lines_of(await stacks_of(job, one.ranks[0], _fetches), _fetches)
         seen = tuple(f"{percent(part)} of the stacks: {line}" for line, part in lines[:3])
         told[at] = replace(one, evidence=(*one.evidence, *seen))
     return told
