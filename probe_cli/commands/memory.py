@@ -16,7 +16,7 @@ from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.memory.leaks import Leaks, ask_leaks
 from probe_cli.cluster.memory.leaks import sentence as leaks_sentence
-from probe_cli.cluster.memory.look import RSS, Look, look
+from probe_cli.cluster.memory.look import OWN, Look, look
 from probe_cli.cluster.memory.report import Report, full_at, notes_on, sentence
 from probe_cli.cluster.memory.trend import State
 from probe_cli.messages import remark
@@ -78,7 +78,8 @@ def command(
 
     Growth is judged over the rows of the rings, two hours at most. It is claimed only if it is significant: the memory
     must keep growing, after the first fifth of the time, in a way that jumps, saws and random walks do not explain
-    (p ≤ 0.001). The limit is the one that is reached first: the device, the control group, ulimit -v, the host.
+    (p ≤ 0.001), and be seen for a fiftieth of the time in which it reaches a limit, from 15 s to ten minutes. The limit
+    is the one that is reached first: the device, the control group, ulimit -v, the host.
 
     With --leaks, Python's tracemalloc is on in the target for the window, and on a GPU the history of torch's
     allocator: the job is slower meanwhile, and stands still for five looks, which a remark counts. The lines come
@@ -88,7 +89,7 @@ def command(
     Exit codes:
       0  no significant growth; with --leaks, no line that grows
       1  memory grows; with --leaks, lines that grow
-      3  too few samples to tell, or part of the targets did not answer
+      3  too early to tell, or part of the targets did not answer
       4  no target could be reached
     """
     if path is not None:
@@ -251,7 +252,7 @@ def _by_rank(reports: Sequence[Report]) -> Sheet:
     rows = []
     for report in reports:
         of_kind = [sum(one.mib for one in report.look.tensors if one.kind == kind) for kind in _KINDS]
-        host, devices = report.trends.get(RSS), report.look.devices
+        host, devices = report.trends.get(OWN), report.look.devices
         ends = [full_at(report, name, _neighbours(report, reports)) for name in report.growing]
         steps = [end.step for end in ends if end is not None and end.step is not None]
         growth = next(iter(report.growing.values()), host)

@@ -54,10 +54,7 @@ class ProcessMemory(LiveTable):
                 f"cannot read the memory of {target}: {refusal.strerror}", "run as its user, or as root"
             ) from refusal
         if memory is None:
-            raise NoAnswer(
-                f"{target} has ended: it has no memory now",
-                "query what it recorded: SELECT ts, rss FROM process.samples",
-            )
+            return [], [f"{target} has ended: it has no memory now; what it recorded is in process.samples"]
         newest = newest_step(target)
         group = memory.cgroup
         of_group = (

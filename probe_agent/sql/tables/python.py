@@ -60,7 +60,7 @@ class Containers(RecorderTable):
         Column("place", "text", "", "where it was found"),
         Column("class", "text", "", "its class"),
         Column("items", "int", "", "its length"),
-        Column("added", "int", "", "growth of its length during the query"),
+        Column("added", "int", "", "growth of its length during the query; 0 if it got shorter in between"),
         Column("period", "float", "s", "time in which it grew so"),
         Column("tensors", "int", "", "items that are or hold tensors, judged by the newest 200"),
         Column("graphs", "int", "", "those whose tensors keep their autograd graph"),

@@ -15,17 +15,18 @@ from probe_cli.client import Client
 
 from .trend import Sample
 
-__all__ = ["CHILDREN", "RSS", "SHM", "Look", "Module", "Tensors", "look"]
+__all__ = ["CHILDREN", "OWN", "SHM", "Look", "Module", "Tensors", "look"]
 
 #: A recorder that is stopped, or waits for the GIL, is not waited for longer.
 RECORDER_S = 5.0
-#: Names of the series of the host's memory; those of devices have the device's name.
-RSS, CHILDREN, SHM = "resident memory", "memory of child processes", "/dev/shm"
+#: Names of the series of the host's memory; those of devices have the device's name. Files and shared memory are left
+#: out: pages of a mapped data set count as soon as they are read, and the recorder's rings fill.
+OWN, CHILDREN, SHM = "memory of the process", "memory of child processes", "/dev/shm"
 _NUM_SAMPLES = 240
 
 _HOST = (
-    "SELECT epoch(ts) AS t, step, rss, NULL::DOUBLE AS children, NULL::DOUBLE AS shm FROM python.steps"
-    " UNION ALL SELECT epoch(ts), step, rss, children_rss, shm_used FROM process.samples"
+    "SELECT epoch(ts) AS t, step, rss - rss_shared AS own, children_rss - children_shared AS children,"
+    " shm_used AS shm FROM process.samples"
 )
 _DEVICES = "SELECT epoch(ts) AS t, step, device, allocated FROM torch.memory"
 _NEWEST = (
@@ -141,11 +142,14 @@ def look(timeout_s: float, top: int, last_s: float | None) -> Callable[[Client],
                 gaps.append(silence.message)
                 return None
 
-        host = await rows(_thinned(_HOST, ("rss", "children", "shm"), "0", last_s))
+        host = await rows(_thinned(_HOST, ("own", "children", "shm"), "0", last_s))
         devices = await rows(_thinned(_DEVICES, ("allocated",), "device", last_s))
         newest = await rows(_NEWEST)
         now = await rows(_NOW)
         tensors = modules = None
+        if now is not None and not now.rows:
+            gaps += now.notes
+            now = None
         if now is not None:
             of_recorder_s = min(timeout_s, RECORDER_S)
             tensors = await rows(_TENSORS, of_recorder_s)
@@ -213,7 +217,7 @@ def _devices(rows: Sequence[Sequence[object]], gpus: Mapping[str, Sequence[objec
 def _host_series(rows: Sequence[Sequence[object]]) -> dict[str, tuple[Sample, ...]]:
     found: dict[str, list[Sample]] = {}
     for _, at, step, *values in rows:
-        for name, value in zip((RSS, CHILDREN, SHM), values, strict=True):
+        for name, value in zip((OWN, CHILDREN, SHM), values, strict=True):
             if value is not None:
                 found.setdefault(name, []).append(Sample(_float(at), _step(step), _float(value)))
     return {name: tuple(samples) for name, samples in found.items() if any(one.mib for one in samples)}

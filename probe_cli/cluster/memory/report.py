@@ -13,8 +13,9 @@ from probe_agent.units import duration_text
 from probe_agent.wire import TargetInfo
 from probe_cli.text import age, mebibytes, percent
 
-from .look import CHILDREN, RSS, SHM, Device, Look
-from .trend import MIN_SAMPLES, State, Trend, trend
+from .limits import Limit, headroom, limit_of_device, limits_of_host
+from .look import CHILDREN, OWN, SHM, Device, Look
+from .trend import MIN_SAMPLES, State, Trend, trend, weighed
 
 __all__ = ["Full", "Part", "Report", "full_at", "notes_on", "sentence"]
 
@@ -59,7 +60,16 @@ class Report:
 
     @cached_property
     def trends(self) -> Mapping[str, Trend]:
-        return {name: trend(samples) for name, samples in self.look.series.items()}
+        return {
+            name: weighed(trend(samples), headroom(self.limits(name))) for name, samples in self.look.series.items()
+        }
+
+    def limits(self, name: str) -> list[Limit]:
+        """Return what a series comes nearer to as it grows."""
+        device = next((one for one in self.look.devices if one.name == name), None)
+        if device is None:
+            return limits_of_host(name, self.look.now)
+        return limit_of_device(name, device.total, device.used, device.reserved, device.allocated)
 
     @property
     def growing(self) -> dict[str, Trend]:
@@ -101,7 +111,7 @@ class Report:
         anonymous, children = self.now("anonymous"), self.now("workers_private")
         if anonymous is None:
             last = {name: found.last for name, found in self.trends.items() if found.last is not None}
-            sizes = {"resident memory": last[RSS]} if RSS in last else {}
+            sizes = {OWN: last[OWN]} if OWN in last else {}
             if CHILDREN in last:
                 sizes["child processes"] = last[CHILDREN]
             return _ordered("host", sizes)
@@ -131,43 +141,21 @@ def full_at(report: Report, name: str, neighbours: Sequence[Report]) -> Full | N
     whose growth counts for the limits that they share."""
     own = report.trends[name]
     found = [
-        _full(report, own, limit, headroom, rate, own.high / own.per_second, own.low / own.per_second)
-        for limit, headroom, rate in _limits(report, name, own, neighbours)
+        _full(report, own, limit, _rate(limit, own, neighbours), own.high / own.per_second, own.low / own.per_second)
+        for limit in report.limits(name)
     ]
     return min(found, key=lambda full: full.in_s, default=None)
 
 
-def _limits(report: Report, name: str, own: Trend, neighbours: Sequence[Report]) -> list[tuple[str, float, float]]:
-    """Each limit in words, the MiB to it, and the MiB a second at which it comes nearer."""
-    device = next((one for one in report.look.devices if one.name == name), None)
-    if device is not None:
-        if device.total is None or device.used is None:
-            return []
-        left = device.total - device.used + device.reserved - device.allocated
-        return [(f"the {mebibytes(device.total)} of {name}", left, own.per_second)]
-    if name == SHM:
-        size, used = report.now("shm_size"), report.now("shm_used")
-        left_in_shm = [] if size is None or used is None else [(f"the {mebibytes(size)} of {SHM}", size - used)]
-        return [(limit, left, own.per_second) for limit, left in left_in_shm]
-    together = sum(
-        found.per_second for one in neighbours for key, found in one.growing.items() if key in (RSS, CHILDREN)
-    )
-    found: list[tuple[str, float, float]] = []
-    total, available = report.now("host_total"), report.now("host_available")
-    if total is not None and available is not None:
-        found.append((f"the {mebibytes(total)} of the host", available, together))
-    limit, used = report.now("cgroup_limit"), report.now("cgroup_used")
-    if limit is not None and used is not None:
-        left = limit - used + (report.now("cgroup_page_cache") or 0.0)
-        found.append((f"the limit of its control group, {mebibytes(limit)}", left, together))
-    limit, used = report.now("address_limit"), report.now("address_space")
-    if limit is not None and used is not None and name == RSS:
-        found.append((f"the limit of its address space (ulimit -v), {mebibytes(limit)}", limit - used, own.per_second))
-    return found
+def _rate(limit: Limit, own: Trend, neighbours: Sequence[Report]) -> float:
+    """Return the MiB a second at which a limit comes nearer."""
+    if not limit.is_shared:
+        return own.per_second
+    return sum(found.per_second for one in neighbours for key, found in one.growing.items() if key in (OWN, CHILDREN))
 
 
-def _full(report: Report, own: Trend, limit: str, headroom: float, rate: float, fastest: float, slowest: float) -> Full:
-    in_s = max(0.0, headroom) / rate
+def _full(report: Report, own: Trend, limit: Limit, rate: float, fastest: float, slowest: float) -> Full:
+    in_s = max(0.0, limit.left) / rate
     steps_a_second = own.num_steps / own.span_s if own.num_steps > 0 else None
     step = report.info.step
 
@@ -176,7 +164,7 @@ def _full(report: Report, own: Trend, limit: str, headroom: float, rate: float, 
             return None
         return step + int(in_s / factor * steps_a_second)
 
-    return Full(limit, headroom, in_s, at(1.0), at(fastest), at(slowest))
+    return Full(limit.name, limit.left, in_s, at(1.0), at(fastest), at(slowest))
 
 
 def sentence(report: Report, neighbours: Sequence[Report]) -> str:
@@ -209,7 +197,7 @@ def _growth(report: Report, neighbours: Sequence[Report]) -> str:
         ends = {name: full_at(report, name, neighbours) for name in growing}
         name = min(growing, key=lambda name: end.in_s if (end := ends[name]) is not None else float("inf"))
         found, end = growing[name], ends[name]
-        what = "it" if name == RSS else f"the {name}" if name == CHILDREN else name
+        what = "it" if name == OWN else f"the {name}" if name == CHILDREN else name
         text = f"{what} grows by {rate(found)} ({significance(found)})"
         if end is None:
             return text + "; the limit is not known"
@@ -220,11 +208,16 @@ def _growth(report: Report, neighbours: Sequence[Report]) -> str:
         )
         return f"{text} and is {when}: {end.limit}"
     trends = [found for name, found in report.trends.items() if name != SHM]
+    rising = max((one for one in trends if one.wait_s is not None), key=lambda one: one.per_second, default=None)
+    if rising is not None:
+        grown, seen = mebibytes(rising.per_second * rising.span_s), duration_text(rising.span_s)
+        later = f": ask again in {duration_text(rising.wait_s or 0.0)}" if report.info.alive else ""
+        return f"it has grown by {grown} in {seen}, too early to tell if that goes on{later}"
     over = max(trends, key=lambda found: found.num_samples, default=None)
     if over is None or report.state is State.UNKNOWN:
         num = 0 if over is None else over.num_samples
-        few = f"{num} of {MIN_SAMPLES}" if num < MIN_SAMPLES else f"{num} in too short a time"
-        return f"too few samples to tell if it grows ({few})"
+        few = f"{num} of {MIN_SAMPLES} samples" if num < MIN_SAMPLES else f"{num} samples in too short a time"
+        return f"too early to tell if it grows ({few})"
     seen = f"{over.num_steps:,} steps" if over.num_steps > 0 else (age(over.span_s) or "")
     if report.state is State.LEVELLING:
         return f"it has grown and is levelling off, over {seen}"
@@ -260,7 +253,7 @@ def notes_on(report: Report) -> list[str]:
             )
             notes.append(f"{who}{device.name} is also used by {named}")
     if report.growing:
-        of_children = CHILDREN in report.growing and RSS not in report.growing
+        of_children = CHILDREN in report.growing and OWN not in report.growing
         whom = "a worker: probe WORKER_PID" if of_children else f"probe {report.info.pid}"
         notes.append(f"{who}name the lines that leak: {whom} memory --leaks")
     return notes

@@ -1,4 +1,4 @@
-"""Growth of a memory series: its slope per step and second, and whether it is significant.
+"""Growth of a memory series: its slope per step and second, whether it is significant, and whether it matters.
 
 Memory is autocorrelated: it may wander, jump once when a cache fills, or rise and fall like a saw. So not the values
 are tested but their changes from window to window, resampled in blocks; a few jumps, or rises that are taken back, then
@@ -10,16 +10,16 @@ from __future__ import annotations
 import enum
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean, median
 
-__all__ = ["MIN_SAMPLES", "MIN_WINDOWS", "Sample", "State", "Trend", "trend"]
+__all__ = ["MIN_SAMPLES", "MIN_WINDOWS", "Sample", "State", "Trend", "trend", "weighed"]
 
 #: Fewer windows than this are too few samples. A window takes its smallest value: what is given back within it is not
 #: growth.
 MIN_WINDOWS, MAX_WINDOWS = 12, 48
-#: Windows are not shorter: the recorder reads the memory every 0.25 s.
+#: Windows are not shorter.
 MIN_WINDOW_S = 0.3
 #: Samples that it takes for the windows and those before them.
 MIN_SAMPLES = 15
@@ -35,6 +35,12 @@ MAX_P_NEWER = 0.05
 LEVELLING = 0.5
 #: Smaller changes in the time seen are of no interest.
 MIN_MIB, MIN_SHARE = 4.0, 0.005
+#: Growth is claimed once it has been seen for a fiftieth of the time in which it reaches a limit: what fills the memory
+#: in half an hour is told after 36 s, and what does so in a day after ten minutes.
+REACH = 50
+MIN_SPAN_S, MAX_SPAN_S = 15.0, 600.0
+#: No job is harmed by what would fill the memory later than this.
+HORIZON_S = 14 * 86_400.0
 
 
 class State(enum.Enum):
@@ -43,7 +49,7 @@ class State(enum.Enum):
     GROWS = "grows"
     FLAT = "not significant"
     LEVELLING = "levelling off"
-    UNKNOWN = "too few samples"
+    UNKNOWN = "too early to tell"
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class Trend:
     #: Probability of such growth without any drift.
     p: float = 1.0
     last: float | None = None
+    #: Of significant growth that was seen for too short a time: seconds until it can be judged.
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,6 +100,21 @@ def trend(samples: Sequence[Sample]) -> Trend:
         return whole  # what rises and falls has been as high before
     newest = _tested([one for one in samples if one.at >= newest_from], len(samples))
     return newest if newest.state is State.GROWS else whole
+
+
+def weighed(found: Trend, headroom: float | None) -> Trend:
+    """Return a trend whose growth is claimed only if it was seen long enough and matters, with `headroom` MiB to the
+    nearest limit. Without a known limit, it has to double the memory or go on for ten minutes."""
+    if found.state is not State.GROWS:
+        return found
+    at_first = (found.last or 0.0) - found.per_second * found.span_s
+    full_s = max(0.0, REACH * at_first if headroom is None else headroom) / found.per_second
+    if headroom is not None and full_s > HORIZON_S:
+        return replace(found, state=State.FLAT)
+    needed_s = min(MAX_SPAN_S, max(MIN_SPAN_S, full_s / REACH))
+    if found.span_s < needed_s:
+        return replace(found, state=State.UNKNOWN, wait_s=(needed_s - found.span_s) / (1 - WARM_UP))
+    return found
 
 
 def _tested(samples: Sequence[Sample], num_samples: int) -> Trend:

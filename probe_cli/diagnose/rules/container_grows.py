@@ -1,7 +1,7 @@
 """A container of the job grows with each step, and memory with it.
 
-A list, dict or set that the job's frames and globals lead to was longer at the second look than at the first, and the
-resident memory has grown for as long as it was recorded. A list of numbers for the log grows, too, but takes next to
+A list, dict or set that the job's frames and globals lead to got longer while it was looked at, never shorter, and the
+memory of the process grows as `memory-grows` judges it. A list of numbers for the log grows, too, but takes next to
 nothing: it is not named.
 """
 
@@ -9,35 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from probe_cli.cluster.memory.look import OWN
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.growth import SERIES, growing, is_seen
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import mebibytes
 
 __all__ = ["RULE"]
 
-SQL = """
-WITH newest AS (FROM process.samples WHERE rss IS NOT NULL ORDER BY ts DESC LIMIT 600),
-recent AS (SELECT rss, step, ntile(4) OVER (ORDER BY ts) AS part FROM newest),
-parts AS (SELECT part, median(rss) AS rss, count(*) AS samples FROM recent GROUP BY part)
-SELECT place, "class" AS kind, items, added, period, steps, tensors, graphs, tensor_size, size, grown.*
-FROM python.containers, (SELECT max(rss) FILTER (part = 4) AS now, max(rss) FILTER (part = 3) AS third,
-    max(rss) FILTER (part = 2) AS second, max(rss) FILTER (part = 1) AS first, sum(samples) AS samples FROM parts
-) AS grown
-WHERE graphs = 0
+SQL = f"""
+SELECT place, "class" AS kind, items, added, period, steps, size FROM python.containers WHERE graphs = 0
+UNION ALL BY NAME SELECT list(s) AS series FROM ({SERIES}) AS s
 """
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    if not rows or (rows[0]["samples"] or 0) < limits["samples"]:
+    containers = [row for row in rows if row["place"] is not None]
+    series = [one for row in rows for one in row["series"] or ()]
+    if not containers or not is_seen(series):
         raise NotApplicable("no container was found, or memory was seen for too short a time")
-    first, second, third, now = (rows[0][name] or 0.0 for name in ("first", "second", "third", "now"))
-    grown = now - first
-    if not (first < second < third < now) or grown < max(limits["mib"], limits["share"] * first):
+    grown = next((found for found in growing(series, limits["mib"]) if found.of == OWN), None)
+    if grown is None or grown.mib < limits["share"] * grown.first:
         return
-    growing = [row for row in rows if row["added"] > 0 and (row["size"] or 0.0) >= limits["part"] * grown]
-    if not growing or now - third < 0.2 * grown:
+    growing_too = [row for row in containers if row["added"] > 0 and (row["size"] or 0.0) >= limits["part"] * grown.mib]
+    if not growing_too:
         return
-    worst = max(growing, key=lambda row: row["size"])
+    worst = max(growing_too, key=lambda row: row["size"])
     holds = f", with {mebibytes(worst['size'])} in them"
     yield Finding(
         f"a {worst['kind']} grows with each step, to {worst['items']:,} items{holds}",
@@ -46,7 +43,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         where=worst["place"],
         evidence=(
             f"{worst['added']} items more in {worst['period']:g} s ({worst['steps']} steps): {worst['place']}",
-            f"resident memory has grown by {mebibytes(grown)}, from {mebibytes(first)} to {mebibytes(now)}",
+            f"memory has grown from {mebibytes(grown.first)} to {mebibytes(grown.last)}",
         ),
         advice=(
             "empty it, or bound it: collections.deque(maxlen=N), functools.lru_cache(maxsize=N)",
@@ -63,10 +60,9 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (
-        Threshold("mib", 20.0, "MiB that resident memory has grown in the last ten minutes at most"),
-        Threshold("share", 0.04, "the same as a share of it"),
+        Threshold("mib", 20.0, "MiB of growth in the time seen"),
+        Threshold("share", 0.04, "growth as a share of the memory at first"),
         Threshold("part", 0.1, "size of what it holds as a share of that growth"),
-        Threshold("samples", 12, "samples, one a second, needed to judge"),
     ),
     explains=("memory-grows", "memory-limit-near", "slower-than-best"),
     is_live=True,

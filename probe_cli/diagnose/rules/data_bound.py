@@ -1,8 +1,8 @@
 """The step waits for data.
 
 `data_wait` is the time the training thread spends in `next()` of the data loader. More than a tenth of the step is
-worth a look, a fifth and more costs real money. The cause is another rule's finding where it can be seen: no worker
-processes, or workers that are busy all the time.
+worth a look, a fifth and more costs real money; less than 2 ms is what it takes to hand a batch over. The cause is
+another rule's finding where it can be seen: no worker processes, or workers that are busy all the time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["steps"] < limits["steps"]:
         raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     share = row["waited"] / row["lasted"]
-    if share < limits["share"]:
-        return
     cost = row["waited"] / row["steps"]
+    if share < limits["share"] or cost < limits["seconds"]:
+        return
     yield Finding(
         f"the step waits for data {percent(share)} of the time",
         Certainty.CERTAIN,
@@ -55,6 +55,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("share", 0.10, "share of the step's time spent waiting for data"),
+        Threshold("seconds", 0.002, "seconds a step spent waiting for data"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
 )

@@ -1,8 +1,9 @@
 """Tensors are kept together with their autograd graphs.
 
 A loss that is appended to a list, or summed up over the epoch, keeps the graph behind it, and with it the activations
-of its step. The list itself looks small. A container that the job's frames lead to holds such tensors, and more with
-each step.
+of its step. The list itself looks small. A container that the job's frames lead to holds such tensors, has got more of
+them while a step ended, and has not been emptied: the log probabilities of one episode are kept with their graphs, too,
+until its update.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ UNION ALL BY NAME SELECT NULL AS place, 0 AS graphs
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    kept = [row for row in rows if row["graphs"] >= limits["graphs"] and row["added"] > 0]
+    kept = [row for row in rows if row["graphs"] >= limits["graphs"] and row["added"] > 0 < row["steps"]]
     if not rows:
         raise NotApplicable("no container was found")
     if not kept:

@@ -1,7 +1,8 @@
 """Batches are made on the training thread.
 
 With `num_workers=0` the data loader runs the data set and the transforms between two steps, while the model waits. It
-is the default of `DataLoader`, and the most frequent cause of a step that waits for data.
+is the default of `DataLoader`, and the most frequent cause of a step that waits for data. A data set in memory, whose
+batches take less than a worker needs to hand one over, is served best so.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not first["steps"] or any(row["num_workers"] for row in rows):
         return
     share = first["waited"] / first["lasted"]
-    if share < limits["share"]:
-        return
     cost = first["waited"] / first["steps"]
+    if share < limits["share"] or cost < limits["seconds"]:
+        return
     yield Finding(
         f"the data loader has no worker processes: batches are made on the training thread, {percent(share)} of the"
         " time",
@@ -59,7 +60,7 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
     """The same with the lines of the data set that take the time."""
     told = list(found)
     for at, one in enumerate(told[:1]):
-        lines = lines_of(await stacks_of(job, one.ranks[0]), _fetches)
+        lines = lines_of(await stacks_of(job, one, _fetches), _fetches)
         seen = tuple(f"{percent(part)} of the stacks: {line}" for line, part in lines[:3])
         told[at] = replace(one, evidence=(*one.evidence, *seen))
     return told
@@ -75,7 +76,10 @@ RULE = Rule(
     "Are batches made on the training thread?",
     SQL,
     of_each_rank(judge),
-    (Threshold("share", 0.10, "share of the step's time spent making batches"),),
+    (
+        Threshold("share", 0.10, "share of the step's time spent making batches"),
+        Threshold("seconds", 0.002, "seconds a step spent making batches: what a worker takes to hand one over"),
+    ),
     explains=("data-bound",),
     is_live=True,
     look=look,

@@ -76,5 +76,4 @@ RULE = Rule(
         Threshold("host_share", 0.95, "the same of the host's own memory, which others use as well"),
         Threshold("left", 8192.0, "MiB left from which on it is near"),
     ),
-    is_live=True,
 )

@@ -1,7 +1,8 @@
 """The model trains in evaluation mode.
 
 After `model.eval()` dropout does nothing and batch norm keeps its old statistics. A validation that does not call
-`model.train()` at its end leaves the model so for the rest of the run.
+`model.train()` at its end leaves the model so for the rest of the run. Nothing is said of a model without dropout or
+batch norm, nor of one whose dropout and batch norm are in frozen parts alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ __all__ = ["RULE"]
 
 SQL = """
 SELECT modules.*, recent.* FROM (
-    SELECT module, class, training, trainable, place FROM torch.modules WHERE depth = 0 AND trainable > 0
+    SELECT module, class, training, trainable, place, (
+            SELECT count(*) FROM torch.modules AS layer
+            JOIN torch.modules AS around ON around.module = regexp_replace(layer.module, '\\.[^.]*$', '')
+            WHERE (layer.module = model.module OR starts_with(layer.module, model.module || '.'))
+                AND regexp_matches(layer.class, '(?i)drop|batchnorm') AND around.trainable > 0) AS layers
+    FROM torch.modules AS model WHERE depth = 0 AND trainable > 0
 ) AS modules, (
     SELECT count(*) AS steps, count(*) FILTER (backward > 0) AS with_backward,
         coalesce(sum(evaluation), 0) AS evaluation
@@ -30,14 +36,17 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows:
         raise NotApplicable("no module with trainable parameters was seen in a backward")
     for row in rows:
-        if row["training"] or row["steps"] < 3 or row["with_backward"] < 3 or row["evaluation"]:
+        if row["training"] or not row["layers"] or row["steps"] < 3 or row["with_backward"] < 3 or row["evaluation"]:
             continue  # a validation may be under way, in which this is right
         yield Finding(
             f"{row['module']} trains in evaluation mode",
             Certainty.LIKELY,
             share=0.5,
             where=str(row["place"] or row["module"]),
-            evidence=("training=False while its last 3 steps ran a backward, and none of them evaluated anything",),
+            evidence=(
+                "training=False while its last 3 steps ran a backward, and none of them evaluated anything",
+                f"layers of dropout or batch norm in its trainable parts: {row['layers']}",
+            ),
             advice=("call model.train() after each validation and at the start of each epoch",),
             try_first="model.train()",
         )

@@ -1,7 +1,8 @@
 """The optimizer holds other parameters than the model's.
 
 The parameters of the model that ask for a gradient are more than those that all optimizers hold: a layer that was
-added or replaced after the optimizer was made, a model that was copied or moved, a list that was left out.
+added or replaced after the optimizer was made, a list that was left out. Or the optimizers hold as many, but of another
+model: none of theirs has a gradient or was ever changed, and parameters that no optimizer holds have one.
 """
 
 from __future__ import annotations
@@ -9,20 +10,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
 
 SQL = """
-SELECT modules.*, optimizers.* FROM (
+SELECT modules.*, optimizers.*, gradients.* FROM (
     SELECT any_value(module) AS module, sum(trainable) AS trainable, count(*) AS models,
         sum(parameters) AS all_parameters
     FROM torch.modules WHERE depth = 0
       AND module IN (SELECT DISTINCT module FROM python.torch_trace WHERE stage = 'backward')
 ) AS modules, (
     SELECT sum(parameters) AS held, count(*) AS param_groups, any_value(optimizer) AS optimizer FROM torch.optimizers
-) AS optimizers
+) AS optimizers, (
+    SELECT count(*) FILTER (optimizer IS NULL AND has_gradient) AS astray,
+        any_value(split_part(module, '.', 1)) FILTER (optimizer IS NULL AND has_gradient) AS astray_of,
+        count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0 OR versions > 8)) AS alive,
+        any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps
+    FROM torch.parameters WHERE trainable
+) AS gradients
 """
 
 
@@ -30,6 +37,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if not row["models"] or not row["param_groups"]:
         raise NotApplicable("no model was seen in a backward, or no optimizer of torch was found")
+    if row["astray"] and not row["alive"] and row["steps"] >= limits["steps"]:
+        yield _of_another_model(row)
+        return
     held, trainable = row["held"], row["trainable"]
     if row["models"] > 1 or held >= trainable:
         return
@@ -50,11 +60,29 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
+def _of_another_model(row: Row) -> Finding:
+    of = "of a model that is gone" if row["held_of"] is None else f"of {row['held_of']}"
+    return Finding(
+        f"{row['optimizer']} holds the parameters {of}, and gradients go to those of {row['astray_of']}",
+        Certainty.LIKELY,
+        share=1.0,
+        where=row["astray_of"],
+        evidence=(
+            f"no parameter of {row['optimizer']} has a gradient or was changed in {row['steps']:,} steps",
+            f"{row['astray']} tensors of {row['astray_of']} have a gradient and are in no optimizer",
+        ),
+        advice=("make the optimizer with the parameters of the model that is called, after its last change",),
+        try_first="optimizer = torch.optim.Adam(model.parameters())",
+    )
+
+
 RULE = Rule(
     "parameters-without-optimizer",
     "numbers",
     "Does the optimizer hold the model's parameters?",
     SQL,
     of_each_rank(judge),
+    (Threshold("steps", 20, "steps needed to tell that the optimizer's parameters never change"),),
+    explains=("loss-flat", "zero-grad-missing", "parameters-not-updated", "gradients", "schedule"),
     is_live=True,
 )

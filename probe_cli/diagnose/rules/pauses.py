@@ -1,7 +1,8 @@
 """A few steps take so long that the job spends much of its time in them.
 
 A checkpoint, an evaluation, a log that is sent away, a dataset that is read anew: most steps are quick, and every
-hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved.
+hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved. An
+evaluation is meant, and told only where it takes a third of the time.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     phase = max(PHASES, key=lambda name: row[name] or 0.0)
     if (row[phase] or 0.0) < 0.6 * row["lost"]:
         return  # longer in all phases: the process was stopped or starved
+    if phase == "evaluation" and share < limits["evaluation"]:
+        return
     often = f"about every {row['every']:.0f} steps " if row["every"] else ""
     yield Finding(
         f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}:"
@@ -73,6 +76,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("share", 0.15, "share of the time that the pauses take"),
+        Threshold("evaluation", 0.33, "share of the time that evaluations take"),
         Threshold("pauses", 3, "pauses needed to judge"),
         Threshold("steps", 50, "steps needed to judge"),
     ),

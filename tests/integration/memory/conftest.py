@@ -90,11 +90,11 @@ def judged(jobs: dict[str, Job]) -> Callable[[str, str], dict[str, Any]]:
 
     def look(kind: str, series: str) -> dict[str, Any] | None:
         found = jobs[kind].memory()
-        state = found["trends"].get(series, {}).get("state", "too few samples")
-        return found if state == "grows" or (kind == "healthy" and state != "too few samples") else None
+        state = found["trends"].get(series, {}).get("state", "too early to tell")
+        return found if state == "grows" or (kind == "healthy" and state != "too early to tell") else None
 
     def wait(kind: str, series: str) -> dict[str, Any]:
-        found = until(lambda: look(kind, series), timeout_s=90, process=jobs[kind].process)
+        found = until(lambda: look(kind, series), timeout_s=120, process=jobs[kind].process)
         assert found is not None
         return found
 

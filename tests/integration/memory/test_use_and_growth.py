@@ -18,7 +18,7 @@ from .conftest import ADDRESS_SPACE, Job
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 MIB = 2**20
-RSS, CHILDREN = "resident memory", "memory of child processes"
+OWN, CHILDREN = "memory of the process", "memory of child processes"
 Judged = Callable[[str, str], dict[str, Any]]
 
 
@@ -65,9 +65,9 @@ def test_a_stopped_process_is_measured_from_outside(jobs: dict[str, Job]) -> Non
 
 
 def test_growth_of_the_process_is_found(judged: Judged) -> None:
-    found = judged("leaking", RSS)
+    found = judged("leaking", OWN)
 
-    trend = found["trends"][RSS]
+    trend = found["trends"][OWN]
     assert (found["state"], trend["state"], found["exit_code"]) == ("grows", "grows", 1)
     assert trend["p"] <= 0.001
     assert trend["per_step"] > 0.05
@@ -75,9 +75,9 @@ def test_growth_of_the_process_is_found(judged: Judged) -> None:
 
 
 def test_the_step_at_which_it_is_full_follows_from_the_limit(judged: Judged) -> None:
-    found = judged("leaking", RSS)
+    found = judged("leaking", OWN)
 
-    trend = found["trends"][RSS]
+    trend = found["trends"][OWN]
     full = trend["full"]
     now = found["host_memory"]
     assert now["address_limit"] == ADDRESS_SPACE / MIB
@@ -89,9 +89,9 @@ def test_the_step_at_which_it_is_full_follows_from_the_limit(judged: Judged) -> 
 
 
 def test_no_growth_is_claimed_of_a_job_whose_memory_rises_and_falls(judged: Judged) -> None:
-    looks = [judged("healthy", RSS) for _ in range(3)]
+    looks = [judged("healthy", OWN) for _ in range(3)]
 
-    assert {look["trends"][RSS]["state"] for look in looks} <= {"not significant", "levelling off"}, looks[-1]["trends"]
+    assert {look["trends"][OWN]["state"] for look in looks} <= {"not significant", "levelling off"}, looks[-1]["trends"]
     assert {look["exit_code"] for look in looks} == {0}
     # All programs of the host share /dev/shm: other tests may fill it meanwhile.
     said = ("no significant growth", "levelling off", "; /dev/shm grows by")
@@ -119,13 +119,13 @@ def test_several_targets_have_a_row_each(jobs: dict[str, Job]) -> None:
 
 
 def test_of_a_killed_process_the_rings_tell(jobs: dict[str, Job], judged: Judged) -> None:
-    judged("leaking", RSS)
+    judged("leaking", OWN)
     jobs["leaking"].process.kill()
     jobs["leaking"].process.wait()
 
     found = jobs["leaking"].memory()
 
     assert (found["state"], found["host_memory"]) == ("grows", None)
-    assert found["parts"][0]["name"] == "resident memory"
+    assert found["parts"][0]["name"] == OWN
     assert "used" in found["sentence"]
     assert "has ended" in " ".join(found["gaps"])

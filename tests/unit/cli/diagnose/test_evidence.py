@@ -19,9 +19,11 @@ class Host:
     def __init__(self, failure: type[Exception], *broken: str) -> None:
         self.failure, self.broken = failure, broken
         self.num_asked = 0
+        self.sql = ""
 
     async def send(self, kind: type[QueryResult], method: str, path: str, request: QueryRequest) -> QueryResult:
         self.num_asked += 1
+        self.sql = request.sql
         if any(word in request.sql for word in self.broken):
             raise self.failure("broken", "mend it")
         names = re.findall(r'AS "([^"]+)"', request.sql)
@@ -44,6 +46,15 @@ def test_rings_and_recorder_are_one_question_each() -> None:
 
     assert host.num_asked == 2
     assert told.rows == {name: [{"of": name}] for name in "abcd"}
+
+
+def test_steps_are_read_once_for_all_statements() -> None:
+    host = Host(QueryFailed)
+
+    told = asked(host, *rules("python.steps", "a", "(FROM python.steps LIMIT 5)"))
+
+    assert len(re.findall(r"FROM python\.steps\b", host.sql)) == 1
+    assert set(told.rows) == {"python.steps", "a", "(FROM python.steps LIMIT 5)"}
 
 
 def test_a_statement_that_fails_costs_its_own_rule() -> None:

@@ -87,11 +87,15 @@ def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder
     weight = torch.ones(4, requires_grad=True)
     losses: Any = deque((weight.sum() for _ in range(30)), maxlen=1000)
     plain = [float(number) for number in range(40)]
+    episode = [weight.sum() for _ in range(20)]
     stop = threading.Event()
 
     def grow() -> None:
         while not stop.wait(0.02):
             losses.append(weight.sum())
+            if len(episode) >= 40:
+                del episode[:]  # an update has used them
+            episode.extend(weight.sum() for _ in range(4))
 
     thread = threading.Thread(target=grow)
     thread.start()
@@ -103,6 +107,7 @@ def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder
     assert found["losses"]["class"] == "deque"
     assert found["losses"]["graphs"] == found["losses"]["tensors"] == found["losses"]["items"] >= 30
     assert found["losses"]["added"] > 0
+    assert "episode" not in found or found["episode"]["added"] == 0
     assert found["plain"]["size"] > 0
     assert (found["plain"]["items"], found["plain"]["added"], found["plain"]["tensors"]) == (len(plain), 0, 0)
 

@@ -5,7 +5,7 @@ import { mebibytes, number, seconds } from '../format.js';
 import { Page, useSql, useVerdict } from '../live.js';
 import { Answer, Command, Panel, RankChoice, Table, Verdict } from '../parts.jsx';
 
-const UNKNOWN = 'too few samples';
+const UNKNOWN = 'too early to tell';
 // As `probe … memory` says them, the one to look at first in front.
 const STATES = ['grows', UNKNOWN, 'levelling off', 'not significant'];
 
@@ -32,7 +32,7 @@ export default function Memory({ params }) {
   const over = useSql(sql, 5);
   const sqlDevice = device(rank);
   const onDevice = useSql(sqlDevice, 10);
-  const trend = shown?.trends?.rss;
+  const trend = shown?.trends?.['memory of the process'];
 
   const lines = useMemo(() => (colours) => {
     const rows = over.rows;

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from probe_cli.cluster.memory.trend import Sample, State, Trend, trend
+from probe_cli.cluster.memory.trend import Sample, State, Trend, trend, weighed
 
 INTERVAL_S, STEPS = 0.25, 5
 Series = Callable[[random.Random, int], list[float]]
@@ -128,3 +128,28 @@ def test_without_steps_the_slope_is_by_time() -> None:
 
     assert (found.state, found.per_step, found.num_steps) == (State.GROWS, None, 0)
     assert found.per_second == pytest.approx(1.0)
+
+
+def growing(per_second: float, span_s: float) -> Trend:
+    return Trend(State.GROWS, 100, span_s=span_s, per_second=per_second, last=2000.0)
+
+
+@pytest.mark.parametrize(
+    ("per_second", "span_s", "headroom", "state"),
+    [
+        (10.0, 24.0, 10_000.0, State.GROWS),  # full in 17 minutes
+        (10.0, 15.0, 10_000.0, State.UNKNOWN),
+        (0.3, 24.0, 10_000.0, State.UNKNOWN),  # full in 9 hours
+        (0.3, 600.0, 10_000.0, State.GROWS),
+        (0.005, 6000.0, 10_000.0, State.FLAT),  # full in 23 days
+        (1.0, 500.0, None, State.UNKNOWN),
+        (1.0, 600.0, None, State.GROWS),
+    ],
+)
+def test_growth_is_claimed_when_it_matters_and_was_seen_long_enough(
+    per_second: float, span_s: float, headroom: float | None, state: State
+) -> None:
+    found = weighed(growing(per_second, span_s), headroom)
+
+    assert found.state is state
+    assert (found.wait_s is not None) == (state is State.UNKNOWN)

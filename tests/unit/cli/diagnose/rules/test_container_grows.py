@@ -17,31 +17,36 @@ CACHE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def samples(growth: float, num: int = 40) -> list[dict[str, Any]]:
+def job(growth: float, num: int = 40, **container: Any) -> dict[str, Any]:
+    """A container, memory that grows by `growth` MiB a second, and a host that is full with 3,000 MiB more."""
     began = datetime(2026, 1, 1)
-    return [{"step": at, "ts": began + timedelta(seconds=at), "rss": 300 + growth * at} for at in range(num)]
+    samples = [
+        {"step": at, "ts": began + timedelta(seconds=at), "rss": 300 + growth * at, "rss_shared": 0.0}
+        for at in range(num)
+    ]
+    return {
+        "python.containers": [{**CACHE, **container}],
+        "process.samples": samples,
+        "process.memory": [{"host_total": 8000.0, "host_available": 3000.0}],
+    }
 
 
 def test_a_cache_that_grows_with_memory_is_named(judged: Judged) -> None:
-    (found,) = judged("container-grows", {"python.containers": [CACHE], "process.samples": samples(5.0)})
+    (found,) = judged("container-grows", job(5.0))
 
     assert "a dict grows with each step, to 900 items" in found.sentence
+    assert "from 300 MiB to 495 MiB" in found.evidence[1]
 
 
-def test_a_log_of_numbers_is_fine(judged: Judged) -> None:
-    assert judged("container-grows", {"python.containers": [CACHE], "process.samples": samples(0.01)}) == []
-    assert (
-        judged("container-grows", {"python.containers": [{**CACHE, "added": 0}], "process.samples": samples(5.0)}) == []
-    )
+def test_a_log_of_numbers_and_a_cache_that_is_full_are_fine(judged: Judged) -> None:
+    assert judged("container-grows", job(0.01)) == []
+    assert judged("container-grows", job(5.0, added=0)) == []
 
 
 def test_a_small_one_beside_memory_that_grows_is_fine(judged: Judged) -> None:
-    assert (
-        judged("container-grows", {"python.containers": [{**CACHE, "size": 0.1}], "process.samples": samples(5.0)})
-        == []
-    )
+    assert judged("container-grows", job(5.0, size=0.1)) == []
 
 
 def test_without_samples_there_is_nothing_to_judge(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
-        judged("container-grows", {"python.containers": [CACHE], "process.samples": samples(5.0, 3)})
+        judged("container-grows", job(5.0, num=3))

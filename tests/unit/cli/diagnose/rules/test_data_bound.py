@@ -21,6 +21,10 @@ def test_a_short_wait_is_none(judged: Judged, steps: Steps) -> None:
     assert judged("data-bound", {"python.steps": steps(100, data_wait=0.005)}, share=0.04)
 
 
+def test_what_handing_a_batch_over_takes_is_none(judged: Judged, steps: Steps) -> None:
+    assert judged("data-bound", {"python.steps": steps(100, duration=0.004, data_wait=0.001)}) == []
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("data-bound", {"python.steps": steps(3, data_wait=0.05)})

@@ -24,5 +24,9 @@ def test_a_list_that_does_not_grow_is_fine(judged: Judged) -> None:
     assert judged("graphs-kept", {"python.containers": [{**KEPT, "graphs": 4}]}) == []
 
 
+def test_what_an_episode_keeps_until_its_update_is_fine(judged: Judged) -> None:
+    assert judged("graphs-kept", {"python.containers": [{**KEPT, "steps": 0}]}) == []
+
+
 def test_without_containers_nothing_is_found(judged: Judged) -> None:
     assert judged("graphs-kept", {}) == []

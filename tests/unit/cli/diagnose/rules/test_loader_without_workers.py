@@ -32,6 +32,13 @@ def test_workers_or_a_short_wait_are_fine(judged: Judged, steps: Steps) -> None:
     )
 
 
+def test_a_data_set_in_memory_needs_no_workers(judged: Judged, steps: Steps) -> None:
+    quick = steps(100, duration=0.004, data_wait=0.001)
+    tables = {"python.steps": quick, "torch.dataloaders": [{**LOADER, "num_workers": 0}]}
+
+    assert judged("loader-without-workers", tables) == []
+
+
 def test_without_a_loader_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("loader-without-workers", {"python.steps": steps(100, data_wait=0.05)})

@@ -23,7 +23,9 @@ SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
 
 
 def test_the_lines_that_print_are_named_with_their_share() -> None:
-    (found,) = looked("output-too-often", Told(stacks_of_0=[LOGS] * 4 + [PRINTS] * 2 + [TRAINS] * 6), [SUSPECTED])
+    (found,) = looked(
+        "output-too-often", Told(stacks_of_0=[LOGS] * 4 + [PRINTS] * 2 + [TRAINS] * 6, more_stacks_of_0=[]), [SUSPECTED]
+    )
 
     assert found.share == 0.5
     assert found.where == "train (train.py:88): log.info(loss)"
@@ -31,7 +33,12 @@ def test_the_lines_that_print_are_named_with_their_share() -> None:
 
 
 def test_a_line_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:
-    assert looked("output-too-often", Told(stacks_of_0=[LOGS] + [TRAINS] * 11), [SUSPECTED]) == []
+    assert (
+        looked(
+            "output-too-often", Told(stacks_of_0=[LOGS] + [TRAINS] * 11, more_stacks_of_0=[TRAINS] * 20), [SUSPECTED]
+        )
+        == []
+    )
     assert looked("output-too-often", Told(stacks_of_0=[]), [SUSPECTED]) == []
 
 

@@ -23,6 +23,27 @@ def test_parameters_that_no_optimizer_holds_are_counted(judged: Judged) -> None:
     assert found.sentence == "40 % of Net's trainable parameters are in no optimizer"
 
 
+def parameter(module: str | None, optimizer: str | None, **more: object) -> dict[str, object]:
+    state = {"has_gradient": False, "versions": 1, "steps_seen": 90, "updates": None}
+    return {"module": module, "parameter": "weight", "trainable": True, "optimizer": optimizer, **state, **more}
+
+
+@pytest.mark.parametrize(("other", "said"), [("Net#2", "of Net#2"), (None, "of a model that is gone")])
+def test_an_optimizer_of_another_model_of_the_same_size_is_named(judged: Judged, other: str | None, said: str) -> None:
+    parameters = [parameter("Net", None, has_gradient=True), parameter(other, "Adam")]
+
+    (found,) = judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters})
+
+    assert found.sentence == f"Adam holds the parameters {said}, and gradients go to those of Net"
+
+
+def test_a_loss_network_with_gradients_beside_a_model_that_learns_is_fine(judged: Judged) -> None:
+    for learns in ({"versions": 80}, {"updates": 80}, {"has_gradient": True}):
+        parameters = [parameter("VGG", None, has_gradient=True), parameter("Net", "Adam", **learns)]
+
+        assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters}) == []
+
+
 def test_an_optimizer_with_all_of_them_is_fine(judged: Judged) -> None:
     assert judged("parameters-without-optimizer", tables(100)) == []
 

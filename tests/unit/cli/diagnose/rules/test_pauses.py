@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from probe_cli.diagnose.finding import NoEvidence
@@ -11,14 +13,24 @@ from .conftest import Judged, Steps
 
 def test_the_phase_and_the_distance_of_the_pauses_are_told(judged: Judged, steps: Steps) -> None:
     rows = steps(
-        400, duration=lambda step: 2.1 if step % 50 == 49 else 0.1, evaluation=lambda step: 2.0 * (step % 50 == 49)
+        400, duration=lambda step: 4.1 if step % 50 == 49 else 0.1, evaluation=lambda step: 4.0 * (step % 50 == 49)
     )
 
     (found,) = judged("pauses", {"python.steps": rows})
 
     assert found.where == "evaluation"
-    assert found.sentence.startswith("about every 50 steps a step takes 2.1 s instead of 100 ms")
-    assert found.share == pytest.approx(0.29, abs=0.02)
+    assert found.sentence.startswith("about every 50 steps a step takes 4.1 s instead of 100 ms")
+    assert found.share == pytest.approx(0.44, abs=0.02)
+
+
+def test_an_evaluation_is_meant_unless_it_takes_a_third_of_the_time(judged: Judged, steps: Steps) -> None:
+    def rows(phase: str) -> list[dict[str, Any]]:
+        return steps(
+            400, duration=lambda step: 2.1 if step % 50 == 49 else 0.1, **{phase: lambda step: 2.0 * (step % 50 == 49)}
+        )
+
+    assert judged("pauses", {"python.steps": rows("evaluation")}) == []
+    assert judged("pauses", {"python.steps": rows("other")})
 
 
 def test_a_single_long_step_and_long_steps_in_all_phases_are_fine(judged: Judged, steps: Steps) -> None:

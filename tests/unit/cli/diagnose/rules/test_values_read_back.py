@@ -16,15 +16,30 @@ SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
 
 
 def test_the_line_that_reads_is_named_with_its_share_and_cost() -> None:
-    (found,) = looked("values-read-back", Told(stacks_of_0=[READS] * 5 + [TRAINS] * 5), [SUSPECTED])
+    (found,) = looked(
+        "values-read-back",
+        Told(stacks_of_0=[READS] * 2 + [TRAINS] * 8, more_stacks_of_0=[READS] * 8 + [TRAINS] * 2),
+        [SUSPECTED],
+    )
 
     assert (found.share, found.cost_s) == (0.5, 0.05)
     assert found.where.startswith("accuracy (train.py:88)")
 
 
 def test_a_value_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:
-    assert looked("values-read-back", Told(stacks_of_0=[READS] + [TRAINS] * 9), [SUSPECTED]) == []
+    assert (
+        looked(
+            "values-read-back", Told(stacks_of_0=[READS] + [TRAINS] * 9, more_stacks_of_0=[TRAINS] * 20), [SUSPECTED]
+        )
+        == []
+    )
     assert looked("values-read-back", Told(stacks_of_0=[]), [SUSPECTED]) == []
+
+
+def test_a_thread_that_was_never_seen_to_read_is_not_looked_at_any_longer() -> None:
+    looked_once = Told(stacks_of_0=[TRAINS] * 12)  # which has no more to tell
+
+    assert looked("values-read-back", looked_once, [SUSPECTED]) == []
 
 
 def test_steps_that_are_all_backward_are_not_looked_at(judged: Judged, steps: Steps) -> None:
