@@ -1,12 +1,15 @@
-"""Samples of one thing over time, in memory of a fixed size: the newest ones are kept."""
+"""Samples of one thing over time, in memory of a fixed size, and the thread that takes them."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Array", "Track"]
+__all__ = ["Array", "Track", "sampling"]
 
 Array = np.ndarray[Any, Any]  # Any: numpy's shape
 
@@ -31,3 +34,23 @@ class Track:
         kept = min(self._count, len(self._times))
         order = np.arange(self._count - kept, self._count) % len(self._times)
         return self._times[order], self._numbers[order]
+
+
+@contextmanager
+def sampling(name: str, every_s: float, look: Callable[[], bool], *, at_once: bool = False) -> Iterator[None]:
+    """Call `look` every so often on a thread of its own inside the block, until it returns False."""
+    stop = threading.Event()
+
+    def sample() -> None:
+        if at_once and not look():
+            return
+        while not stop.wait(every_s) and look():
+            pass
+
+    thread = threading.Thread(target=sample, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()

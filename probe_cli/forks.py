@@ -8,6 +8,7 @@ It ends when its socket does.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -59,6 +60,7 @@ def _run(asked: socket.socket, descriptors: list[int], request: dict[str, Any]) 
         signal.setitimer(signal.ITIMER_REAL, float(request["timeout_s"]))
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         out, err, status = descriptors
+        _end_with_reader(status)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
@@ -70,3 +72,10 @@ def _run(asked: socket.socket, descriptors: list[int], request: dict[str, Any]) 
         os.write(status, str(code).encode())
     finally:
         os._exit(code)
+
+
+def _end_with_reader(status: int) -> None:
+    """Have the kernel end this process, with SIGIO, once nobody waits for its exit code any more."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(status, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(status, fcntl.F_SETFL, fcntl.fcntl(status, fcntl.F_GETFL) | os.O_ASYNC)

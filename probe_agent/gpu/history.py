@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic, time_ns
 
-from probe_agent.track import Array, Track
+from probe_agent.track import Array, Track, sampling
 
 from .nvml import NUMBERS, Gpu, Nvml, NvmlUnavailable
 
@@ -54,14 +54,10 @@ class History:
     @contextmanager
     def sampling(self) -> Iterator[None]:
         """Look once a second inside the block. Without NVML, nothing runs."""
-        stop = threading.Event()
-        thread = threading.Thread(target=self._sample, args=(stop,), name="probe-gpu", daemon=True)
-        thread.start()
         try:
-            yield
+            with sampling("probe-gpu", INTERVAL_S, self._sample):
+                yield
         finally:
-            stop.set()
-            thread.join()
             self.close()
 
     def close(self) -> None:
@@ -71,13 +67,13 @@ class History:
             if nvml is not None:
                 nvml.close()
 
-    def _sample(self, stop: threading.Event) -> None:
-        while not stop.wait(INTERVAL_S):
-            with self._lock:
-                try:
-                    self._look(self._open())
-                except NvmlUnavailable:
-                    return
+    def _sample(self) -> bool:
+        with self._lock:
+            try:
+                self._look(self._open())
+            except NvmlUnavailable:
+                return False
+        return True
 
     def _open(self) -> Nvml:
         if self._nvml is None:

@@ -7,12 +7,12 @@ asked of a target: only files of /proc and /sys are read. Cost: docs/overhead.md
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, suppress
 from time import monotonic, sleep, time_ns
 
 from probe_agent.procfs import Process
-from probe_agent.track import Array, Track
+from probe_agent.track import Array, Track, sampling
 
 from .disks import disks
 from .network import network
@@ -68,25 +68,15 @@ class History:
             return None if found is None else found[0]
         return None
 
-    @contextmanager
-    def sampling(self) -> Iterator[None]:
+    def sampling(self) -> AbstractContextManager[None]:
         """Look every INTERVAL_S inside the block."""
-        stop = threading.Event()
-        thread = threading.Thread(target=self._sample, args=(stop,), name="probe-host", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+        return sampling("probe-host", INTERVAL_S, self._sample, at_once=True)
 
-    def _sample(self, stop: threading.Event) -> None:
-        while True:
-            for topic in self._topics:
-                with self._lock, suppress(OSError):  # whoever asks gets the error
-                    self._look(topic)
-            if stop.wait(INTERVAL_S):
-                return
+    def _sample(self) -> bool:
+        for topic in self._topics:
+            with self._lock, suppress(OSError):  # whoever asks gets the error
+                self._look(topic)
+        return True
 
     def _look(self, topic: str) -> None:
         now = monotonic()

@@ -49,6 +49,22 @@ class Output:
     err: bytes
 
 
+@dataclass(eq=False)
+class _Shared:
+    """One run, when it was begun or has ended, and how many wait for it."""
+
+    task: asyncio.Future[JobAnswer]
+    at: float
+    num_waiting: int = 0
+
+    def is_fresh(self, fresh_s: float) -> bool:
+        if not self.task.done():
+            return True
+        if self.task.cancelled() or self.task.exception() is not None:
+            return False
+        return monotonic() - self.at <= max(fresh_s, REST * self.task.result().took_s)
+
+
 class Commands:
     """The process that runs commands, and the answers that are still fresh."""
 
@@ -57,34 +73,54 @@ class Commands:
         self._socket: socket.socket | None = None
         self._sending = Lock()
         self._verdicts, self._rows = asyncio.Semaphore(MAX_AT_ONCE), asyncio.Semaphore(MAX_AT_ONCE)
-        self._fresh: dict[tuple[str, ...], tuple[float, asyncio.Future[JobAnswer]]] = {}
+        self._fresh: dict[tuple[str, ...], _Shared] = {}
         self._used = monotonic()
 
     async def shared(
         self, arguments: tuple[str, ...], timeout_s: float, fresh_s: float, *, is_verdict: bool = False
     ) -> JobAnswer:
         """Return the answer of `arguments`, which may be `fresh_s` old, or `REST` times as old as it took: all who ask
-        meanwhile share one run, and a job of thousands of ranks is not asked all the time."""
-        at, asked = self._fresh.get(arguments, (0.0, None))
-        if asked is None or not _is_fresh(asked, monotonic() - at, fresh_s):
-            asked = asyncio.ensure_future(self.answer(arguments, timeout_s, is_verdict=is_verdict))
-            self._fresh = {key: one for key, one in self._fresh.items() if monotonic() - one[0] < KEPT_S}
-            self._fresh[arguments] = (monotonic(), asked)
-            asked.add_done_callback(lambda done: self._note(arguments, done))
-        return await asyncio.shield(asked)
+        meanwhile share one run, and a job of thousands of ranks is not asked all the time. A run that nobody waits for
+        any more is ended: whoever leaves a view does not keep the next one waiting."""
+        shared = self._fresh.get(arguments)
+        if shared is None or not shared.is_fresh(fresh_s):
+            self._fresh = {key: one for key, one in self._fresh.items() if monotonic() - one.at < KEPT_S}
+            task = asyncio.ensure_future(self.answer(arguments, timeout_s, is_verdict=is_verdict))
+            shared = self._fresh[arguments] = _Shared(task, monotonic())
+            task.add_done_callback(lambda done: self._note(arguments, done))
+        shared.num_waiting += 1
+        try:
+            return await asyncio.shield(shared.task)
+        finally:
+            shared.num_waiting -= 1
+            if not shared.num_waiting and not shared.task.done():
+                if self._fresh.get(arguments) is shared:
+                    del self._fresh[arguments]
+                shared.task.cancel()
 
     def _note(self, arguments: tuple[str, ...], done: asyncio.Future[JobAnswer]) -> None:
-        failed = done.cancelled() or done.exception() is not None
-        if failed:
-            self._fresh.pop(arguments, None)
-        elif arguments in self._fresh:
-            self._fresh[arguments] = (monotonic(), done)
+        shared = self._fresh.get(arguments)
+        if shared is None or shared.task is not done:
+            return
+        if done.cancelled() or done.exception() is not None:
+            del self._fresh[arguments]
+        else:
+            shared.at = monotonic()
 
     async def answer(self, arguments: tuple[str, ...], timeout_s: float, *, is_verdict: bool = False) -> JobAnswer:
         """Run one command whose stdout is a JSON object. Raises NoAnswer."""
         began = monotonic()
-        async with self._verdicts if is_verdict else self._rows:
+        places = self._verdicts if is_verdict else self._rows
+        try:
+            await asyncio.wait_for(places.acquire(), timeout_s)
+        except asyncio.TimeoutError:
+            raise NoAnswer(
+                f"{MAX_AT_ONCE} other questions about the job took longer than {timeout_s:g} s", "close other pages"
+            ) from None
+        try:
             output = await self.run(arguments, timeout_s)
+        finally:
+            places.release()
         remarks = tuple(output.err.decode("utf-8", "replace").strip().splitlines()[:200])
         try:
             answer = json.loads(output.out) if output.out.strip() else {}
@@ -158,14 +194,6 @@ class Commands:
                 os.kill(self._process.pid, signal.SIGTERM)
             self._process.wait()
         self._process = self._socket = None
-
-
-def _is_fresh(asked: asyncio.Future[JobAnswer], age_s: float, fresh_s: float) -> bool:
-    if not asked.done():
-        return True
-    if asked.cancelled() or asked.exception() is not None:
-        return False
-    return age_s <= max(fresh_s, REST * asked.result().took_s)
 
 
 async def _read_all(descriptor: int) -> bytes:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .batch import BatchItem, BatchRequest
     from .dashboard import CodeRequest, JobAnswer, JobQueryRequest, PageCode, PageSession, SessionRequest
     from .decoding import decode
     from .evaluation import (
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Backtrace",
+    "BatchItem",
+    "BatchRequest",
     "Candidate",
     "CleanRequest",
     "Cleaned",
@@ -120,6 +123,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "batch": (
+        "BatchItem",
+        "BatchRequest",
+    ),
     "dashboard": (
         "CodeRequest",
         "JobAnswer",

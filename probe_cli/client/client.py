@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlencode
 
 import httpx
 
@@ -18,6 +19,8 @@ from probe_agent import errors
 from probe_agent.errors import NoAnswer, ProbeError
 from probe_agent.wire import decode
 from probe_cli.endpoint import Endpoint, TcpServer, TlsServer, UnixServer
+
+from .batch import Batches, NotBatched
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -40,22 +43,33 @@ class Data:
 
 
 class Client:
-    """Asks one endpoint. `selector` is the query parameter that picks the target behind it."""
+    """Asks one endpoint. `selector` is the query parameter that picks the target behind it. Clients of one host server
+    have `batches` in common."""
 
-    def __init__(self, endpoint: Endpoint, http: httpx.AsyncClient, selector: dict[str, str]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        http: httpx.AsyncClient,
+        selector: dict[str, str],
+        batches: Batches | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self._http = http
         self._selector = selector
+        self._batches = batches
 
     async def get(self, kind: type[T], path: str, **params: str) -> T:
         """The `kind` at `path`."""
-        async with self._answer("GET", path, params=params) as response:
+        return self._read(kind, await self._whole("GET", path, params, None))
+
+    async def get_alone(self, kind: type[T], path: str) -> T:
+        """The same in a request of its own, whose time is that of the way."""
+        async with self._answer("GET", path) as response:
             return self._read(kind, await response.aread())
 
     async def send(self, kind: type[T], method: str, path: str, body: DataclassInstance | None = None) -> T:
         """The `kind` that `path` answers to `body`."""
-        async with self._answer(method, path, body=body) as response:
-            return self._read(kind, await response.aread())
+        return self._read(kind, await self._whole(method, path, {}, body))
 
     async def lines(self, kind: type[T], path: str, body: DataclassInstance) -> AsyncIterator[T]:
         """The lines `path` streams in answer to `body`, as they come; leaving early cancels at the other end."""
@@ -100,6 +114,23 @@ class Client:
                 "check that this is the port of `probe serve`, and that its version is this one",
             ) from failure
 
+    async def _whole(self, method: str, path: str, params: dict[str, str], body: DataclassInstance | None) -> bytes:
+        if self._batches is not None and (method, body is None) in (("GET", True), ("POST", False)):
+            query = urlencode({**self._selector, **params})
+            said = None if body is None else json.dumps(asdict(body))
+            try:
+                status, data = await self._batches.ask(f"{path}?{query}" if query else path, said)
+            except NotBatched:
+                pass
+            except (httpx.HTTPError, httpx.InvalidURL) as failure:
+                raise self._error_of(failure) from failure
+            else:
+                if status >= 400:
+                    raise _error_in(data, status, self.endpoint)
+                return data
+        async with self._answer(method, path, params=params, body=body) as response:
+            return await response.aread()
+
     @asynccontextmanager
     async def _answer(
         self,
@@ -123,17 +154,19 @@ class Client:
                     raise _error_in(await response.aread(), response.status_code, self.endpoint)
                 begun = True
                 yield response
-        except httpx.HTTPError as failure:
-            if begun:
-                raise NoAnswer(
-                    f"{self.endpoint}: the host server ended, or hung up, before its answer was whole: {failure}",
-                    "try again",
-                ) from failure
-            raise no_answer(self.endpoint, failure) from failure
-        except httpx.InvalidURL as failure:
-            raise errors.BadRequest(
-                f"{self.endpoint} is not a valid address: {failure}", "correct the host name"
-            ) from failure
+        except (httpx.HTTPError, httpx.InvalidURL) as failure:
+            raise self._error_of(failure, begun=begun) from failure
+
+    def _error_of(self, failure: httpx.HTTPError | httpx.InvalidURL, *, begun: bool = False) -> ProbeError:
+        """Return what httpx has raised as an error of ours."""
+        if isinstance(failure, httpx.InvalidURL):
+            return errors.BadRequest(f"{self.endpoint} is not a valid address: {failure}", "correct the host name")
+        if begun:
+            return NoAnswer(
+                f"{self.endpoint}: the host server ended, or hung up, before its answer was whole: {failure}",
+                "try again",
+            )
+        return no_answer(self.endpoint, failure)
 
 
 def no_answer(endpoint: Endpoint, failure: httpx.HTTPError) -> NoAnswer:

@@ -8,14 +8,16 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import httpx
 
-from probe_cli.endpoint import Endpoint, Report, TcpServer, ThisHost, TlsServer, UnixServer
+from probe_cli.endpoint import Endpoint, LocalProcess, Report, TcpServer, ThisHost, TlsServer, UnixServer
 
+from .batch import Batches
 from .certificates import verifying
 from .client import Client
 from .host_server import ensure_server
@@ -23,7 +25,7 @@ from .sockets import HostTransport, SocketTransport
 from .token import check_of_listener
 from .token_auth import TokenAuth
 
-__all__ = ["open_client", "open_host"]
+__all__ = ["open_client", "open_clients", "open_host", "server_of"]
 
 CONNECT_S = 5.0
 
@@ -31,6 +33,28 @@ CONNECT_S = 5.0
 @asynccontextmanager
 async def open_client(endpoint: Endpoint) -> AsyncIterator[Client]:
     """A client for `endpoint`. Another host is not contacted yet; on this one a host server runs from here on."""
+    async with open_clients([endpoint]) as (client,):
+        yield client
+
+
+@asynccontextmanager
+async def open_clients(endpoints: Sequence[Endpoint]) -> AsyncIterator[list[Client]]:
+    """Clients for endpoints behind one host server (`server_of`): what they ask at the same time travels together."""
+    async with await _opened(endpoints[0]) as http:
+        batches = Batches(http) if len(endpoints) > 1 else None
+        yield [Client(endpoint, http, endpoint.selector, batches) for endpoint in endpoints]
+
+
+def server_of(endpoint: Endpoint) -> Endpoint:
+    """Return the host server that answers for an endpoint; a folder and a report are asked by themselves."""
+    if isinstance(endpoint, LocalProcess):
+        return ThisHost()
+    if isinstance(endpoint, TcpServer | UnixServer):
+        return replace(endpoint, rank=None, pid=None, job=None)
+    return endpoint
+
+
+async def _opened(endpoint: Endpoint) -> httpx.AsyncClient:
     transport: httpx.AsyncBaseTransport
     base, auth, connect_s = "http://localhost", None, None
     if isinstance(endpoint, Report):
@@ -50,10 +74,7 @@ async def open_client(endpoint: Endpoint) -> AsyncIterator[Client]:
         transport = HostTransport(_connected_to_this_host)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     limits = httpx.Timeout(None, connect=connect_s)
-    async with httpx.AsyncClient(
-        base_url=base, auth=auth, transport=transport, trust_env=False, timeout=limits
-    ) as http:
-        yield Client(endpoint, http, endpoint.selector)
+    return httpx.AsyncClient(base_url=base, auth=auth, transport=transport, trust_env=False, timeout=limits)
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 
 from probe_agent.errors import AttachRefused, NoAnswer, ProbeError
 from probe_agent.wire import TargetList
-from probe_cli.client import Client, open_client
+from probe_cli.client import Client, open_clients, server_of
 from probe_cli.client.attach import attach
 from probe_cli.endpoint import Endpoint, LocalProcess, MissingRanks
 from probe_cli.progress import progress
@@ -174,8 +174,8 @@ async def ask(
     A bare PID without a recorder gets it first when `inject` allows it, and `remark` is told so. A question that does
     not need the recorder is put also when it may not come, or comes later.
     """
-    async with AsyncExitStack() as open_clients:
-        members, refused = await _opened(open_clients, endpoints)
+    async with AsyncExitStack() as opened:
+        members, refused = await _opened(opened, endpoints)
         conversation = Conversation(members, refused, timeout_s)
 
         async def attach_and_ask(member: Member) -> list[tuple[Member, T]]:
@@ -209,8 +209,8 @@ async def open_conversation(
 ) -> AsyncIterator[Conversation]:
     """A conversation with `endpoints`: each question waits `timeout_s` for each of them, all together end after
     `total_s`. A bare PID without a recorder gets it first when `inject` allows it."""
-    async with AsyncExitStack() as open_clients:
-        members, refused = await _opened(open_clients, endpoints)
+    async with AsyncExitStack() as opened:
+        members, refused = await _opened(opened, endpoints)
         conversation = Conversation(
             members,
             refused,
@@ -230,17 +230,22 @@ async def open_conversation(
 
 
 async def _opened(
-    open_clients: AsyncExitStack, endpoints: Sequence[Endpoint]
+    open_clients_in: AsyncExitStack, endpoints: Sequence[Endpoint]
 ) -> tuple[list[Member], list[tuple[Endpoint, ProbeError]]]:
-    allow_descriptors(len(endpoints))
-    members: list[Member] = []
-    refused: list[tuple[Endpoint, ProbeError]] = []
+    by_server: dict[Endpoint, list[Endpoint]] = {}
     for endpoint in endpoints:
+        by_server.setdefault(server_of(endpoint), []).append(endpoint)
+    allow_descriptors(len(by_server))
+    opened: dict[Endpoint, Client] = {}
+    refused: list[tuple[Endpoint, ProbeError]] = []
+    for of_server in by_server.values():
         try:
-            members.append(Member(endpoint, await open_clients.enter_async_context(open_client(endpoint))))
+            clients = await open_clients_in.enter_async_context(open_clients(of_server))
         except ProbeError as error:
-            refused.append((endpoint, error))
-    return members, refused
+            refused += [(endpoint, error) for endpoint in of_server]
+        else:
+            opened.update(zip(of_server, clients, strict=True))
+    return [Member(endpoint, opened[endpoint]) for endpoint in endpoints if endpoint in opened], refused
 
 
 async def ensure_attached(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from time import time
 
@@ -11,14 +11,13 @@ import click
 from probe_agent.wire import TargetInfo
 from probe_cli.client.loop import run
 from probe_cli.cluster.compare.by import WAYS
+from probe_cli.cluster.compare.clocks import clocks_of
 from probe_cli.cluster.compare.comparison import Comparison, Verdict, help_text
 from probe_cli.cluster.compare.explain import GRACE_S, Asked, explained, hung
 from probe_cli.cluster.compare.facts import Facts, Who, one_clock_a_host, standstill_s
 from probe_cli.cluster.compare.gather import question
 from probe_cli.cluster.compare.questions import Extent
 from probe_cli.cluster.fanout import Answers
-from probe_cli.cluster.ranks.listing import Rank
-from probe_cli.endpoint import Endpoint
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -67,14 +66,12 @@ def command(session: Session, by: str, num_steps: int, watch_s: int, format_: st
     }
     extent = Extent(num_steps, max(1, len(asked)))
     has_calls = "calls" in way.needs
-    clocks_of = _one_of_each_host(ranks) if has_calls else ()
-    answers = session.ask_ranks(
-        question(way.needs, extent, timeout_s, clocks_of=clocks_of), timeout_s=timeout_s + GRACE_S, ranks=ranks
-    )
+    clocks = run(clocks_of({one.info.host: endpoint for endpoint, one in ranks.answered})) if has_calls else {}
+    answers = session.ask_ranks(question(way.needs, extent, timeout_s), timeout_s=timeout_s + GRACE_S, ranks=ranks)
     now = time()
     by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
     facts = [
-        replace(told, who=who, roles=asked[who][1].roles)
+        replace(told, who=who, clock=clocks.get(who.host), roles=asked[who][1].roles)
         for endpoint, told in answers.answered
         for who in (by_endpoint[endpoint],)
     ]
@@ -113,12 +110,6 @@ unanswered. With csv and jsonl the rows are on stdout and the sentence on stderr
 Exit codes:
 {help_text()}
 """
-
-
-def _one_of_each_host(ranks: Answers[Rank]) -> set[Endpoint]:
-    """An endpoint of each host: ranks of one host have one clock."""
-    by_host: Mapping[str, Endpoint] = {one.info.host: endpoint for endpoint, one in ranks.answered}
-    return set(by_host.values())
 
 
 def _too_few(asked: Sequence[TargetInfo], answers: Answers[Facts]) -> Comparison:

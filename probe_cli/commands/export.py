@@ -13,6 +13,8 @@ import click
 
 from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.wire import TableInfo
+from probe_cli.client.loop import run
+from probe_cli.cluster.compare.clocks import clocks_of
 from probe_cli.cluster.fanout import Answers
 from probe_cli.cluster.ranks.listing import Rank
 from probe_cli.cluster.report import Limits
@@ -110,10 +112,10 @@ def _check(perfetto: str | None, folder: str | None, database: str | None, table
 def _timeline(session: Session, ranks: Answers[Rank], path: str, num_steps: int, timeout_s: float) -> int:
     """Write the trace; returns the exit code."""
     known = dict(ranks.answered)
-    clocks_of = {one.info.host: endpoint for endpoint, one in ranks.answered}.values()
-    question = told_by(num_steps, max(1, len(known)), timeout_s, set(clocks_of))
+    clocks = run(clocks_of({one.info.host: endpoint for endpoint, one in ranks.answered}))
+    question = told_by(num_steps, max(1, len(known)), timeout_s)
     answers = session.ask_ranks(question, timeout_s=NUM_QUESTIONS * timeout_s, ranks=ranks)
-    told = on_one_clock(answers.answered, known)
+    told = on_one_clock(answers.answered, known, clocks)
     with progress("drawing the timeline"):
         trace = trace_of(told, num_steps, time())
         if not trace.num_slices:
@@ -126,13 +128,13 @@ def _timeline(session: Session, ranks: Answers[Rank], path: str, num_steps: int,
     for one in told:
         for gap in one.facts.gaps:
             remark(f"{one.facts.who} could not tell {gap}")
-    clocks = {one.facts.who.host: one.facts.clock for one in told}
-    unknown = sorted(host for host, clock in clocks.items() if clock is None)
-    if unknown and len(clocks) > 1:
+    hosts = {one.facts.who.host for one in told}
+    unknown = sorted(hosts - clocks.keys())
+    if unknown and len(hosts) > 1:
         remark(f"the clocks of {', '.join(unknown)} cannot be asked: their ranks may be shifted against the others")
-    elif len(clocks) > 1:
-        most = max(clock.uncertainty for clock in clocks.values() if clock is not None)
-        remark(f"{len(clocks)} hosts on one clock, ±{seconds(most)}")
+    elif len(hosts) > 1:
+        most = max(clocks[host].uncertainty for host in hosts)
+        remark(f"{len(hosts)} hosts on one clock, ±{seconds(most)}")
     named = num_ranks(one.facts.who.rank for one in told)
     remark(f"{named}, {trace.num_slices:,} slices, {_size(path)}; open it in ui.perfetto.dev")
     return answers.exit_code

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probe_cli.cluster.compare.by import WAYS
+from probe_cli.cluster.compare.clocks import clocks_of
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.explain import GRACE_S, explained
 from probe_cli.cluster.compare.facts import Who
 from probe_cli.cluster.compare.gather import question
 from probe_cli.cluster.compare.questions import Extent
-from probe_cli.endpoint import Endpoint
 from probe_cli.text import seconds
 
 from .finding import Certainty, Finding, NoEvidence, NotApplicable
@@ -86,11 +86,14 @@ async def _comparison(job: Job) -> Comparison:
         for endpoint, target in job.targets.items()
         if target.rank is not None
     }
-    of_host: dict[str, Endpoint] = {job.targets[endpoint].host: endpoint for endpoint in who}
+    clocks = await clocks_of({job.targets[endpoint].host: endpoint for endpoint in who})
     extent = Extent(NUM_STEPS, len(who))
-    asked = question(WAYS["step"].needs, extent, job.timeout_s, clocks_of=set(of_host.values()))
+    asked = question(WAYS["step"].needs, extent, job.timeout_s)
     told = await job.ask(asked, who, timeout_s=job.timeout_s + GRACE_S)
-    facts = [replace(one, who=who[at], roles=job.targets[at].roles) for at, one in told.items()]
+    facts = [
+        replace(one, who=who[at], clock=clocks.get(who[at].host), roles=job.targets[at].roles)
+        for at, one in told.items()
+    ]
     if len(facts) < 2:
         raise NoEvidence("fewer than two ranks told of their collectives")
     comparison = WAYS["step"].compare(facts, NUM_STEPS)

@@ -5,13 +5,14 @@ Steps, collectives and clocks are asked as `compare` asks for them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Container, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import ProbeError
 from probe_agent.wire import QueryRequest, QueryResult
 from probe_cli.client import Client
-from probe_cli.cluster.compare.facts import Facts, one_clock_a_host, with_recent
+from probe_cli.cluster.compare.facts import Clock, Facts, with_recent
 from probe_cli.cluster.compare.gather import question as facts_of
 from probe_cli.cluster.compare.questions import Extent
 from probe_cli.cluster.ranks.listing import Rank
@@ -55,34 +56,37 @@ class Told:
         return self.facts.clock.offset if self.facts.clock is not None else 0.0
 
 
-def told_by(
-    num_steps: int, num_ranks: int, timeout_s: float, clocks_of: Container[Endpoint]
-) -> Callable[[Client], Awaitable[Told]]:
+def told_by(num_steps: int, num_ranks: int, timeout_s: float) -> Callable[[Client], Awaitable[Told]]:
     """Return the question for one rank's newest steps; what it cannot tell is a gap of its facts."""
-    facts = facts_of(NEEDS, Extent(num_steps, num_ranks), timeout_s, clocks_of=clocks_of)
+    facts = facts_of(NEEDS, Extent(num_steps, num_ranks), timeout_s)
 
     async def ask(client: Client) -> Told:
-        known = await facts(client)
         rows: dict[str, Sequence[Sequence[object]]] = {}
-        gaps = list(known.gaps)
-        for name, sql in STATEMENTS.items():
+        gaps: list[str] = []
+
+        async def ask_for(name: str, sql: str) -> None:
             request = QueryRequest(sql.format(num_steps=num_steps), max_rows=MAX_ROWS, timeout_s=timeout_s)
             try:
                 rows[name] = (await client.send(QueryResult, "POST", "/v1/query", request)).rows
             except ProbeError as error:
                 gaps.append(f"{name}: {error.message}")
-        known = replace(known, gaps=tuple(gaps))
+
+        others = asyncio.gather(*(ask_for(name, sql) for name, sql in STATEMENTS.items()))
+        known, _ = await asyncio.gather(facts(client), others)
+        known = replace(known, gaps=(*known.gaps, *gaps))
         return Told(known, rows.get("modules", ()), rows.get("spans", ()), rows.get("values", ()))
 
     return ask
 
 
-def on_one_clock(answered: Sequence[tuple[Endpoint, Told]], ranks: dict[Endpoint, Rank]) -> list[Told]:
+def on_one_clock(
+    answered: Sequence[tuple[Endpoint, Told]], ranks: Mapping[Endpoint, Rank], clocks: Mapping[str, Clock]
+) -> list[Told]:
     """The same with who each is, and with the clock of its host."""
     named = []
     for endpoint, told in answered:
         info = ranks[endpoint].info
         who = replace(told.facts.who, rank=-1 if info.rank is None else info.rank, host=info.host, pid=info.pid)
-        named.append(replace(told, facts=replace(told.facts, who=who), alive=info.alive))
-    clocks = one_clock_a_host(told.facts for told in named)
-    return [replace(told, facts=with_recent(facts)) for told, facts in zip(named, clocks, strict=True)]
+        facts = with_recent(replace(told.facts, who=who, clock=clocks.get(info.host)))
+        named.append(replace(told, facts=facts, alive=info.alive))
+    return named

@@ -3,7 +3,7 @@ that its endpoints need."""
 
 from __future__ import annotations
 
-from . import dashboard, evaluate, host, job, memory, profile, query, recorder, stacks, targets, tensors
+from . import batch, dashboard, evaluate, host, job, memory, profile, query, recorder, stacks, targets, tensors
 
 __all__ = ["CONTROL", "OPEN", "READ"]
 
@@ -11,6 +11,6 @@ __all__ = ["CONTROL", "OPEN", "READ"]
 OPEN = (dashboard.open,)
 
 #: Endpoints that change nothing in a target.
-READ = (host.read, job.read, dashboard.read, targets.read, query.read, stacks.read, recorder.read)
+READ = (host.read, job.read, dashboard.read, targets.read, query.read, stacks.read, recorder.read, batch.read)
 #: Endpoints that run code in a target or change it.
 CONTROL = (evaluate.control, memory.control, profile.control, recorder.control, stacks.control, tensors.control)

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Path, Query, Request
 from probe_agent.errors import BadRequest, LimitReached
 from probe_agent.server.access.roles import Caller
 from probe_agent.server.command_server import Commands
+from probe_agent.server.disconnect import unless_disconnected
 from probe_agent.wire import JobAnswer, JobQueryRequest, QueryRequest
 
 __all__ = ["read"]
@@ -43,7 +44,8 @@ async def verdict(
     arguments, timeout_s, fresh_s = VERDICTS[verdict]
     commands: Commands = request.app.state.commands
     question = (*_endpoint(request, job), *arguments, "--format", "envelope")
-    return await commands.shared(question, timeout_s, fresh_s, is_verdict=verdict != "ranks")
+    asked = commands.shared(question, timeout_s, fresh_s, is_verdict=verdict != "ranks")
+    return await unless_disconnected(request, asked)
 
 
 @read.post("/v1/job/query")
@@ -58,7 +60,7 @@ async def query(request: Request, wanted: JobQueryRequest, job: Job = "") -> Job
     limits = ("--timeout", f"{held.timeout_s:g}", "--memory", str(held.memory_mb), "--max-rows", str(held.max_rows))
     commands: Commands = request.app.state.commands
     arguments = (*_endpoint(request, job), "query", *limits, "--format", "envelope", "--", held.sql)
-    return await commands.shared(arguments, held.timeout_s, 1.0)
+    return await unless_disconnected(request, commands.shared(arguments, held.timeout_s, 1.0))
 
 
 def _endpoint(request: Request, job: str) -> tuple[str, ...]:

@@ -23,11 +23,12 @@ _FLOAT = ("DOUBLE", "FLOAT")
 
 def json_rows(rows: Sequence[Row], types: Sequence[str]) -> str:
     """Return `rows` as a JSON list of lists."""
-    rows = _converted(rows, [at for at, name in enumerate(types) if name.removeprefix("U") not in _PLAIN + _FLOAT])
+    kinds = [name.removeprefix("U").rstrip("[]") for name in types]  # a list of plain values is as plain as they are
+    rows = _converted(rows, [at for at, kind in enumerate(kinds) if kind not in _PLAIN + _FLOAT])
     try:
         return json.dumps(rows, allow_nan=False, ensure_ascii=False)
     except ValueError:  # there is a NaN or an infinity among the floats
-        rows = _converted(rows, [at for at, name in enumerate(types) if name in _FLOAT])
+        rows = _converted(rows, [at for at, kind in enumerate(kinds) if kind in _FLOAT])
         return json.dumps(rows, allow_nan=False, ensure_ascii=False)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 
@@ -13,6 +12,7 @@ from probe_agent.gpu import NUMBERS, History, NvmlUnavailable, Reading, throttle
 from probe_agent.recorder.ring.table import Column
 from probe_agent.targets import Process, Target
 
+from .host_history import coordinates
 from .live_table import HostTable, Part
 
 __all__ = ["GpuProcesses", "GpuSamples", "owners", "sample_host"]
@@ -93,17 +93,10 @@ class GpuProcesses(HostTable):
             return [], [f"gpu.processes has no rows: {error}"]
         known = {target.pid: target for target in targets}
         return [
-            Part(_coordinates(known.get(pid)), cls.columns, [_user_columns(reading, pid, used)])
+            Part(coordinates(known.get(pid)), cls.columns, [_user_columns(reading, pid, used)])
             for reading in readings
             for pid, used in reading.users.items()
         ], []
-
-
-def _coordinates(target: Target | None) -> dict[str, object]:
-    host = socket.gethostname()
-    if target is None:
-        return {"host": host}
-    return {"host": target.identity.get("host", host), "pid": target.pid, **target.place_in_job}
 
 
 def _user_columns(reading: Reading, pid: int, used: float) -> dict[str, np.ndarray]:
@@ -129,12 +122,12 @@ def owners(uuid: str, users: Collection[int], visible: dict[int, list[str]]) -> 
 def _parts(reading: Reading, targets: Sequence[Target], visible: dict[int, list[str]]) -> Iterator[Part]:
     found = owners(reading.gpu.uuid, reading.users, visible)
     if not found:
-        yield Part(_coordinates(None), GpuSamples.columns, [_columns(reading, None)])
+        yield Part(coordinates(None), GpuSamples.columns, [_columns(reading, None)])
     for target in targets:
         if target.pid in found:
             seen = visible[target.pid]
             device = f"cuda:{seen.index(reading.gpu.uuid)}" if reading.gpu.uuid in seen else None
-            yield Part(_coordinates(target), GpuSamples.columns, [_columns(reading, device)])
+            yield Part(coordinates(target), GpuSamples.columns, [_columns(reading, device)])
 
 
 def _columns(reading: Reading, device: str | None) -> dict[str, np.ndarray]:

@@ -55,12 +55,12 @@ class Extent:
 
 @dataclass(frozen=True)
 class Question:
-    """`sql` is for so much; `read` makes the fact of its rows. It is put only when it `is_wanted`, judged by the facts
-    before it. `older` is put to recorders that have not all of its columns."""
+    """`sql` is for so much; `read` makes the fact of its rows. With `is_wanted` it is put after the others, and only if
+    what they have told wants it. `older` is put to recorders that have not all of its columns."""
 
     sql: Callable[[Extent], str]
     read: Callable[[Sequence[Row]], Any]
-    is_wanted: Callable[[Mapping[str, Any]], bool] = lambda told: True
+    is_wanted: Callable[[Mapping[str, Any]], bool] | None = None
     older: Callable[[Extent], str] | None = None
 
 

@@ -6,6 +6,7 @@ ranks at once; a rank answers a look with a few milliseconds of its server, and 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -158,28 +159,33 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
                 return ()
             return tuple(told.rows)
 
-        pace = await rows(_PACE)
-        called = await rows(_CALLED)
-        open_calls = await rows(_OPEN)
-        come = {str(name): _int(newest) for name, newest in await rows(_COME)}
-        of_recorder_s = min(timeout_s, RECORDER_S)
-        groups = await rows(_LIVE_GROUPS, of_recorder_s)
-        recorded = await rows(_LIVE_CALLS, of_recorder_s) if groups else ()
+        async def of_recorder() -> tuple[Sequence[Sequence[object]], Sequence[Sequence[object]]]:
+            within_s = min(timeout_s, RECORDER_S)
+            groups = await rows(_LIVE_GROUPS, within_s)
+            return groups, await rows(_LIVE_CALLS, within_s) if groups else ()
+
+        async def from_outside() -> tuple[Backtrace | None, str]:
+            try:
+                return await ask_stacks(client, outside=True), ""
+            except ProbeError as silence:
+                return None, silence.message
+
+        of_rings = asyncio.gather(rows(_PACE), rows(_CALLED), rows(_OPEN), rows(_COME))
+        told, (groups, recorded), (stacks, no_stacks) = await asyncio.gather(of_rings, of_recorder(), from_outside())
+        pace, called, open_calls, newest = told
+        come = {str(name): _int(seq) for name, seq in newest}
         if gaps:  # it cannot answer, or has ended: what it left of its newest stall
             groups = await rows(_STALLED_GROUPS)
             recorded = await rows(_STALLED_CALLS) if groups else ()
-        history = await rows(_HISTORY, of_recorder_s) if groups and not (pace and pace[0][0]) else ()
-        try:
-            stacks = await ask_stacks(client, outside=True)
-        except ProbeError as silence:
-            gaps.append(silence.message)
-            stacks = None
+        history = await rows(_HISTORY, min(timeout_s, RECORDER_S)) if groups and not (pace and pace[0][0]) else ()
+        if no_stacks:
+            gaps.append(no_stacks)
         known = {str(name) for name, *_ in recorded}
         for name, _, seq, *_ in recorded:
             come[str(name)] = max(come.get(str(name), -1), _int(seq))
-        for name, _, _, newest in groups:
+        for name, _, _, seq in groups:
             if str(name) not in known:  # with sends and receives in the same group it counts those as well
-                come[str(name)] = max(come.get(str(name), -1), _int(newest))
+                come[str(name)] = max(come.get(str(name), -1), _int(seq))
         return Look(
             _int(pace[0][0]) if pace and pace[0][0] is not None else None,
             _pace(pace[0][1:]) if pace and pace[0][0] is not None else None,

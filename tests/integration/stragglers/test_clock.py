@@ -13,7 +13,7 @@ import pytest
 
 from probe_cli.client import open_client
 from probe_cli.cluster.compare.facts import Clock
-from probe_cli.cluster.compare.gather import host_clock
+from probe_cli.cluster.compare.clocks import host_clock
 from probe_cli.endpoint import TcpServer
 
 SERVER = """
@@ -60,7 +60,7 @@ def test_the_offset_is_known_to_within_the_uncertainty(ahead: float, tmp_path: P
     assert clock is not None
     assert abs(clock.offset - ahead) <= clock.uncertainty + 1e-4  # the float of a time of day has 0.2 µs
     assert clock.uncertainty < 5.0
-    assert clock.num_trips == 6
+    assert clock.num_trips >= 6
 
 
 def test_an_older_server_that_has_no_clock_is_no_failure(tmp_path: Path) -> None:

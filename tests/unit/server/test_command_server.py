@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
+
+import pytest
 
 from probe_agent.server.command_server import MAX_AT_ONCE, Commands, Output
 
@@ -49,3 +53,33 @@ def test_two_first_questions_start_one_process() -> None:
         assert [output.exit_code for output in outputs] == [0] * 4, outputs
 
     asyncio.run(ask())
+
+
+async def write_for_ever(descriptor: int) -> None:
+    while True:
+        os.write(descriptor, b"#")
+        await asyncio.sleep(0.01)
+
+
+def test_a_command_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    os.mkfifo(said)
+    # It waits in the middle of its arguments: a host list is a file that nobody writes.
+    arguments = ("-t", f"@{said}", "ranks")
+
+    async def ask() -> None:
+        commands = Commands()
+        try:
+            first, second = (asyncio.ensure_future(commands.shared(arguments, 30.0, 1.0)) for _ in range(2))
+            writer = await asyncio.to_thread(os.open, said, os.O_WRONLY)  # it has begun to read
+            first.cancel()
+            await asyncio.wait({first})
+            os.write(writer, b"#")
+            assert not second.done()
+            second.cancel()
+            with pytest.raises(BrokenPipeError):  # nobody reads any more: it has ended
+                await write_for_ever(writer)
+        finally:
+            commands.close()
+
+    asyncio.run(asyncio.wait_for(ask(), 30))
