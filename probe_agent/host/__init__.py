@@ -2,6 +2,7 @@
 
 from . import disks, network, pressure
 from .history import History
-from .kernel_log import Event, LogUnreadable, events, read_log
+from .kernel_events import Event, events
+from .kernel_log import LogUnreadable, read_log
 
 __all__ = ["Event", "History", "LogUnreadable", "disks", "events", "network", "pressure", "read_log"]

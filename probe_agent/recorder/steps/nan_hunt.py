@@ -2,9 +2,7 @@
 
 An entry of the step queue that watches steps (`Watcher`) until one comes to a bad end. It looks at the batch, the
 inputs and outputs of every module call, the loss, the gradients on their way through the graph, and at the end of the
-step the gradients of all parameters. On a CPU the lowest and the highest value are read at once, within a budget a
-step. On a GPU they are enqueued, copied when the step has ended, and read once they have arrived: nothing waits for the
-device. That half has not been run on a GPU yet.
+step the gradients of all parameters (finiteness.py).
 
 Gradients are seen by hooks on the nodes of torch's graph, which are removed a step later; the graph does not grow, and
 no tensor is kept. Runs on the training thread: on a CPU about 40 µs per module call of a small model, with its
@@ -13,30 +11,25 @@ backward (benchmarks.nan_hunt), and the time of reading the values.
 
 from __future__ import annotations
 
-import math
 import sys
 from _thread import allocate_lock, get_ident
 from collections import deque
 from collections.abc import Callable, Iterable
 from time import perf_counter_ns, time
 from typing import Any
-from weakref import ref
 
 from ..torch.device import Device
-from ..torch.values import Arriving, Values, tensors_in
+from ..torch.values import tensors_in
+from .finiteness import Finiteness, Seen, Sent, status_of
 from .queue import StepQueue
 from .step import Step
 from .tensor_reader import Item
 from .watched_step import (
     BATCH,
-    FINITE,
     GRAD,
     GRADIENT,
-    INF,
     INPUT,
     LOSS,
-    MINUS_INF,
-    NAN,
     OUTPUT,
     Call,
     Event,
@@ -57,8 +50,6 @@ MAX_IN_FLIGHT = 8
 MAX_USUAL = 10_000
 #: Steps after which a batch that was not finite is forgotten: loaders fetch batches ahead.
 BATCH_STEPS = 16
-
-Seen = tuple[int, tuple[int, ...]]  # status, and numbers of what is still on the device
 
 
 class NanHunt:
@@ -85,9 +76,7 @@ class NanHunt:
         self._left = num_steps
         self._budget_ns = int(budget_ms * 1e6)
         self._fail = fail
-        self._values = Values(device)
-        self._aminmax = torch.aminmax
-        self._fast = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
+        self._finiteness = Finiteness(device, budget_ms)
         self._is_compiling = device.is_compiling
         self._is_tracing = torch._C._is_tracing
         self._has_grad = torch.is_grad_enabled
@@ -96,16 +85,11 @@ class NanHunt:
         self._seen = WatchedStep(-1)
         self._stack: list[int] = []
         self._numbers: dict[int, int] = {}
-        #: Tensors looked at in this step by id: a weak reference, the version, and what was seen.
-        self._known: dict[int, tuple[Any, int, Seen]] = {}
         self._handles: dict[int, Any] = {}
         self._handles_before: list[Any] = []
-        self._lows: list[Any] = []
-        self._highs: list[Any] = []
-        self._in_flight: deque[tuple[WatchedStep, list[tuple[list[int], Arriving]], int]] = deque()
+        self._in_flight: deque[tuple[WatchedStep, Sent, int]] = deque()
         self._usual: set[object] = set()
         self._bad_batch_at = -BATCH_STEPS
-        self._spent = 0
         self._cancelled = False
         self._done = allocate_lock()
         self._done.acquire()
@@ -114,13 +98,16 @@ class NanHunt:
         self.found_step = -1
         self.found_at = 0.0
         self.num_watched = self.num_calls = self.num_unseen = 0
-        #: Tensors that cannot be read.
-        self.num_unreadable = 0
         self.first_step: int | None = None
         #: The newest watched step that came to no harm.
         self.last_good: int | None = None
         self.is_watching = False
         self._bad_at = 0.0
+
+    @property
+    def num_unreadable(self) -> int:
+        """Tensors that cannot be read."""
+        return self._finiteness.num_unreadable
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for the end; return True once."""
@@ -138,7 +125,7 @@ class NanHunt:
             self._step.watcher = None
         for _ in range(2):
             self._leave_nodes()
-        self._known.clear()
+        self._finiteness.begin()
         self._seen = WatchedStep(-1)
 
     # Between two steps, on the training thread.
@@ -181,7 +168,8 @@ class NanHunt:
             self._seen = WatchedStep(step.number)
             self._stack.clear()
             self._numbers.clear()
-            self._spent, self._bad_at = 0, 0.0
+            self._finiteness.begin()
+            self._bad_at = 0.0
             self.is_watching = True
             self._thread = step.thread
 
@@ -196,10 +184,12 @@ class NanHunt:
                 gradient = item.tensor()
                 if gradient is not None:
                     name = f"{item.module}.{item.name}" if item.module else item.name
-                    self._note(GRADIENT, name, self._look(gradient))
+                    self._note(GRADIENT, name, self._finiteness.look(gradient))
         self._thread = None
-        self._known.clear()
         self._stack.clear()
+        seen.num_unseen += self._finiteness.num_unseen
+        sent = self._finiteness.sent()
+        self._finiteness.begin()
         seen.skipped = step.skipped
         seen.number = step.number - 1
         self.num_watched += 1
@@ -209,7 +199,7 @@ class NanHunt:
         if self._left is not None:
             self._left -= 1
         self._seen = WatchedStep(-1)
-        self._in_flight.append((seen, self._sent(), int((self._bad_at or time()) * 1e9)))
+        self._in_flight.append((seen, sent, int((self._bad_at or time()) * 1e9)))
 
     def _leave_nodes(self) -> None:
         """Remove the hooks of nodes that are a step old: a job that keeps its losses keeps their graph."""
@@ -217,20 +207,6 @@ class NanHunt:
             handle.remove()
         self._handles_before = list(self._handles.values())
         self._handles.clear()
-
-    def _sent(self) -> list[tuple[list[int], Arriving]]:
-        """Have the devices copy what was enqueued, one copy for each device and type."""
-        alike: dict[Any, list[int]] = {}
-        for number, low in enumerate(self._lows):
-            alike.setdefault((low.device, low.dtype), []).append(number)
-        torch = sys.modules["torch"]
-        sent = []
-        for numbers in alike.values():
-            ends = [end for number in numbers for end in (self._lows[number], self._highs[number])]
-            sent.append((numbers, Arriving(torch, ends)))
-        self._lows.clear()
-        self._highs.clear()
-        return sent
 
     # On the training thread, or on a thread of the recorder once the training thread has left.
 
@@ -246,7 +222,7 @@ class NanHunt:
             for numbers, rows in arrived:
                 assert rows is not None
                 for number, low, high in zip(numbers, rows[::2], rows[1::2]):
-                    status[number] = _status(low, high)
+                    status[number] = status_of(low, high)
             if status:
                 for event in seen.events:
                     event.status = max([event.status, *(status[number] for number in event.pending)])
@@ -290,7 +266,7 @@ class NanHunt:
             stack.append(index)
             tensors = self._tensors(args)
             if not is_recomputed:
-                self._note(INPUT, index, self._look_at(tensors))
+                self._note(INPUT, index, self._finiteness.look_at(tensors))
             self._watch_nodes(tensors, index, seen.takers)
         except Exception as error:
             if self._broke(error):
@@ -311,11 +287,11 @@ class NanHunt:
             if len(more) == 2 and more[0]:
                 named = self._tensors(more[0])
                 if not call.is_recomputed:
-                    self._add_input(index, self._look_at(named))
+                    self._add_input(index, self._finiteness.look_at(named))
                 self._watch_nodes(named, index, seen.takers)
             tensors = self._tensors(more[-1])
             if not call.is_recomputed:
-                status, pending = self._look_at(tensors)
+                status, pending = self._finiteness.look_at(tensors)
                 self._note(OUTPUT, index, (status, pending))
                 if status or pending:
                     self._look_at_own(call)
@@ -343,7 +319,7 @@ class NanHunt:
         if self._looks_away():
             return
         try:
-            self._note(what, None, self._look_at(self._tensors(value)))
+            self._note(what, None, self._finiteness.look_at(self._tensors(value)))
         except Exception as error:
             if self._broke(error):
                 raise
@@ -376,7 +352,7 @@ class NanHunt:
             for kind in ("_parameters", "_buffers"):
                 for name, tensor in list(vars(module).get(kind, {}).items()):
                     if tensor is not None:
-                        status, pending = self._look(tensor)
+                        status, pending = self._finiteness.look(tensor)
                         name = f"{path}.{name}".lstrip(".")
                         if status:
                             call.own.append(name)
@@ -390,45 +366,6 @@ class NanHunt:
             if len(found) == MAX_TENSORS:
                 break
         return found
-
-    def _look_at(self, tensors: list[Any]) -> Seen:
-        status = FINITE
-        pending: tuple[int, ...] = ()
-        if self._spent > self._budget_ns:
-            self._seen.num_unseen += 1
-            return status, pending
-        began = perf_counter_ns()
-        for tensor in tensors:
-            one, numbers = self._look(tensor)
-            status = max(status, one)
-            pending += numbers
-        self._spent += perf_counter_ns() - began
-        return status, pending
-
-    def _look(self, tensor: Any) -> Seen:
-        known = self._known.get(id(tensor))
-        if known is not None and known[0]() is tensor and known[1] == tensor._version:
-            return known[2]
-        value = tensor.detach()
-        if not (value.is_cpu and self._device.is_plain(value) and value.dtype in self._fast):
-            value = self._values.readable(value)
-            if isinstance(value, str):
-                self.num_unreadable += 1
-                return FINITE, ()
-        elif value.layout is not self._values.strided or self._values.is_wrapped(value):
-            value = None
-        if value is None or not value.numel():
-            return FINITE, ()
-        low, high = self._aminmax(value)
-        if value.is_cpu:
-            seen: Seen = (_status(low.item(), high.item()), ())
-        else:
-            seen = (FINITE, (len(self._lows),))
-            self._lows.append(low)
-            self._highs.append(high)
-        if not tensor.is_inference():
-            self._known[id(tensor)] = ref(tensor), tensor._version, seen
-        return seen
 
     def _watch_nodes(self, tensors: list[Any], index: int, users: dict[int, list[int]]) -> None:
         """Hook the nodes that produced `tensors`, and note that a call uses them."""
@@ -455,17 +392,9 @@ class NanHunt:
             ):
                 return
             try:
-                self._note(GRAD, position, self._look_at([one for one in gradients if one is not None]))
+                self._note(GRAD, position, self._finiteness.look_at([one for one in gradients if one is not None]))
             except Exception as error:
                 if self._broke(error):
                     raise
 
         return tell
-
-
-def _status(low: float, high: float) -> int:
-    if low != low or high != high:
-        return NAN
-    if high == math.inf:
-        return INF
-    return MINUS_INF if low == -math.inf else FINITE

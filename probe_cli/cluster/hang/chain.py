@@ -112,6 +112,10 @@ class _Job:
         calls = self.calls.get(rank, ())
         return tuple(call for call in calls if call is calls[0] or _run_together(call, calls[0]))
 
+    def is_at(self, rank: int, call: Call) -> bool:
+        """Whether this call is what its device is at, and not one before it."""
+        return any((one.group, one.seq, one.peer) == (call.group, call.seq, None) for one in self.first(rank))
+
     def at(self, call: Call) -> dict[int, Call]:
         """Who has made this call, as each has made it."""
         return self._calls[call.group, call.seq]
@@ -224,8 +228,7 @@ def _blockers(job: _Job, rank: int, call: Call) -> set[int]:
         return set(away)
     elsewhere = set()
     for other in call.group.ranks:
-        theirs = job.first(other)
-        is_here = not theirs or any((one.group, one.seq, one.peer) == (call.group, call.seq, None) for one in theirs)
+        is_here = not job.first(other) or job.is_at(other, call)
         if other != rank and not is_here and not job.is_done(call, other):
             elsewhere.add(other)
     late = job.late_devices(call)
@@ -248,7 +251,7 @@ def _causes(
     if unseen:
         yield Cause.UNSEEN, unseen
     late_here = job.late_devices(call) if call.peer is None else frozenset()
-    stuck = sorted(rank for rank in late_here & waits_for if not blockers.get(rank) and job.calls[rank])
+    stuck = sorted(rank for rank in late_here & waits_for if not blockers.get(rank) and job.is_at(rank, call))
     if stuck:
         yield Cause.DEVICE, stuck
     if not waits_for and not late_here:

@@ -74,7 +74,7 @@ def evidence(stop: Stop, ranks: Mapping[int, Rank]) -> list[str]:
             continue
         calls = ranks[number].calls
         if not calls:
-            lines.append(f"rank {number}: it has called nothing")
+            lines.append(f"rank {number}: its dump has no call")
             continue
         last = calls[-1]
         done = "ended" if last.is_over else "not over"

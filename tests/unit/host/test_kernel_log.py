@@ -6,16 +6,8 @@ import json
 
 import pytest
 
-from probe_agent.host.kernel_log import (
-    XIDS,
-    Line,
-    LogUnreadable,
-    events,
-    from_journal,
-    from_kmsg,
-    from_syslog,
-    read_log,
-)
+from probe_agent.host.kernel_events import XIDS, events
+from probe_agent.host.kernel_log import Line, LogUnreadable, from_journal, from_kmsg, from_syslog, read_log
 
 #: Recorded on Linux 6.18.
 OOM = [

@@ -83,9 +83,9 @@ def test_without_that_it_is_among_the_ranks_of_the_group_in_which_all_have_come(
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.sampled_from(SHAPES), st.integers(1, 6), st.data())
+@given(st.sampled_from(SHAPES), st.integers(1, 6), st.booleans(), st.data())
 def test_other_sizes_and_operations_are_a_mismatch(
-    shape: tuple[int, int, int], ahead: int, data: st.DataObject
+    shape: tuple[int, int, int], ahead: int, tells_started: bool, data: st.DataObject
 ) -> None:
     programs = grid(*shape, STEPS)
     rank = data.draw(st.sampled_from(sorted(programs)))
@@ -94,9 +94,9 @@ def test_other_sizes_and_operations_are_a_mismatch(
     op = programs[rank][place]
     programs[rank][place] = data.draw(st.sampled_from([replace(op, size=op.size + 1), replace(op, op="broadcast")]))
 
-    found = stops(stand_still(programs, ahead=ahead))
+    found = stops(stand_still(programs, ahead=ahead, tells_started=tells_started))
 
-    assert found[0].cause is Cause.MISMATCH
+    assert {stop.cause for stop in found} == {Cause.MISMATCH}
     expected = (rank,) if len(op.group.ranks) > 2 else ()
     assert (found[0].ranks, found[0].wait.group) == (expected, op.group)
 
