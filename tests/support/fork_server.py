@@ -103,7 +103,8 @@ def become(order: dict[str, Any], streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(order["environ"])
     sys.orig_argv[:] = command
-    sys.path[0] = "" if order["command"][0] in ("-c", "-m") else os.path.dirname(order["command"][0])
+    how = order["command"][0]
+    sys.path[0] = {"-c": "", "-m": os.getcwd()}.get(how, os.path.dirname(how))
     sys.path[1:1] = [entry for entry in os.environ.get("PYTHONPATH", "").split(":") if entry]
     from probe_agent.activate.start import start_if_asked
 
