@@ -8,12 +8,17 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+from .forked import Forked, ForkServer
 
 __all__ = ["ROOT", "Probe", "environment", "plain", "probe", "probe_in"]
 
 ROOT = Path(__file__).parents[2]
 _BIN = Path(sys.executable).parent
 COMMAND_S = 90.0
+#: The modules that most commands import.
+_COMMANDS = ForkServer("probe_cli.main", "probe_cli.session", "probe_agent.inject")
 
 Probe = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -32,14 +37,15 @@ def environment(**more: str) -> dict[str, str]:
 
 def probe(*arguments: str, stdin: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
     """Run `probe` to its end, with more in its environment."""
-    return subprocess.run(
-        ["probe", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=COMMAND_S,
-        env=environment(**environ),
-    )
+    command = [str(_BIN / "probe"), *arguments]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with Forked(command, server=_COMMANDS, text=True, env=environment(**environ), **pipes) as process:
+        try:
+            out, err = process.communicate(stdin, COMMAND_S)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 def probe_in(state: Path) -> Probe:

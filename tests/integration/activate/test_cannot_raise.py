@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,17 +18,31 @@ TRAINS = "print('trained')"
 PACKAGE = ACTIVATE.parent
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with the `.pth` file and a copy of our package, which stays as it is."""
+    environment = tmp_path_factory.mktemp("whole")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    install(environment / "bin" / "python")
+    return environment / "bin" / "python"
+
+
 @pytest.fixture
-def python(bare_python: Path) -> Iterator[Path]:
-    """A Python with the `.pth` file and a copy of our package, for the test to break."""
+def to_break(bare_python: Path) -> Iterator[Path]:
+    """Another one, for the test to break."""
     site = site_of(bare_python)
     shutil.rmtree(site, ignore_errors=True)
-    shutil.copytree(PACKAGE, site / "probe_agent", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("probe_training.pth", "_probe_training.py"):
-        shutil.copy(ACTIVATE / name, site)
+    install(bare_python)
     yield bare_python
     shutil.rmtree(site)
     site.mkdir()  # other tests have this Python, too
+
+
+def install(python: Path) -> None:
+    site = site_of(python)
+    shutil.copytree(PACKAGE, site / "probe_agent", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("probe_training.pth", "_probe_training.py"):
+        shutil.copy(ACTIVATE / name, site)
 
 
 def site_of(python: Path) -> Path:
@@ -87,8 +102,8 @@ def test_an_ignored_setting_is_reported_in_one_line(python: Path) -> None:
 @pytest.mark.situation("PROBE=1, Probe broken, missing or zipped", "one line on stderr; the job runs")
 @pytest.mark.parametrize("probe", [None, "1"])
 @pytest.mark.parametrize("damage", ["missing", "no syntax", "foreign", "no recorder", "no boot", "zipped"])
-def test_no_damage_to_our_package_stops_the_job(python: Path, damage: str, probe: str | None) -> None:
-    package = site_of(python) / "probe_agent"
+def test_no_damage_to_our_package_stops_the_job(to_break: Path, damage: str, probe: str | None) -> None:
+    package = site_of(to_break) / "probe_agent"
     if damage == "missing":
         shutil.rmtree(package)
     elif damage == "no syntax":
@@ -100,15 +115,15 @@ def test_no_damage_to_our_package_stops_the_job(python: Path, damage: str, probe
     elif damage == "no boot":
         (package / "recorder" / "boot.py").write_text("import no_such_module_anywhere")
     else:
-        with zipfile.ZipFile(site_of(python) / "all.zip", "w") as archive:
+        with zipfile.ZipFile(site_of(to_break) / "all.zip", "w") as archive:
             for path in package.rglob("*.py"):
                 archive.write(path, path.relative_to(package.parent))
         shutil.rmtree(package)
-        (site_of(python) / "a_zip.pth").write_text(str(site_of(python) / "all.zip"))
+        (site_of(to_break) / "a_zip.pth").write_text(str(site_of(to_break) / "all.zip"))
     asked = {} if probe is None else {"PROBE": probe}
 
     # The recorder starts on a thread of its own: what it says may come while the job runs.
-    done = run(python, "-c", TRAINS + "; import time; time.sleep(0.3)" * (damage == "no boot"), **asked)
+    done = run(to_break, "-c", TRAINS + "; import time; time.sleep(0.3)" * (damage == "no boot"), **asked)
 
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert has_one_line_at_most(done.stderr)
@@ -124,11 +139,11 @@ def test_no_home_is_needed(python: Path, home: str) -> None:
 
 @pytest.mark.parametrize("value", ["1", "yes"])
 @pytest.mark.parametrize("redirect", ["2>/dev/full", "2>&-", "1>&- 2>&-", "0<&- 2>&-"])
-def test_an_unwritable_stderr_does_not_stop_the_job(python: Path, redirect: str, value: str, tmp_path: Path) -> None:
-    shutil.rmtree(site_of(python) / "probe_agent" / "recorder")  # so that there is something to say
+def test_an_unwritable_stderr_does_not_stop_the_job(to_break: Path, redirect: str, value: str, tmp_path: Path) -> None:
+    shutil.rmtree(site_of(to_break) / "probe_agent" / "recorder")  # so that there is something to say
     code = f"import pathlib; pathlib.Path({str(tmp_path / 'done')!r}).write_text('trained')"
 
-    done = run("sh", "-c", f'exec "$0" -c "$1" {redirect}', python, code, PROBE=value)
+    done = run("sh", "-c", f'exec "$0" -c "$1" {redirect}', to_break, code, PROBE=value)
 
     assert (tmp_path / "done").read_text() == "trained"
     assert (done.returncode, done.stdout) == (0, "")

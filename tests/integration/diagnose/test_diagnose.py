@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,6 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 from support.commands import ROOT, Probe, environment, probe, probe_in
+from support.forked import Forked
 from support.waiting import until
 
 pytestmark = pytest.mark.torch
@@ -24,9 +24,9 @@ STEPS = "SELECT count(*) > 60 AS enough FROM python.steps"
 @contextmanager
 def training(name: str, *words: str) -> Iterator[str]:
     """A program of tests/faults; its PID."""
-    command = [sys.executable, "-m", "faults", name, *words]
+    command = ["-m", "faults", name, *words]
     environ = environment(PYTHONPATH=str(ROOT / "tests"), OMP_NUM_THREADS="1")
-    with subprocess.Popen(command, env=environ, stdout=subprocess.DEVNULL) as process:
+    with Forked(command, env=environ, stdout=subprocess.DEVNULL) as process:
         try:
             yield str(process.pid)
         finally:

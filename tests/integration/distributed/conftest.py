@@ -1,18 +1,17 @@
-"""Jobs of a few ranks on gloo, started by torchrun, each rank with its recorder in the test's folder."""
+"""Jobs of a few ranks on gloo, each rank with its recorder in the test's folder."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.targets import running, torchrun
+from support.targets import Ranks, forked_ranks
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -28,7 +27,7 @@ START_S = 90.0
 class Job:
     """A running job; `rows` queries its targets, as a query on the same host would."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, folder: Path, process: Ranks) -> None:
         self.folder = folder
         self.process = process
         self.directory = TargetDirectory((str(folder),))
@@ -61,8 +60,7 @@ class Job:
 @contextmanager
 def start_job(folder: Path, what: str, *, program: Path = PROGRAM, ranks: int = 2) -> Iterator[Job]:
     """Run a program of targets/; end it with the block."""
-    command = torchrun(ranks, [str(program), str(folder), what])
-    with running(command, folder, dict(os.environ)) as process:
+    with forked_ranks(ranks, [str(program), str(folder), what], folder, dict(os.environ)) as process:
         job = Job(folder, process)
         try:
             yield job

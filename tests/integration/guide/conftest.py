@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 
 import pytest
 from support.commands import environment
+from support.forked import Forked
 from support.ports import free_address
 
 TARGETS = Path(__file__).parents[2] / "targets"
@@ -24,8 +25,8 @@ def training(script: str, folder: Path, *arguments: str) -> Iterator[subprocess.
     """One of the guide's scripts, past its fifth step; killed at the end if it has not ended, told if it has failed."""
     with (
         TemporaryFile("w+") as stderr,
-        subprocess.Popen(
-            [sys.executable, str(TARGETS / script), *arguments],
+        Forked(
+            [TARGETS / script, *arguments],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support import commands
 from support.commands import environment
+from support.forked import Forked
 
 SCRIPT = Path(__file__).parents[2] / "targets" / "profiled_training.py"
 pytest.importorskip("torch")
@@ -21,14 +22,13 @@ pytest.importorskip("torch")
 class Training:
     """One such process, ready."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def __init__(self, *arguments: str, forked: bool = True) -> None:
+        """Start it; the stacks of a forked one begin in the program that forks it."""
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        how: dict[str, Any] = {"text": True, **pipes}
+        command = [str(SCRIPT), *arguments]
+        self.process: subprocess.Popen[str]
+        self.process = Forked(command, **how) if forked else subprocess.Popen([sys.executable, *command], **how)
         self.pid = str(self.process.pid)
         assert self.hear() == "ready"
 
@@ -99,8 +99,8 @@ def training() -> Iterator[Training]:
 def start() -> Iterator[Start]:
     with ExitStack() as running:
 
-        def start_training(*arguments: str) -> Training:
-            one = Training(*arguments)
+        def start_training(*arguments: str, forked: bool = True) -> Training:
+            one = Training(*arguments, forked=forked)
             running.callback(_kill, one)
             return one
 

@@ -46,7 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_the_hottest_lines_are_shown_without_an_agent(start: Start) -> None:
-    training = start()
+    training = start(forked=False)
 
     rows = json.loads(training.probe("profile", "--cpu", "1s", "--idle", "--format", "json").stdout)
 

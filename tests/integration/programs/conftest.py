@@ -1,6 +1,6 @@
 """Runs of the programs in kinds/: each as its undisturbed twin, recorded from its first line, and attached to midway.
 
-Programs that need torch are forked by one process that has imported it (fork_server.py).
+Programs that need torch are forked by one process that has imported it (tests/support/forked.py).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 from support.commands import environment
+from support.forked import Forked, ForkServer
 from support.ports import free_port
 
 from probe_agent.activate import start as activate
@@ -27,7 +28,6 @@ from probe_agent.targets import TargetDirectory
 from probe_agent.wire import QueryRequest
 
 KINDS = Path(__file__).with_name("kinds")
-SERVER = Path(__file__).with_name("fork_server.py")
 PATH_ENTRY = str(Path(activate.__file__).with_name("path"))
 #: Every third step with all its modules, so that there are steps of each kind; nothing is left out for its cost.
 ALL = {"PROBE": "1", "PROBE_TRACE_EVERY": "3", "PROBE_TRACE_DEEP_EVERY": "1", "PROBE_TRACE_BUDGET": "0"}
@@ -46,7 +46,7 @@ class Ran:
     """One process of a program that has ended: its output, its report, and the recorded rows."""
 
     pid: int
-    code: int | None
+    code: int
     out: str
     err: str
     tables: Mapping[str, list[Row]] = field(default_factory=dict)
@@ -72,62 +72,20 @@ class Ran:
         return [row for row in self.tables["python.torch_trace"] if row["stage"] == stage]
 
 
-class Processes:
-    """Start programs; those that need torch from a Python that has imported it."""
-
-    def __init__(self) -> None:
-        self._server: subprocess.Popen[str] | None = None
-        self._fresh: dict[int, subprocess.Popen[bytes]] = {}
-
-    def start(self, program: Path, needs: Sequence[str], environ: Mapping[str, str], folder: Path) -> int:
-        streams = {"stdout": str(folder / "out"), "stderr": str(folder / "err")}
-        if needs:
-            answer = self._ask({"run": str(program), "needs": needs, "environ": dict(environ), **streams})
-            return int(answer["pid"])
-        with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-            process = subprocess.Popen([sys.executable, str(program)], stdout=out, stderr=err, env=environ)
-        self._fresh[process.pid] = process
-        return process.pid
-
-    def wait(self, pid: int) -> int | None:
-        """Return its exit code; None if it has not ended."""
-        if pid in self._fresh:
-            return self._fresh.pop(pid).wait(END_S)
-        code: int | None = self._ask({"wait": pid, "timeout": END_S})["code"]
-        return code
-
-    def close(self) -> None:
-        if self._server is not None:
-            self._server.communicate()
-
-    def _ask(self, order: object) -> dict[str, Any]:
-        if self._server is None:
-            self._server = subprocess.Popen(
-                [sys.executable, str(SERVER)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-                env=environment(PYTHONPATH=f"{KINDS}:{PATH_ENTRY}"),
-            )
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        print(json.dumps(order), file=self._server.stdin, flush=True)
-        answer: dict[str, Any] = json.loads(self._server.stdout.readline())
-        return answer
-
-
 class Programs:
     """Runs of programs; each once per session as its twin, and once recorded."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._processes = Processes()
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        #: A server of their own: for some, libraries are imported that other programs do without.
+        self._server = ForkServer("torch", PYTHONPATH=f"{KINDS}:{PATH_ENTRY}")
         self._engine = QueryEngine()
         self.twin = cache(self._twin)
         self.recorded = cache(self.record)
 
     def close(self) -> None:
-        self._processes.close()
+        self._server.close()
         self._engine.close()
 
     def _twin(self, name: str, needs: tuple[str, ...] = ("torch",), ranks: int = 1) -> list[Ran]:
@@ -154,12 +112,20 @@ class Programs:
             folder.mkdir()
             of_rank = {"RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
             full = environment(PYTHONPATH=f"{KINDS}:{PATH_ENTRY}", **launched, **of_rank, **environ)
-            started.append((self._processes.start(KINDS / f"{name}.py", needs, full, folder), folder))
+            program = KINDS / f"{name}.py"
+            with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
+                how: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err, "env": full}
+                if needs:
+                    process = Forked([program], server=self._server, needs=needs, **how)
+                else:
+                    process = subprocess.Popen([sys.executable, str(program)], **how)
+            self._processes[process.pid] = process
+            started.append((process.pid, folder))
         return started
 
     def end(self, pid: int, folder: Path) -> Ran:
         """Return the same once it has ended."""
-        code = self._processes.wait(pid)
+        code = self._processes.pop(pid).wait(END_S)
         return Ran(pid, code, (folder / "out").read_text(), (folder / "err").read_text())
 
     def tables(self, pid: int) -> dict[str, list[Row]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import ROOT, Probe, environment, probe_in
-from support.hosts import server_command
+from support.hosts import start_server
 
 
 class Hosts:
@@ -25,9 +25,9 @@ class Hosts:
         """Start the host server of the host `name`; return its endpoint."""
         folder = self.base / name
         folder.mkdir(exist_ok=True)
-        server = self._start(server_command(folder, address, port))
-        assert server.stdout is not None
-        return f"{address}:{int(server.stdout.readline())}"
+        server, endpoint = start_server(folder, address, port)
+        self._running.callback(_end, server)
+        return endpoint
 
     def target(self, name: str, rank: int, world_size: int) -> subprocess.Popen[str]:
         """Start a process with a recorder, as rank `rank`, on the host `name`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import environment, probe
+from support.forked import Forked
 from support.targets import target
 from support.waiting import until
 
@@ -38,8 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """The job has ended when the report is opened."""
     folder = tmp_path_factory.mktemp("report")
     ranks = [
-        subprocess.Popen(
-            [sys.executable, *target("hung_job.py", rank, 2, folder / "store", *SECRETS)],
+        Forked(
+            [*target("hung_job.py", rank, 2, folder / "store", *SECRETS)],
             stdout=subprocess.PIPE,
             text=True,
             env=environment(SERVICE_TOKEN="hunter2-of-the-environment", NCCL_SECRET_KEY="hunter2-of-nccl"),

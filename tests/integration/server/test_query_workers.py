@@ -46,7 +46,7 @@ WORST = (
     "SELECT regexp_replace(repeat('ab', 10000000), '((a*)*b*)*c', 'x', 'g')",
     ENDLESS,
 )
-LIMIT_S = 1.5
+LIMIT_S = 0.75
 #: What the answers' errors promise: the memory of the query, and some slack (probe_agent/sql/workers/limits.py).
 WORKER_MIB, SERVER_MIB = 512 + 512 + 200, 250
 
@@ -244,7 +244,7 @@ def test_a_worker_that_crashes_or_is_killed_is_named_and_replaced(server: Served
 
 
 def test_a_long_answer_that_is_not_taken_waits_in_its_worker(server: Served, pid: int) -> None:
-    sql = json.dumps({"sql": "SELECT repeat('x', 1000000) FROM range(200)"})
+    sql = json.dumps({"sql": "SELECT repeat('x', 1000000) FROM range(100)"})
     with ExitStack() as open_:
         for _ in range(3):
             one = open_.enter_context(socket.socket(socket.AF_UNIX))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.commands import ROOT, Probe, environment, probe_in
+from support.forked import Forked
 from support.waiting import until
 
 from probe_agent.targets import Ring, Target, TargetDirectory
@@ -29,8 +29,7 @@ class Loop:
     def __init__(self, folder: Path, kind: str, probe: Probe) -> None:
         self.folder, self.kind, self.probe = folder, kind, probe
         folder.mkdir()
-        command = [sys.executable, str(PROGRAM), str(folder), kind]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment())
+        self.process = Forked([PROGRAM, folder, kind], stdout=subprocess.PIPE, text=True, env=environment())
         self.pid = str(self.process.pid)
         self.told: dict[str, Any] = {}
 

@@ -1,9 +1,8 @@
-"""A job of four ranks on gloo, started by torchrun; one rank can be slowed down while it runs."""
+"""A job of four ranks on gloo; one rank can be slowed down while it runs."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -13,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import environment
-from support.targets import running, target, torchrun
+from support.targets import Ranks, forked_ranks, target
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -29,7 +28,7 @@ START_S = 100.0
 class Job:
     """The running job."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, folder: Path, process: Ranks) -> None:
         self.folder = folder
         self.process = process
         ready = [folder / f"ready-{rank}" for rank in range(NUM_RANKS)]
@@ -72,6 +71,5 @@ class Job:
 def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     folder = tmp_path_factory.mktemp("job")
     (folder / "case").write_text("nobody")
-    command = torchrun(NUM_RANKS, target("straggling.py", folder))
-    with running(command, folder, environment(OMP_NUM_THREADS="1")) as process:
+    with forked_ranks(NUM_RANKS, target("straggling.py", folder), folder, environment()) as process:
         yield Job(folder, process)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
@@ -13,6 +12,7 @@ from time import monotonic, sleep
 
 import pytest
 from support.commands import plain
+from support.forked import Forked
 
 pytest.importorskip("torch")
 
@@ -28,8 +28,8 @@ PROGRAM = Path(__file__).parents[2] / "targets" / "hung_job.py"
 def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
     environ = plain()
     started = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(rank), "3", str(tmp_path / "store")],
+        Forked(
+            [PROGRAM, str(rank), "3", str(tmp_path / "store")],
             stdout=subprocess.PIPE,
             text=True,
             env={**environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": "3"},

@@ -10,9 +10,9 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from support.commands import ROOT, Probe, environment, probe_in
-from support.hosts import server_command
-from support.targets import running, target, torchrun
+from support.commands import Probe, environment, probe_in
+from support.hosts import start_server
+from support.targets import Ranks, forked_ranks, target
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -23,7 +23,7 @@ START_S = 90.0
 class Job:
     """A running job, and the endpoints of its hosts after `serve`."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes], num_ranks: int, running: ExitStack) -> None:
+    def __init__(self, folder: Path, process: Ranks, num_ranks: int, running: ExitStack) -> None:
         self.folder = folder
         self.process = process
         self.num_ranks = num_ranks
@@ -67,12 +67,10 @@ class Job:
 
     def serve(self, host: int) -> None:
         """Start the host server of one host; if it had one before, under a new address."""
-        command = server_command(self.folder / f"host{host}")
-        server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment())
+        server, endpoint = start_server(self.folder / f"host{host}")
         self.running.callback(_end, server)
-        assert server.stdout is not None
         self.servers[host:] = [server, *self.servers[host + 1 :]]
-        self.endpoints[host:] = [f"127.0.0.1:{int(server.stdout.readline())}", *self.endpoints[host + 1 :]]
+        self.endpoints[host:] = [endpoint, *self.endpoints[host + 1 :]]
 
     def end(self) -> None:
         (self.folder / "stop").touch()
@@ -88,7 +86,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 def training(folder: Path, num_ranks: int, num_hosts: int, optimizer: str, steps: int = 0) -> Iterator[Job]:
     """A job with `num_ranks` ranks; without a recorder for 0 hosts."""
     program = target("together_training.py", folder, optimizer, num_hosts, *([steps] if steps else []))
-    with ExitStack() as servers, running(torchrun(num_ranks, program), folder, environment()) as process:
+    with ExitStack() as servers, forked_ranks(num_ranks, program, folder, environment()) as process:
         job = Job(folder, process, num_ranks, servers)
         try:
             if num_hosts:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.forked import Forked
 
 pytest.importorskip("torch")
 
@@ -33,11 +34,14 @@ for line in sys.stdin:
 """
 
 
+def a_store(server: str) -> Forked:
+    return Forked(["-c", STORE, server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
 @pytest.fixture
 def store(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The process of a store with one of torch's two servers, and its port."""
-    command = [sys.executable, "-c", STORE, getattr(request, "param", "uv")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with a_store(getattr(request, "param", "uv")) as process:
         assert process.stdout is not None
         yield process, int(process.stdout.readline())
         process.kill()
@@ -181,9 +185,10 @@ print(the_job(), flush=True)
 import os; os._exit(0)
 """
 
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=90)
+    with Forked(["-c", code], stdout=subprocess.PIPE, text=True) as process:
+        out, _ = process.communicate(timeout=90)
 
-    before, file_store, hash_store, tcp_store, after = done.stdout.splitlines()
+    before, file_store, hash_store, tcp_store, after = out.splitlines()
     assert before == after == "torch.distributed has no process group in this process"
     assert "store is a FileStore" in file_store
     assert "store is a HashStore" in hash_store
@@ -193,9 +198,7 @@ import os; os._exit(0)
 def test_ranks_on_all_hosts_hear_one_name_and_the_next_job_at_the_same_address_another(tmp_path: Path) -> None:
     names = []
     for job in range(2):
-        with subprocess.Popen(
-            [sys.executable, "-c", STORE, "uv"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as process:
+        with a_store("uv") as process:
             assert process.stdout is not None
             port = int(process.stdout.readline())
             ranks = [peers(tmp_path / str(job), rank, at=job + 0.5) for rank in (1, 0)]
