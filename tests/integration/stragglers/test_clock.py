@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from probe_cli.client import open_client
-from probe_cli.cluster.compare.facts import Clock
 from probe_cli.cluster.compare.clocks import host_clock
+from probe_cli.cluster.compare.facts import Clock
 from probe_cli.endpoint import TcpServer
 
 SERVER = """
