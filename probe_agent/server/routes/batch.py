@@ -39,7 +39,8 @@ async def batch(request: Request, asked: BatchRequest) -> Response:
     request, and the length), then so many bytes. The first piece of each is its head, a JSON object with `status` and
     `headers`; an empty piece is its end. Hanging up ends what still runs."""
     for item in asked.items:
-        if not item.path.startswith("/v1/") or item.path.startswith(PATH):
+        path = unquote(item.path.partition("?")[0])
+        if not path.startswith("/v1/") or path.startswith(PATH):
             raise BadRequest(f"{item.path} cannot be part of a batch", "use paths that begin with /v1/")
         if item.body is not None and not 0 <= item.body < len(asked.bodies):
             raise BadRequest(f"there is no body {item.body}", "count them from 0")
