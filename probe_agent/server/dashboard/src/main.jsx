@@ -25,7 +25,7 @@ function useRanks(job, live) {
         try {
           answer = await ask('GET', `/v1/job/ranks?${asJob(job)}`, null, { signal: ending.signal });
           const { rows = [], unanswered = [], answered = [] } = answer.answer;
-          set({ ranks: rows, unanswered, answered, remarks: answer.remarks, known: true });
+          set({ job, ranks: rows, unanswered, answered, remarks: answer.remarks, known: true });
         } catch (error) {
           if (error.name === 'AbortError') return;
           set((before) => ({ ...before, error }));
@@ -33,7 +33,7 @@ function useRanks(job, live) {
       }
       if (live && !ending.signal.aborted) timer = setTimeout(run, 1000 * rest(EVERY_S, answer));
     };
-    set({ ranks: [], unanswered: [] });
+    set((before) => (before.job === job ? before : { job, ranks: [], unanswered: [] }));
     run();
     return () => { ending.abort(); clearTimeout(timer); };
   }, [job, live]);
