@@ -1,46 +1,42 @@
 """Cost of the dashboard, measured in a browser: `python -m benchmarks.dashboard`.
 
-2,048 simulated ranks behind one host server, 200 steps each, and Debian's Chromium: first paint, every view,
-interaction, the heat map alone, bytes on the wire, and CPU time of the server and its workers while the page is open.
-With `--job`, a real job of four ranks: its step time with the page closed and open, in turn.
+2,048 simulated ranks on 256 hosts (scale.py), 200 steps each, and Debian's Chromium at the host server of the first:
+first paint, every view, interaction, the heat map, bytes on the wire, and CPU time while the page is open, of that
+server with the commands that it runs and of all other hosts. `--job` measures a real job of four ranks instead: its CPU
+time a step with the page closed and open, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import random
 import resource
 import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from probe_agent.recorder.hooks.collectives import Collectives
 from probe_agent.recorder.ring import folder
-from probe_agent.recorder.samplers.process import Samples
-from probe_agent.recorder.steps.ends import Steps
 
-from .agent import PROBE
+from .agent import PROBE, attach
 from .machine import ROOT, provenance
-from .process import plain_environment
-from .simulated import add_target
-from .spread import figure, table
+from .process import Program, plain_environment, tree_cpu_s
+from .scale import RANKS_A_HOST, addresses_of, fill, serving
+from .spread import figure, ratio, table
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 __all__ = ["main"]
 
 VIEWS = ("well", "slow", "time", "hang", "memory", "step", "flame", "learning", "hosts", "overhead", "sql", "console")
-STEP_S = 0.25
-SLOW_RANK = 1234
 OPEN_S = 60.0
-#: Time from an input to the next frame that is painted, in milliseconds.
+#: How long the heat map may take to appear.
+HEAT_S = 240
 FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+#: Time from an input to the next frame that is painted, in milliseconds.
 PAINTED = """async act => {
   const began = performance.now();
   await eval(act);
@@ -49,35 +45,8 @@ PAINTED = """async act => {
 }"""
 
 
-def _fill(base: Path, num_ranks: int, num_steps: int) -> None:
-    """Rings of a job that has just stepped: one rank is slow in one step of eight, all are a little uneven."""
-    draw = random.Random(0)
-    now = int(1e6 * (time.time() - num_steps * STEP_S))
-    host = socket.gethostname()
-    for rank in range(num_ranks):
-        steps, calls = [], []
-        for step in range(num_steps):
-            late = draw.expovariate(200) + 0.12 * (rank == SLOW_RANK and step % 8 == 0)
-            began = now + int(step * STEP_S * 1e6)
-            arrived = began + int((0.1 + late) * 1e6)
-            steps.append(_row(Steps, ts=began + int(STEP_S * 1e6), step=step, duration=STEP_S, data_wait=0.01 + late,
-                              forward=0.08, backward=0.14 - min(late, 0.1), optimizer=0.015, loss=3 / (1 + step / 50),
-                              lr=1e-3, rss=900.0))  # fmt: skip
-            calls.append(_row(Collectives, ts=arrived, start=arrived, step=step, group="0", seq=step, op="all_reduce",
-                              bytes=1 << 20, state="completed", seen_by="python"))  # fmt: skip
-        sample = [_row(Samples, ts=now, step=num_steps, period=1.0, cpu=0.9, rss=900.0, run_delay=0.0)]
-        tables = [(Steps, steps), (Collectives, calls), (Samples, sample)]
-        add_target(base, host, 1_000_000 + rank, rank, num_ranks, tables)
-
-
-def _row(kind: type, **values: object) -> tuple[object, ...]:
-    """A row of a table: what is not named is NULL, or the least that its column can hold."""
-    least = {"int": 0, "float": 0.0, "text": "", "bool": False, "time": 0}
-    return tuple(values.get(column.name, least.get(column.kind)) for column in kind.columns)
-
-
 def _serve(base: str, path: str) -> None:
-    """The host server over the simulated targets, on its unix socket, as a command would have started it."""
+    """The host server over simulated targets, on its unix socket, as a command would have started it."""
     from probe_agent.server.access.roles import Access
     from probe_agent.server.app import create_app
     from probe_agent.server.hosting import Hosting
@@ -94,9 +63,9 @@ def _serve(base: str, path: str) -> None:
 
 
 @contextmanager
-def _serving(base: Path) -> Iterator[tuple[str, int]]:
+def _first_host(base: Path) -> Iterator[tuple[str, int]]:
     path = str(base / "host.sock")
-    command = [sys.executable, "-m", "benchmarks.dashboard", "--serve", str(base), path]
+    command = [sys.executable, "-m", "benchmarks.dashboard", "--serve", str(base / "0" / "0"), path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment(), cwd=ROOT) as server:
         assert server.stdout is not None
         assert server.stdout.readline().startswith("ready")
@@ -106,81 +75,98 @@ def _serving(base: Path) -> Iterator[tuple[str, int]]:
             server.terminate()
 
 
-def _link(endpoint: str) -> str:
-    command = [PROBE, "-t", endpoint, "dashboard", "--no-open"]
-    done = subprocess.run(command, capture_output=True, text=True, env=plain_environment(), check=True)
+def _link(*words: str, **variables: str) -> str:
+    command = [PROBE, *words, "dashboard", "--no-open"]
+    done = subprocess.run(command, capture_output=True, text=True, env=plain_environment() | variables, check=True)
     return done.stdout.strip()
 
 
-def _cpu_s(pid: int) -> float:
-    """CPU time of a process and of all below it, living and ended."""
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    own = sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK")
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        children += (task / "children").read_text().split()
-    total = own
-    for child in set(children):
-        try:
-            total += _cpu_s(int(child))
-        except OSError:
-            continue  # it has ended: its parent has its time
-    return total
-
-
 def _simulated(num_ranks: int, num_steps: int, rounds: int) -> None:
-    from support.browser import browsing
-
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as base:
-        _fill(Path(base), num_ranks, num_steps)
-        with _serving(Path(base)) as (endpoint, server):
-            paints, switches, drawn, hovers, heat = [], [], [], [], []
+    num_hosts = -(-num_ranks // RANKS_A_HOST)
+    addresses = addresses_of(num_hosts)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        base = Path(name)
+        fill(base, addresses, num_ranks, num_steps, hangs=False)
+        with serving(base, addresses) as hosts_cpu_s, _first_host(base) as (endpoint, server):
             for _ in range(rounds):
-                with browsing() as browser:
-                    browser.enter(_link(endpoint))
-                    page = browser.page
-                    paints.append(page.evaluate(FIRST_PAINT) / 1e3)
-                    browser.show("slow")
-                    browser.wait_for("canvas", timeout_s=180)
-                    page.wait_for_timeout(1000)
-                    heat += _measures(page, "Deviation")
-                    box = page.locator("canvas").first.bounding_box()
-                    assert box is not None
-                    hovers += [_hover(page, box, at) for at in range(20)]
-                    for view in VIEWS:
-                        switches.append(page.evaluate(PAINTED, f"location.hash = '#/{view}'") / 1e3)
-                        page.wait_for_timeout(1500)
-                    drawn += _measures(page, "")
-            with browsing() as browser:
-                client = browser.page.context.new_cdp_session(browser.page)
-                client.send("Network.enable")
-                received: list[float] = []
-                client.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
-                browser.enter(_link(endpoint))
-                rows: list[list[object]] = []
-                for view in ("well", "slow"):
-                    browser.show(view)
-                    browser.page.wait_for_timeout(5000)
-                    received.clear()
-                    before = _cpu_s(server)
-                    browser.page.wait_for_timeout(1000 * OPEN_S)
-                    used = (_cpu_s(server) - before) / OPEN_S
-                    rows.append([view, f"{sum(received) / OPEN_S * 60 / 1024:,.0f}", f"{used:.2f}"])
-    print(f"{num_ranks:,} ranks, {num_steps} steps; {rounds} browsers, medians with their 95 % interval.\n")
-    figures = [
-        ["first paint", paints], ["view shown after a key or link", switches], ["any chart drawn", drawn],
-        ["heat map drawn", heat], ["pointer moved over the heat map", hovers],
-    ]  # fmt: skip
-    shown = [[name, figure(seen).show(1e3, 0), f"{1e3 * max(seen):.0f}"] for name, seen in figures if seen]
+                _look_around(endpoint)
+            rows = _left_open(endpoint, server, hosts_cpu_s)
+    print(f"{num_ranks:,} ranks on {num_hosts} hosts, {num_steps} steps; {rounds} browsers, medians with their 95 %"
+          " interval.\n")  # fmt: skip
+    shown = [[what, figure(seen).show(1e3, 0), f"{1e3 * max(seen):.0f}"] for what, seen in _TIMES.items() if seen]
     print(table(["", "ms", "longest, ms"], shown))
     print()
-    print(table(["open view", "KiB a minute", "CPU of the server and its workers, cores"], rows))
+    headings = ["open view", "KiB a minute", "cores, its server and commands", "cores, all other hosts"]
+    print(table(headings, rows))
     print()
 
 
-def _measures(page: object, label: str) -> list[float]:
+#: What was timed in the browser, in seconds.
+_TIMES: dict[str, list[float]] = {
+    "first paint": [],
+    "heat map there, from the address": [],
+    "heat map drawn": [],
+    "pointer moved over the heat map": [],
+    "metric of the heat map changed": [],
+    "view shown after a key or link": [],
+    "any chart drawn": [],
+}
+
+
+def _look_around(endpoint: str) -> None:
+    """One browser: the heat map, then every view."""
+    from support.browser import browsing
+
+    with browsing() as browser:
+        browser.enter(_link("-t", endpoint))
+        page = browser.page
+        _TIMES["first paint"].append(page.evaluate(FIRST_PAINT) / 1e3)
+        browser.show("slow")
+        began = page.evaluate("performance.now()")
+        browser.wait_for("canvas", timeout_s=HEAT_S)
+        _TIMES["heat map there, from the address"].append((page.evaluate("performance.now()") - began) / 1e3)
+        page.wait_for_timeout(1000)
+        _TIMES["heat map drawn"] += _measures(page, "Deviation")
+        box = page.locator("canvas").first.bounding_box()
+        assert box is not None
+        _TIMES["pointer moved over the heat map"] += [_hover(page, box, at) for at in range(20)]
+        act = (
+            "(select => { select.value = 'duration'; select.dispatchEvent(new Event('change', {bubbles: true})) })"
+            "(document.querySelector('main select'))"
+        )
+        _TIMES["metric of the heat map changed"].append(page.evaluate(PAINTED, act) / 1e3)
+        for view in VIEWS:
+            _TIMES["view shown after a key or link"].append(page.evaluate(PAINTED, f"location.hash = '#/{view}'") / 1e3)
+            page.wait_for_timeout(1500)
+        _TIMES["any chart drawn"] += _measures(page, "")
+
+
+def _left_open(endpoint: str, server: int, hosts_cpu_s: Callable[[], float]) -> list[list[object]]:
+    """What a page costs that is left open."""
+    from support.browser import browsing
+
+    rows: list[list[object]] = []
+    with browsing() as browser:
+        client = browser.page.context.new_cdp_session(browser.page)
+        client.send("Network.enable")
+        received: list[float] = []
+        client.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
+        browser.enter(_link("-t", endpoint))
+        for view in ("well", "slow"):
+            browser.show(view)
+            browser.wait_for("canvas", timeout_s=HEAT_S)
+            received.clear()
+            before, others_before = tree_cpu_s(server), hosts_cpu_s()
+            browser.page.wait_for_timeout(1000 * OPEN_S)
+            used, others = tree_cpu_s(server) - before, hosts_cpu_s() - others_before
+            kib = f"{sum(received) / OPEN_S * 60 / 1024:,.0f}"
+            rows.append([view, kib, f"{used / OPEN_S:.2f}", f"{others / OPEN_S:.2f}"])
+    return rows
+
+
+def _measures(page: Any, label: str) -> list[float]:
     """Times that the page has taken to draw charts whose label begins so, in seconds."""
-    found = page.evaluate(  # type: ignore[attr-defined]  # Playwright's Page
+    found = page.evaluate(
         "label => performance.getEntriesByName('chart')"
         ".filter(one => one.detail.startsWith(label)).map(one => one.duration)",
         label,
@@ -188,13 +174,43 @@ def _measures(page: object, label: str) -> list[float]:
     return [one / 1e3 for one in found]
 
 
-def _hover(page: object, box: dict[str, float], at: int) -> float:
+def _hover(page: Any, box: dict[str, float], at: int) -> float:
     x, y = box["x"] + box["width"] * (0.2 + 0.03 * at), box["y"] + box["height"] * (0.2 + 0.02 * at)
     act = (
         f"document.elementFromPoint({x}, {y}).dispatchEvent(new MouseEvent('mousemove',"
         f" {{bubbles: true, clientX: {x}, clientY: {y}}}))"
     )
-    return float(page.evaluate(PAINTED, act)) / 1e3  # type: ignore[attr-defined]  # Playwright's Page
+    return float(page.evaluate(PAINTED, act)) / 1e3
+
+
+def _beside_a_job(rounds: int, seconds: float) -> None:
+    """The CPU time of a step, with the page closed and open."""
+    from support.browser import browsing
+
+    closed: list[float] = []
+    opened: list[float] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="probe-") as runtime,
+        Program("blocks", "--model", "mlp", "--ranks", "4") as job,
+    ):
+        attach(job, 400)
+        for _ in range(rounds):
+            closed.append(_step_s(job, seconds))
+            with browsing() as browser:
+                browser.enter(_link(str(job.pids[0]), PROBE_RUNTIME_DIR=runtime))
+                browser.wait_for("canvas")
+                opened.append(_step_s(job, seconds))
+        subprocess.run([PROBE, "stop"], env=plain_environment() | {"PROBE_RUNTIME_DIR": runtime}, check=False)
+    print(f"4 ranks, {rounds} pairs of blocks of {seconds:g} s, the view Is it well.\n")
+    print(table(["CPU time of a step with an open page", ""], [["change", ratio(opened, closed).show_change()]]))
+    print()
+
+
+def _step_s(job: Program, seconds: float) -> float:
+    """CPU seconds of all ranks for a step of rank 0."""
+    before = job.cpu_s()
+    block = job.block(seconds=seconds)
+    return (job.cpu_s() - before) / block.num_pieces
 
 
 def main() -> None:
@@ -202,12 +218,17 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2048)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--job", action="store_true", help="a real job of four ranks, and nothing simulated")
+    parser.add_argument("--seconds", type=float, default=15.0, help="with --job: length of a block")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
         _serve(*args.serve)
         return
-    _simulated(args.ranks, args.steps, args.rounds)
+    if args.job:
+        _beside_a_job(args.rounds, args.seconds)
+    else:
+        _simulated(args.ranks, args.steps, args.rounds)
     print(provenance())
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-__all__ = ["Block", "Program", "plain_environment"]
+__all__ = ["Block", "Program", "plain_environment", "tree_cpu_s"]
 
 T = TypeVar("T")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -135,3 +135,14 @@ def plain_environment() -> dict[str, str]:
     """Return our environment without variables that start Probe or another tool, and one thread for every library."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PROBE", "PROBING"))}
     return {**kept, "OMP_NUM_THREADS": "1"}
+
+
+def tree_cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process and of all below it, living and ended; 0 once it has gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = {int(child) for task in Path(f"/proc/{pid}/task").iterdir()
+                    for child in (task / "children").read_text().split()}  # fmt: skip
+    except OSError:
+        return 0.0  # its parent has its time
+    return sum(map(int, stat[11:15])) / os.sysconf("SC_CLK_TCK") + sum(map(tree_cpu_s, children))

@@ -2,6 +2,9 @@
 
     python -m benchmarks.simulated BASE ADDRESS…     serves BASE/0, BASE/1, … at the addresses, one after the other
 
+With `--canned` in front, a statement to one rank is answered with what another one has answered to it before: what a
+command costs by itself can then be seen at a size at which this machine could not run the statements.
+
 Prints `ready` once all of them listen, and ends when its stdin does. It keeps the targets' folders open, so that they
 count as living ones in another PID namespace: several ended targets are not queried together.
 """
@@ -13,14 +16,16 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from probe_agent.recorder.ring import folder
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
 
-__all__ = ["JOB", "add_target", "serve"]
+__all__ = ["JOB", "add_target", "serve", "tell_peers"]
 
 #: The name of the job that all these targets are ranks of.
 JOB = "simula"
@@ -29,8 +34,14 @@ Rows = Sequence[tuple[object, ...]]
 
 
 def add_target(
-    base: Path, host: str, pid: int, rank: int, world_size: int, tables: Sequence[tuple[type[Table], Rows]]
-) -> None:
+    base: Path,
+    host: str,
+    pid: int,
+    rank: int,
+    world_size: int,
+    tables: Sequence[tuple[type[Table], Rows]],
+    roles: Mapping[str, int] | None = None,
+) -> Path:
     """Make the folder of a target on a host that keeps its targets in `base`, with these rows in its rings."""
     users = base / f"probe-{os.getuid()}"
     users.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -42,20 +53,42 @@ def add_target(
         writer = RingWriter(path, table, coordinates, capacity=max(1, len(rows)) * 16 // 15 + 2, strings_bytes=1 << 14)
         writer.append(rows)
         writer.close()
-    identity = {**coordinates, "host_pid": pid, "start_ticks": 1}
+    identity = {**coordinates, "host_pid": pid, "start_ticks": 1, "roles": dict(roles or {})}
+    identity["attached_at"] = float(pid)
     (own / folder.TARGET).write_text(json.dumps(identity))
+    return own
 
 
-async def serve(base: Path, addresses: Sequence[str]) -> None:
+def tell_peers(folders: Sequence[Path], ranks: Sequence[tuple[str, int, int, str]]) -> None:
+    """Have these targets know, as through the store of their job, host, PID, rank and server of all its ranks."""
+    peers = [
+        {"rank": rank, "host": host, "pid": pid, "attached_at": float(pid), "address": address, "note": ""}
+        for host, pid, rank, address in ranks
+    ]
+    for own in folders:
+        (own / "peers.json").write_text(json.dumps({"peers": peers}))
+
+
+async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool) -> None:
     """Answer at every address for the targets of one host, until stdin ends."""
     import uvicorn
 
+    from probe_agent.server.access.roles import Caller, OwnProcess
     from probe_agent.server.app import create_app
     from probe_agent.sql.query_engine import QueryEngine
     from probe_agent.targets import TargetDirectory
 
+    from .canned import CannedEngine
+
+    class Everybody(OwnProcess):
+        def admit(self, scope: Any) -> Caller:  # ASGI's dictionary
+            """Under any name: one that is loopback would not be believed of another host."""
+            return replace(super().admit(scope), has_token=True)
+
     servers = []
-    engine = QueryEngine()  # one for all: a process for each that forks workers would be too much for this machine
+    engine = (
+        CannedEngine() if is_canned else QueryEngine()
+    )  # one for all: a process for each that forks workers would be too much for this machine
     for at, address in enumerate(addresses):
         for own in (base / str(at)).glob("probe-*/*"):
             folder.hold(str(own))
@@ -64,7 +97,7 @@ async def serve(base: Path, addresses: Sequence[str]) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((name, int(port)))
         listener.listen(128)
-        app = create_app(TargetDirectory((str(base / str(at)),)), engine=engine)
+        app = create_app(TargetDirectory((str(base / str(at)),)), access=Everybody(), engine=engine)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off"))
         servers.append((server, asyncio.create_task(server.serve(sockets=[listener]))))
     while not all(server.started for server, _ in servers):
@@ -77,8 +110,9 @@ async def serve(base: Path, addresses: Sequence[str]) -> None:
 
 
 def main() -> None:
-    base, *addresses = sys.argv[1:]
-    asyncio.run(serve(Path(base), addresses))
+    is_canned = sys.argv[1] == "--canned"
+    base, *addresses = sys.argv[1 + is_canned :]
+    asyncio.run(serve(Path(base), addresses, is_canned=is_canned))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,9 @@ __all__ = ["Incomplete", "Session", "stored_output"]
 
 T = TypeVar("T")
 
+#: Endpoints whose reason is printed; the line after them names more.
+MAX_TOLD = 16
+
 
 class Incomplete(NoAnswer):
     """Some did not answer, and only an answer of all counts."""
@@ -254,8 +257,10 @@ class Session:
 
     def report(self, answers: Answers[T]) -> None:
         """Print who did not answer, and why."""
-        for endpoint, error in answers.unanswered:
+        for endpoint, error in answers.unanswered[:MAX_TOLD]:
             print_error(error, of=str(endpoint))
+        if len(answers.unanswered) > MAX_TOLD:
+            remark(f"and {len(answers.unanswered) - MAX_TOLD} more; --format json has all of them, with the reasons")
         if answers.unanswered:
             remark(answers.summary())
         self._refuse_some(answers.unanswered, len(answers.answered))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from probe_agent.wire import CodeRequest, PageCode
+from probe_agent.wire import CodeRequest, PageCode, TargetList
 from probe_cli.client import Client
 from probe_cli.endpoint import Endpoint, TcpServer, ThisHost, TlsServer
 from probe_cli.messages import remark
@@ -44,15 +44,15 @@ def command(session: Session, may_read: bool, no_open: bool, timeout_s: float) -
     host, or over ssh, the line `ssh -L` brings that port to your own.
     """
 
-    async def question(client: Client) -> PageCode:
+    async def question(client: Client) -> tuple[PageCode, str]:
         wanted = CodeRequest("read" if may_read else "control")
-        return await client.send(PageCode, "POST", "/v1/dashboard/code", wanted)
+        return await client.send(PageCode, "POST", "/v1/dashboard/code", wanted), await _job(client)
 
     session.named = session.named or (ThisHost(),)
     answers = session.ask(question, timeout_s=timeout_s, of_many=True)
-    for endpoint, code in answers.answered[:1]:
+    for endpoint, (code, job) in answers.answered[:1]:
         address = _address(endpoint, code)
-        url = f"{address}/#code={code.code}"
+        url = f"{address}/#code={code.code}" + (f"&job={job}" if job else "")
         print(url, flush=True)
         if code.role == "read" and not may_read:
             remark("with this token the page can read, and control nothing")
@@ -61,6 +61,23 @@ def command(session: Session, may_read: bool, no_open: bool, timeout_s: float) -
         if not no_open and _has_browser():
             _open(url)
     return answers.exit_code
+
+
+async def _job(client: Client) -> str:
+    """Return the job of the target that was named; empty where a whole host was, or where that is not known."""
+    chosen = client.endpoint.selector
+    if not chosen:
+        return ""
+    targets = (await client.get(TargetList, "/v1/targets")).targets
+    wanted = chosen.get("job", "")
+    if "pid" in chosen or "rank" in chosen:
+        of_it = [one for one in targets if str(one.pid if "pid" in chosen else one.rank) in chosen.values()]
+    else:
+        of_it = list(targets)
+    jobs = {one.job for one in of_it if one.job.startswith(wanted)}
+    living = {one.job for one in of_it if one.alive} & jobs
+    jobs = living or jobs
+    return jobs.pop() if len(jobs) == 1 else ""
 
 
 def _address(endpoint: Endpoint, code: PageCode) -> str:

@@ -285,7 +285,8 @@ def _events(trace: Trace) -> Iterator[Event]:
     def us(moment: float) -> float:
         return round((moment - began) * 1e6, 3)
 
-    for process, (told, tracks) in enumerate(zip(trace.ranks, trace.tracks, strict=True)):
+    # From 1: to Perfetto, process 0 is the idle one of the kernel.
+    for process, (told, tracks) in enumerate(zip(trace.ranks, trace.tracks, strict=True), 1):
         yield from _names(process, told, tracks)
         for track, slices in tracks.items():
             for whole in slices:
@@ -295,12 +296,12 @@ def _events(trace: Trace) -> Iterator[Event]:
                         "ts": us(one.start), "dur": max(0.0, round(us(one.end) - us(one.start), 3)),
                         "args": one.args,
                     }  # fmt: skip
-        for moment, name, value in trace.counters[process]:
+        for moment, name, value in trace.counters[process - 1]:
             yield {"ph": "C", "pid": process, "name": name, "ts": us(moment), "args": {"value": value}}
     for number, met in enumerate(trace.met):
         last = len(met) - 1
         for at, (process, one) in enumerate(met):
-            place = {"pid": process, "tid": CALLS + one.lane, "ts": us(one.start)}
+            place = {"pid": process + 1, "tid": CALLS + one.lane, "ts": us(one.start)}
             kind = "s" if at == 0 else "f" if at == last else "t"
             yield {"ph": kind, "id": number, "name": "next to come", "cat": "collective", "bp": "e", **place}
 

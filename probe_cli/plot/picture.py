@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+import numpy as np
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from .chart import Chart
@@ -12,12 +14,16 @@ __all__ = ["draw"]
 
 INCHES = (9.0, 5.0)
 DPI = 120
+#: Matplotlib's own colours tell so many apart.
+FEW_SERIES = 10
 
 
 def draw(chart: Chart, file: BinaryIO, format_: str, title: str | None = None, as_points: bool = False) -> None:
     """Write `chart` to `file` as png, svg or pdf."""
     figure = Figure(figsize=INCHES, dpi=DPI, layout="constrained")
     axes = figure.subplots()
+    if len(chart.series) > FEW_SERIES:
+        axes.set_prop_cycle(color=colormaps["turbo"](np.linspace(0.05, 0.95, len(chart.series))))
     if chart.kind == "text":
         texts = list(dict.fromkeys(str(x) for one in chart.series for x in one.xs))
         width = 0.8 / len(chart.series)
@@ -36,6 +42,8 @@ def draw(chart: Chart, file: BinaryIO, format_: str, title: str | None = None, a
     axes.set_ylabel(chart.y)
     if title:
         axes.set_title(title)
-    if len(chart.series) > 1:
+    if len(chart.series) > FEW_SERIES:  # beside the chart: inside, so many names would hide a part of it
+        figure.legend(loc="outside right upper", fontsize="small")
+    elif len(chart.series) > 1:
         axes.legend()
     figure.savefig(file, format=format_)

@@ -241,7 +241,9 @@ class TopApp(App[int]):
             for name, width in columns.items():
                 table.add_column(name, width=width, key=name)
             self._columns, self._keys = columns, []
-        rows = [self._cells(rank, columns, ranks) for rank in ranks]
+        every = [duration for one in ranks for duration in one.durations]
+        scale = min(every, default=0.0), max(every, default=0.0)
+        rows = [self._cells(rank, columns, scale) for rank in ranks]
         keys = [rank.key for rank in ranks]
         if keys == self._keys:
             for at, cells in enumerate(rows):
@@ -255,8 +257,7 @@ class TopApp(App[int]):
         if kept in keys:
             table.move_cursor(row=keys.index(kept), animate=False)
 
-    def _cells(self, rank: RankLook, columns: dict[str, int], ranks: Sequence[RankLook]) -> list[Text]:
-        every = [duration for one in ranks for duration in one.durations]
+    def _cells(self, rank: RankLook, columns: dict[str, int], scale: tuple[float, float]) -> list[Text]:
         style = "red" if rank.problem or is_silent(rank) else "" if rank.info.alive else "dim"
         lasted = rank.steps.get("lasted")
         texts = {
@@ -265,7 +266,7 @@ class TopApp(App[int]):
             "step": "" if rank.step is None else str(rank.step),
             "last": (age(rank.age) or "").partition(" ")[0],
             "each": "" if rank.usual is None else seconds(rank.usual),
-            "steps": spark(rank.durations, columns["steps"], min(every, default=0.0), max(every, default=0.0)),
+            "steps": spark(rank.durations, columns["steps"], *scale),
             "wait": percent(rank.waited / lasted) if rank.waited is not None and lasted else "",
             "memory": "" if rank.memory is None else mebibytes(rank.memory),
             "gpu": "" if rank.gpu is None else percent(rank.gpu),

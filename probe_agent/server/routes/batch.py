@@ -21,7 +21,7 @@ from probe_agent.server.disconnect import wait_for_disconnect
 from probe_agent.wire import BatchItem, BatchRequest
 from probe_agent.wire.batch import FRAME
 
-__all__ = ["MAX_AT_ONCE", "read"]
+__all__ = ["read"]
 
 read = APIRouter()
 

@@ -24,7 +24,7 @@ read = APIRouter()
 #: Arguments, time limit and how old an answer may be, in seconds. None of them runs code in a target, or stops one.
 VERDICTS: dict[str, tuple[tuple[str, ...], float, float]] = {
     "compare": (("compare", "--watch", "0"), 60.0, 10.0),
-    "diagnose": (("diagnose",), 60.0, 10.0),
+    "diagnose": (("diagnose",), 60.0, 30.0),
     "hang": (("hang", "--between", "1"), 60.0, 3.0),
     "memory": (("memory",), 60.0, 15.0),
     "ranks": (("ranks",), 30.0, 2.0),

@@ -7,8 +7,9 @@ or there, makes the clock less certain.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from time import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from time import monotonic, time
 
 from probe_agent.errors import ProbeError
 from probe_agent.wire import HostClock
@@ -20,21 +21,23 @@ from .facts import NUM_TRIPS, Clock, Trip, clock_of
 
 __all__ = ["clocks_of", "host_clock"]
 
-#: Hosts at a time.
-MAX_AT_ONCE = 8
-#: A clock that is known to within this is known well enough; otherwise the host is asked again, so many times at most.
-WELL_KNOWN_S, MAX_TRIPS = 1e-3, 24
+#: Hosts at a time, not counting those that are so far away that a trip takes longer than this.
+MAX_AT_ONCE, FAR_S = 8, 0.05
+#: A clock that is known to within this is known well enough; otherwise the host is asked again, so many times at most
+#: and for no longer than this.
+WELL_KNOWN_S, MAX_TRIPS, MORE_S = 1e-3, 24, 0.5
 #: How long all clocks together may take.
-CLOCKS_S = 10.0
+CLOCKS_S = 20.0
 
 
 async def clocks_of(hosts: Mapping[str, Endpoint]) -> dict[str, Clock]:
     """Return the clock of each host, by its name, from one endpoint there; without those that do not tell."""
-    slots = asyncio.Semaphore(MAX_AT_ONCE)
+    places = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def question(client: Client) -> Clock | None:
-        async with slots:
-            return await host_clock(client)
+        async with AsyncExitStack() as place:
+            await place.enter_async_context(places)
+            return await host_clock(client, place.aclose)
 
     answers = await ask(
         tuple(hosts.values()), question, timeout_s=CLOCKS_S, inject=False, remark=lambda text: None, doing=""
@@ -43,14 +46,21 @@ async def clocks_of(hosts: Mapping[str, Endpoint]) -> dict[str, Clock]:
     return {host: clock for host, endpoint in hosts.items() if (clock := told.get(endpoint)) is not None}
 
 
-async def host_clock(client: Client) -> Clock | None:
-    """The host's clock against ours; None where an older server does not tell."""
+async def host_clock(client: Client, is_far: Callable[[], Awaitable[None]] | None = None) -> Clock | None:
+    """The host's clock against ours; None where an older server does not tell. `is_far` is called when a trip takes
+    longer than `FAR_S`: others need not wait for this host."""
     trips: list[Trip] = []
+    began = monotonic()
     try:
-        while len(trips) < NUM_TRIPS or (len(trips) < MAX_TRIPS and not _is_well_known(trips)):
+        while len(trips) < NUM_TRIPS or (
+            len(trips) < MAX_TRIPS and monotonic() - began < MORE_S and not _is_well_known(trips)
+        ):
             sent = time()
             told = await client.get_alone(HostClock, "/v1/clock")
             trips.append(Trip(sent, told.received, told.answered, time()))
+            if is_far is not None and time() - sent > FAR_S:
+                await is_far()
+                is_far = None
     except ProbeError:
         return None
     return clock_of(trips)

@@ -43,6 +43,9 @@ _OPEN = (
     " GROUP BY \"group\", op, seq, start, peer HAVING arg_max(state, ts) IN ('waiting', 'launched') ORDER BY start"
 )
 _COME = 'SELECT "group", max(seq) FROM python.collectives WHERE seq >= 0 GROUP BY 1'
+_OF_RINGS = (_PACE, _CALLED, _OPEN, _COME)
+#: All of them in one statement, as one row: a list of rows for each.
+_RINGS = "SELECT " + ", ".join(f"(SELECT list(r) FROM ({sql}) r)" for sql in _OF_RINGS)
 _HISTORY = (
     f"SELECT {_age('max(ts)')}, coalesce(max(gap), 0.0), count(*) FROM"
     " (SELECT ts, epoch(ts) - epoch(lag(ts) OVER (ORDER BY ts)) AS gap FROM torch.flight_recorder)"
@@ -170,8 +173,17 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
             except ProbeError as silence:
                 return None, silence.message
 
-        of_rings = asyncio.gather(rows(_PACE), rows(_CALLED), rows(_OPEN), rows(_COME))
-        told, (groups, recorded), (stacks, no_stacks) = await asyncio.gather(of_rings, of_recorder(), from_outside())
+        async def of_rings() -> Sequence[Sequence[Sequence[object]]]:
+            try:
+                told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(_RINGS, timeout_s=timeout_s))
+            except QueryFailed:  # an older recorder has not all of the columns
+                return await asyncio.gather(*map(rows, _OF_RINGS))
+            except NoAnswer as silence:
+                gaps.append(silence.message)
+                return ((),) * len(_OF_RINGS)
+            return [_tuples(table) for table in told.rows[0]]
+
+        told, (groups, recorded), (stacks, no_stacks) = await asyncio.gather(of_rings(), of_recorder(), from_outside())
         pace, called, open_calls, newest = told
         come = {str(name): _int(seq) for name, seq in newest}
         if gaps:  # it cannot answer, or has ended: what it left of its newest stall
@@ -252,6 +264,11 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
     calls = tuple(replace(call, order=order) for order, call in enumerate(ordered))
     come = {group(name): newest for name, newest in seen.come.items() if newest >= 0}
     return Rank(rank, calls, {group(name): desc for name, (desc, _) in seen.groups.items()}, come)
+
+
+def _tuples(table: object) -> Sequence[Sequence[object]]:
+    """The rows of a table that came as a list of objects."""
+    return [tuple(row.values()) for row in table if isinstance(row, dict)] if isinstance(table, list) else ()
 
 
 def _pace(row: Sequence[object]) -> Pace:

@@ -97,11 +97,11 @@ def test_arrows_lead_through_a_collective_to_the_rank_that_came_last(
         if event["ph"] in "stf":
             flows[event["id"]].append(event)
     starts = {(event["pid"], event["tid"], event["ts"]) for event in slices(found, "collective")}
-    last = [event for event in slices(found, "collective") if event["pid"] == NUM_RANKS - 1]
+    last = [event for event in slices(found, "collective") if event["pid"] == NUM_RANKS]
     assert len(flows) == 10
     for flow in flows.values():
         assert [event["ph"] for event in flow] == ["s", *"t" * (NUM_RANKS - 2), "f"]
-        assert flow[-1]["pid"] == NUM_RANKS - 1
+        assert flow[-1]["pid"] == NUM_RANKS
         assert all((event["pid"], event["tid"], event["ts"]) in starts for event in flow)
     # The clocks of the two hosts are one and are measured apart: to within their uncertainty.
     assert all(event["args"]["after_the_first_ms"] == pytest.approx(LATE_S * 1e3, abs=15) for event in last)

@@ -73,11 +73,11 @@ export function cells(lines, columns, width, height, shade) {
 const axis = (given, colours) => ({
   axisLine: { lineStyle: { color: colours.line } },
   axisTick: { show: false },
-  splitLine: { lineStyle: { color: colours.grid } },
   nameTextStyle: { color: colours.muted },
   nameLocation: 'middle',
   nameGap: 28,
   ...given,
+  splitLine: { lineStyle: { color: colours.grid }, ...given.splitLine },
   axisLabel: { color: colours.muted, hideOverlap: true, ...given.axisLabel },
 });
 

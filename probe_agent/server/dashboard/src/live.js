@@ -6,15 +6,21 @@ import { ask } from './session.js';
 // session, job, scope ('host' where every rank is on the server's own host, else 'job'), live, targets
 export const Page = createContext({});
 
+// The server answers the same for so many times as long as a question about the job took it (command_server.py).
+const REST = 4;
+
+// In how many seconds to ask again: not before there is something new.
+export const rest = (every, answer) => Math.max(every, REST * (answer?.took_s ?? 0));
+
 export const asJob = (job) => (job ? `job=${encodeURIComponent(job)}` : '');
 
 // Rows as objects. Of a job on one host the server's own engine answers, at once; of several, the command line merges.
 export async function query(sql, { job, scope, signal, maxRows = 100000, timeout = 10 }) {
   if (scope === 'job') {
     const body = { sql, max_rows: maxRows, timeout_s: timeout };
-    const { answer, remarks, exit_code: code } = await ask('POST', `/v1/job/query?${asJob(job)}`, body, { signal });
+    const { answer, remarks, exit_code: code, took_s } = await ask('POST', `/v1/job/query?${asJob(job)}`, body, { signal });
     if (!answer.columns) throw Object.assign(new Error(remarks[0]?.replace(/^probe: /, '') ?? `exit code ${code}`), { hint: remarks[1] });
-    return { ...answer, missing: [], notes: [...answer.notes, ...remarks] };
+    return { ...answer, missing: [], notes: [...answer.notes, ...remarks], took_s };
   }
   const body = { sql, max_rows: maxRows, timeout_s: timeout };
   const answer = await ask('POST', `/v1/query?${asJob(job)}`, body, { signal });
@@ -36,16 +42,17 @@ function useAgain(question, key, every) {
     const ending = new AbortController();
     let timer;
     const run = async () => {
+      let data;
       if (!document.hidden) {
         try {
-          const data = await newest.current(ending.signal);
+          data = await newest.current(ending.signal);
           set({ data, at: Date.now() });
         } catch (error) {
           if (error.name === 'AbortError') return;
           set((before) => ({ ...before, loading: false, error }));
         }
       }
-      if (live && every && !ending.signal.aborted) timer = setTimeout(run, every * 1000);
+      if (live && every && !ending.signal.aborted) timer = setTimeout(run, 1000 * rest(every, data));
     };
     set((before) => ({ ...before, loading: !before.data }));
     run();

@@ -1,10 +1,10 @@
 // The page: who is let in, which job, which view, and the keys.
 import { render } from 'preact';
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import '../node_modules/d3-flame-graph/dist/d3-flamegraph.css';
 import './style.css';
 import { num } from './format.js';
-import { asJob, Page, useAsked } from './live.js';
+import { asJob, Page, rest, useAsked } from './live.js';
 import { Failure } from './parts.jsx';
 import { ask, enter, leave } from './session.js';
 import { change, link, useHash } from './state.js';
@@ -20,19 +20,20 @@ function useRanks(job, live) {
     const ending = new AbortController();
     let timer;
     const run = async () => {
+      let answer;
       if (!document.hidden) {
         try {
-          const answer = await ask('GET', `/v1/job/ranks?${asJob(job)}`, null, { signal: ending.signal });
+          answer = await ask('GET', `/v1/job/ranks?${asJob(job)}`, null, { signal: ending.signal });
           const { rows = [], unanswered = [], answered = [] } = answer.answer;
-          set({ ranks: rows, unanswered, answered, remarks: answer.remarks, known: true });
+          set({ job, ranks: rows, unanswered, answered, remarks: answer.remarks, known: true });
         } catch (error) {
           if (error.name === 'AbortError') return;
           set((before) => ({ ...before, error }));
         }
       }
-      if (live && !ending.signal.aborted) timer = setTimeout(run, EVERY_S * 1000);
+      if (live && !ending.signal.aborted) timer = setTimeout(run, 1000 * rest(EVERY_S, answer));
     };
-    set({ ranks: [], unanswered: [] });
+    set((before) => (before.job === job ? before : { job, ranks: [], unanswered: [] }));
     run();
     return () => { ending.abort(); clearTimeout(timer); };
   }, [job, live]);
@@ -47,7 +48,11 @@ function App({ session }) {
   const targets = useAsked('/v1/targets', 10);
   const living = (targets.data?.targets ?? []).filter((one) => one.alive);
   const jobs = [...new Map(living.map((one) => [one.job || '', one])).keys()];
-  const job = params.job || (targets.data ? jobs[0] ?? '' : null);
+  // The job that was there first stays: another one that begins, or is all that is left, does not take its place.
+  const first = useRef(null);
+  if (first.current == null && living.length) first.current = jobs[0] ?? '';
+  const job = params.job || first.current || (targets.data ? '' : null);
+  const hasEnded = Boolean(job) && targets.data != null && !jobs.includes(job) && targets.data.targets.some((one) => one.job === job);
   const found = useRanks(job, !paused);
   // Where every rank of the job is a target of this host, its own engine answers; that is known before the ranks are.
   const mine = living.filter((one) => !job || one.job === job);
@@ -88,10 +93,10 @@ function App({ session }) {
         <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById('main').focus(); }}>Skip to the answer</a>
         <header class="bar">
           <strong class="name"><img src="/dashboard/icon.svg" alt="" width="22" height="22" /> Probe</strong>
-          {jobs.length > 1 || params.job ? (
+          {jobs.length > 1 || hasEnded || params.job ? (
             <label class="choice">Job
               <select value={job ?? ''} onChange={(event) => change({ job: event.target.value }, true)}>
-                {[...new Set([...jobs, ...(params.job ? [params.job] : [])])].map((one) => <option key={one} value={one}>{one || 'no name'}</option>)}
+                {[...new Set([...jobs, ...(job ? [job] : [])])].map((one) => <option key={one} value={one}>{one || 'no name'}</option>)}
               </select>
             </label>
           ) : <span class="muted">{job ? `job ${job}` : ''} on {session.host}</span>}
@@ -124,9 +129,11 @@ function App({ session }) {
         </nav>
         <main id="main" tabIndex={-1}>
           <h1>{current.title}</h1>
+          {found.known && (targets.error?.status === 0 || found.error?.status === 0) && <div class="partial" role="alert">The host server does not answer. What is shown is older; it is asked again and again.</div>}
+          {hasEnded && <div class="partial" role="alert">The job {job} has ended. What is shown is what its ranks on this host have left; how each ended: <code>probe list --dead</code></div>}
           {targets.error && !targets.data ? <Failure error={targets.error} />
-            : found.error && !found.known ? <Failure error={found.error} />
-              : targets.data && !living.length ? <Nobody />
+            : found.error && !found.known && !hasEnded ? <Failure error={found.error} />
+              : targets.data && !living.length && !hasEnded ? <Nobody />
                 : <current.body key={`${current.name} ${job}`} params={params} />}
         </main>
       </Page.Provider>

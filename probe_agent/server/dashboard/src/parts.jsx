@@ -1,6 +1,6 @@
 // What every view is made of: a verdict above, evidence below, and the SQL behind it one click away.
 import { useContext, useState } from 'preact/hooks';
-import { cell, num } from './format.js';
+import { age, cell, num } from './format.js';
 import { Page } from './live.js';
 import { change, link } from './state.js';
 
@@ -13,6 +13,9 @@ export function Verdict({ tone = 'plain', children, more }) {
   );
 }
 
+// Ranks may have a note each.
+const MOST_NOTES = 3;
+
 // The state of one question: its answer, or why there is none and what to do.
 export function Answer({ of, empty, children }) {
   if (of.error && !of.data) return <Failure error={of.error} />;
@@ -21,7 +24,8 @@ export function Answer({ of, empty, children }) {
   const gone = of.error && <Failure error={of.error} stale />;
   if (rows && rows.length === 0 && empty) {
     const why = of.data.notes?.filter(Boolean) ?? [];
-    return <>{gone}<div class="state" role="status"><p>{empty}</p>{why.map((note) => <p key={note} class="muted">{note}</p>)}</div></>;
+    const more = why.length - MOST_NOTES;
+    return <>{gone}<div class="state" role="status"><p>{empty}</p>{why.slice(0, MOST_NOTES).map((note) => <p key={note} class="muted">{note}</p>)}{more > 0 && <p class="muted">and {num(more, 'more note')}</p>}</div></>;
   }
   return <>{gone}{children}</>;
 }
@@ -69,8 +73,11 @@ export function Sql({ sql }) {
   );
 }
 
-export function Command({ text }) {
-  return <details class="sql"><summary>Command</summary><pre tabIndex={0}><code>{text}</code></pre></details>;
+// Which command an answer is from, and how old it is.
+export function Command({ of }) {
+  if (!of) return null;
+  const old = Math.max(0, Date.now() / 1000 - of.at);
+  return <details class="sql"><summary>Command, {old < 2 ? 'just now' : `${age(old)} ago`}</summary><pre tabIndex={0}><code>{of.command}</code></pre></details>;
 }
 
 // Columns: [name, heading, show, is a number]. Texts are text nodes: nothing of a job is ever HTML.
@@ -108,8 +115,8 @@ export function Choice({ name, label, options, fallback, params }) {
   );
 }
 
-export function RankChoice({ params, name = 'rank', label = 'Rank', any }) {
+export function RankChoice({ params, name = 'rank', label = 'Rank', any, fallback }) {
   const { ranks } = useContext(Page);
   const options = ranks.map((one) => [String(one.rank), `${one.rank} on ${one.host}`]);
-  return <Choice name={name} label={label} params={params} fallback={any ? '' : options[0]?.[0]} options={any ? [['', any], ...options] : options} />;
+  return <Choice name={name} label={label} params={params} fallback={any ? '' : fallback ?? options[0]?.[0]} options={any ? [['', any], ...options] : options} />;
 }

@@ -35,7 +35,8 @@ export async function ask(method, path, body, { signal, raw } = {}) {
 export async function enter() {
   const code = /[#&]code=([\w-]+)/.exec(location.hash)?.[1];
   if (code) {
-    history.replaceState(null, '', location.pathname + '#/well');
+    const job = /&job=([a-z]+)/.exec(location.hash)?.[1];
+    history.replaceState(null, '', `${location.pathname}#/well${job ? `?job=${job}` : ''}`);
     const session = await ask('POST', '/v1/dashboard/session', { code });
     localStorage.setItem(KEY, session.key);
     return session;

@@ -39,3 +39,11 @@ def test_nested_values_are_converted_all_the_way_down() -> None:
 
 def test_no_rows_are_an_empty_list() -> None:
     assert json_rows([], ["TIMESTAMP"]) == "[]"
+
+
+def test_lists_of_plain_values_are_as_they_are_and_what_json_lacks_in_them_is_a_string() -> None:
+    rows = [([1, None], ["a", None], [0.5, None, float("nan")], [[1.0, float("inf")]])]
+
+    assert json.loads(json_rows(rows, ["BIGINT[]", "VARCHAR[]", "DOUBLE[]", "DOUBLE[][]"])) == [
+        [[1, None], ["a", None], [0.5, None, "NaN"], [[1.0, "Infinity"]]]
+    ]

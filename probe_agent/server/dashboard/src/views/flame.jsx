@@ -1,18 +1,19 @@
 // Flame graph of one rank, from the recorded module times or from a CPU profile, and its difference from the majority.
 import flamegraph from 'd3-flame-graph';
 import { select } from 'd3-selection';
-import { useContext, useEffect, useRef, useState } from 'preact/hooks';
+import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { seconds } from '../format.js';
 import { Page, useSql } from '../live.js';
 import { Answer, Choice, Failure, Panel, RankChoice, Verdict } from '../parts.jsx';
 import { ask } from '../session.js';
 
-const modules = `
+const modules = (rank) => `
 WITH sampled AS (SELECT DISTINCT step FROM python.torch_trace WHERE phase = 'train' ORDER BY step DESC LIMIT 10),
 of_rank AS (
     SELECT rank, stage, module, sum(self_duration) / count(DISTINCT step) AS own
-    FROM python.torch_trace WHERE step IN (FROM sampled) GROUP BY rank, stage, module)
-SELECT stage, module, rank, own, median(own) OVER (PARTITION BY stage, module) AS usual FROM of_rank ORDER BY stage, module LIMIT 50000`;
+    FROM python.torch_trace WHERE step IN (FROM sampled) GROUP BY rank, stage, module),
+usual AS (SELECT stage, module, median(own) AS usual FROM of_rank GROUP BY stage, module)
+SELECT stage, module, own, usual FROM of_rank JOIN usual USING (stage, module) WHERE rank = ${rank} ORDER BY stage, module LIMIT 20000`;
 
 // A tree for the library; `delta` is how much longer than the majority.
 function tree(paths) {
@@ -39,10 +40,11 @@ const folded = (text) => text.trim().split('\n').filter(Boolean).map((line) => {
 
 function Flames({ data, diff, show, label }) {
   const box = useRef(null);
+  const zoomed = useRef(false);
   const [told, tell] = useState('');
   useEffect(() => {
     const draw = () => {
-      if (!box.current) return;
+      if (!box.current || zoomed.current) return; // new data would throw out whoever looks inside
       box.current.textContent = '';
       const width = Math.max(280, box.current.clientWidth);
       const chart = flamegraph().width(width).cellHeight(20).minFrameSize(2).transitionDuration(0).sort(true).inverted(true).selfValue(false);
@@ -50,6 +52,7 @@ function Flames({ data, diff, show, label }) {
       if (diff) chart.setColorMapper((node) => shade(node.data.delta / most));
       else chart.setColorMapper((node) => warm(node.data.name));
       chart.setLabelHandler((node) => describe(node.data, show, diff));
+      chart.onClick((node) => { zoomed.current = node.depth > 0; });
       chart.onHover((node) => tell(describe(node.data, show, diff)));
       select(box.current).datum(structuredClone(data)).call(chart);
     };
@@ -61,7 +64,7 @@ function Flames({ data, diff, show, label }) {
   return (
     <>
       <div class="flames" ref={box} role="img" aria-label={label} />
-      <p class="muted told" aria-live="polite">{told || 'Point at a frame; click to zoom.'}</p>
+      <p class="muted told" aria-live="polite">{told || 'Point at a frame; click to look inside, and on the top one to get out again.'}</p>
     </>
   );
 }
@@ -88,11 +91,12 @@ export default function Flame({ params }) {
   const { ranks, session, job } = useContext(Page);
   const rank = Number(params.rank ?? ranks[0]?.rank ?? 0);
   const diff = params.diff === '1';
-  const found = useSql(modules, 10);
+  const sql = modules(rank);
+  const found = useSql(sql, 10);
   const [profile, setProfile] = useState({});
   const here = ranks.find((one) => one.rank === rank);
-  const own = found.rows.filter((row) => row.rank === rank);
-  const paths = own.map((row) => ({ path: [row.stage, ...row.module.split('.')], value: row.own, delta: row.own - row.usual }));
+  const own = found.rows;
+  const data = useMemo(() => tree(own.map((row) => ({ path: [row.stage, ...row.module.split('.')], value: row.own, delta: row.own - row.usual }))), [found.data]);
   const worst = [...own].sort((a, b) => (b.own - b.usual) - (a.own - a.usual))[0];
   const largest = [...own].sort((a, b) => b.own - a.own)[0];
 
@@ -101,7 +105,8 @@ export default function Flame({ params }) {
     try {
       const chosen = new URLSearchParams({ rank, ...(job ? { job } : {}) });
       const answer = await ask('POST', `/v1/profile/cpu?${chosen}`, { format: 'folded', seconds: 3 }, { raw: true });
-      setProfile({ rank, paths: folded(await answer.text()) });
+      const paths = folded(await answer.text());
+      setProfile({ rank, tree: paths.length ? tree(paths) : null, done: true, number: performance.now() });
     } catch (error) {
       setProfile({ error });
     }
@@ -118,9 +123,9 @@ export default function Flame({ params }) {
         <Choice name="diff" label="Show" params={params} fallback="" options={[['', 'this rank'], ['1', 'difference from the majority']]} />
       </div>
       <div class="panels">
-        <Panel title={diff ? `Rank ${rank} against the median rank` : `Modules of rank ${rank}`} note={diff ? 'red: longer, blue: shorter' : 'time a step, ten sampled steps'} sql={modules} wide>
-          <Answer of={found} empty="No step has been sampled yet: module times are taken in one step of trace.every.">
-            {own.length ? <Flames data={tree(paths)} diff={diff} show={seconds} label={`Flame graph of the modules of rank ${rank}`} /> : <p class="state">Rank {rank} has no sampled step yet.</p>}
+        <Panel title={diff ? `Rank ${rank} against the median rank` : `Modules of rank ${rank}`} note={diff ? 'red: longer, blue: shorter' : 'time a step, ten sampled steps'} sql={sql} wide>
+          <Answer of={found} empty={`Rank ${rank} has no sampled step yet: module times are taken in one step of trace.every.`}>
+            <Flames key={`${rank} ${diff}`} data={data} diff={diff} show={seconds} label={`Flame graph of the modules of rank ${rank}`} />
           </Answer>
         </Panel>
         {session.role === 'control' && (
@@ -128,7 +133,7 @@ export default function Flame({ params }) {
             <p><button type="button" disabled={profile.busy} onClick={take}>{profile.busy ? 'Sampling for 3 s …' : `Sample rank ${rank} for 3 s`}</button>
               {here && here.host !== session.host && <span class="muted"> Rank {rank} is on {here.host}: open the dashboard there.</span>}</p>
             {profile.error && <Failure error={profile.error} />}
-            {profile.paths && (profile.paths.length ? <Flames data={tree(profile.paths)} show={(value) => `${value} samples`} label={`Flame graph of the stacks of rank ${profile.rank}`} /> : <p class="state">No thread was running Python.</p>)}
+            {profile.done && (profile.tree ? <Flames key={profile.number} data={profile.tree} show={(value) => `${value} samples`} label={`Flame graph of the stacks of rank ${profile.rank}`} /> : <p class="state">No thread was running Python.</p>)}
           </Panel>
         )}
       </div>

@@ -40,7 +40,7 @@ export default function Hang() {
           <Answer of={hang}>
             <Table label="What each rank does" rows={hang.data?.answer?.rows ?? []} columns={[['rank', 'rank', null, true], ['host'], ['pid', 'pid', null, true], ['step', 'step', null, true], ['last_step', 'last step', (value) => (value == null ? '–' : `${seconds(value)} ago`), true], ['in_call', 'in call', (value) => value ?? '–'], ['doing', 'doing', (value) => value ?? '–'], ['line', 'line', (value) => value ?? '–']]} />
             {(hang.data?.answer?.notes ?? []).map((note) => <p class="muted" key={note}>{note}</p>)}
-            <Command text={hang.data?.command} />
+            <Command of={hang.data} />
           </Answer>
         </Panel>
       </div>

@@ -35,7 +35,7 @@ export default function Hosts() {
       <div class="panels">
         <Panel title="Hosts" note="the newest second" sql={HOSTS} wide>
           <Answer of={hosts} empty="No sample yet: one is taken every second.">
-            <Table label="Hosts" rows={hosts.rows} columns={[['host'], ['ranks', 'ranks', number, true], ['cores', 'busy cores', number, true], ['delayed', 'waiting for a CPU', (value, row) => percent(value / row.ranks), true], ['rss', 'resident', mebibytes, true], ['shm_used', '/dev/shm used', mebibytes, true], ['shm_free', 'free', mebibytes, true], ['disk_read', 'disk read/s', mebibytes, true], ['io_written', 'written/s', mebibytes, true]]} />
+            <Table label="Hosts" rows={hosts.rows} columns={[['host'], ['ranks', 'ranks', number, true], ['cores', 'busy cores', (value) => (value == null ? '–' : value.toFixed(1)), true], ['delayed', 'waiting for a CPU', (value, row) => percent(value / row.ranks), true], ['rss', 'resident', mebibytes, true], ['shm_used', '/dev/shm used', mebibytes, true], ['shm_free', 'free', mebibytes, true], ['disk_read', 'disk read/s', mebibytes, true], ['io_written', 'written/s', mebibytes, true]]} />
           </Answer>
         </Panel>
         <Panel title="GPUs" sql={GPUS} wide>

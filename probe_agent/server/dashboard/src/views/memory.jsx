@@ -25,7 +25,8 @@ export default function Memory({ params }) {
   const targets = verdict.data?.answer?.targets ?? [];
   const sentences = verdict.data?.answer?.sentences ?? [];
   const order = targets.map((_, at) => at).sort((a, b) => STATES.indexOf(targets[a].state) - STATES.indexOf(targets[b].state));
-  const rank = params.rank ?? ranks[0]?.rank ?? 0;
+  // By itself the rank that the verdict is about.
+  const rank = params.rank ?? targets[order[0]]?.rank ?? ranks[0]?.rank ?? 0;
   const shown = targets.find((one) => String(one.rank) === String(rank));
   const growing = targets.filter((one) => one.state === 'grows');
   const sql = samples(rank);
@@ -56,9 +57,9 @@ export default function Memory({ params }) {
   const kinds = useMemo(() => (colours) => {
     const parts = [...(shown?.parts ?? [])].sort((a, b) => a.mib - b.mib);
     return {
-      grid: { left: 150, right: 90, top: 6, bottom: 30 },
+      grid: { left: 190, right: 80, top: 6, bottom: 30 },
       xAxis: { type: 'value', axisLabel: { formatter: mebibytes } },
-      yAxis: { type: 'category', data: parts.map((one) => one.name), axisLabel: { width: 140, overflow: 'truncate' } },
+      yAxis: { type: 'category', data: parts.map((one) => one.name), axisLabel: { width: 180, overflow: 'truncate' } },
       tooltip: { formatter: ({ name, value }) => `${name}: ${mebibytes(value)}` },
       series: [{ type: 'bar', data: parts.map((one) => one.mib), label: { show: true, position: 'right', color: colours.text, formatter: ({ value }) => mebibytes(value) } }],
     };
@@ -80,7 +81,7 @@ export default function Memory({ params }) {
       <Verdict tone={growing.length ? 'bad' : targets.some((one) => one.state === UNKNOWN) || !targets.length || verdict.data?.answer?.unanswered?.length ? 'unknown' : 'good'} more={growing.length > 0 && targets.length > 1 && `memory grows on ${growing.length} of ${targets.length} ranks`}>
         {sentences[order[0]] ?? (verdict.error ? verdict.error.message : 'asking the ranks …')}
       </Verdict>
-      <RankChoice params={params} />
+      <RankChoice params={params} fallback={String(rank)} />
       <div class="panels">
         <Panel title={`Memory of rank ${rank} over time`} sql={sql} wide>
           {full && <p class="state bad">{full[0]} is full {full[1].step != null ? `at step ${number(full[1].step)}, ` : ''}in {seconds(full[1].in_s)}</p>}
@@ -100,7 +101,7 @@ export default function Memory({ params }) {
         <Panel title="Ranks" note="probe … memory" wide>
           <Answer of={verdict}>
             <Table label="Memory of each rank" rows={verdict.data?.answer?.rows ?? []} columns={Object.keys(verdict.data?.answer?.rows?.[0] ?? { rank: 0 }).map((name) => [name, name.replace('_', ' '), ['rank', 'pid', 'step', 'full_at', 'host', 'growth', 'place', 'part'].includes(name) ? null : name === 'share' ? null : mebibytes, !['host', 'growth', 'place', 'part'].includes(name)])} />
-            <Command text={verdict.data?.command} />
+            <Command of={verdict.data} />
           </Answer>
         </Panel>
       </div>

@@ -1,7 +1,7 @@
 // Which rank is slow? Ranks by steps, as many cells as the screen shows: the database makes them, not the browser.
 import { useContext, useMemo, useState } from 'preact/hooks';
 import { cells, Chart } from '../chart.jsx';
-import { number, percent, seconds } from '../format.js';
+import { num, number, percent, seconds } from '../format.js';
 import { Page, useSql, useVerdict } from '../live.js';
 import { Answer, Choice, Command, Panel, Table, Verdict } from '../parts.jsx';
 import { change, link } from '../state.js';
@@ -51,20 +51,23 @@ rows AS (
         ELSE ${ROWS / 2} + (place - ${ROWS / 2}) * ${ROWS / 2} // (num - ${ROWS / 2}) END AS line FROM ordered),
 bounds AS (SELECT min(step) AS first, greatest(max(step) - min(step) + 1, ${COLUMNS}) AS width FROM shares),
 cells_shown AS (
-    SELECT line, (step - first) * ${COLUMNS} // width AS col, max(share) AS share
+    SELECT line, (step - first) * ${COLUMNS} // width AS col, round(100 * max(share)) AS percent
     FROM shares JOIN rows USING (rank), bounds GROUP BY ALL),
-lines AS (SELECT line, list(col ORDER BY col) AS cols, list(round(share, 3) ORDER BY col) AS shares FROM cells_shown GROUP BY line)
+picture AS (SELECT DISTINCT line, unnest(range(${COLUMNS})) AS col FROM rows),
+lines AS (
+    SELECT line, list(greatest(-100, least(percent, 100))::TINYINT ORDER BY col) AS percents
+    FROM picture LEFT JOIN cells_shown USING (line, col) GROUP BY line)
 SELECT line, min(rank) AS rank, count(*) AS num_ranks, max(slow) AS slow, max(steps) AS steps, max(worst) AS worst,
     avg(behind) * (SELECT step FROM usual) AS behind_s, any_value(first) AS first, any_value(width) AS width,
-    any_value(cols) AS cols, any_value(shares) AS shares
+    any_value(percents) AS percents
 FROM rows JOIN lines USING (line), bounds GROUP BY line ORDER BY line`;
 
 const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
-// From half a step ahead over the median to half a step behind.
-function mixed([ahead, median, behind], share) {
-  const part = Math.min(1, Math.abs(share) * 2);
-  const end = share < 0 ? ahead : behind;
+// From half a step ahead over the median to half a step behind, in percent of a step.
+function mixed([ahead, median, behind], percents) {
+  const part = Math.min(1, Math.abs(percents) / 50);
+  const end = percents < 0 ? ahead : behind;
   return median.map((value, at) => Math.round(value + (end[at] - value) * part));
 }
 
@@ -83,11 +86,7 @@ export default function Slow({ params }) {
 
   const names = rows.map((row) => (row.num_ranks > 1 ? `${number(row.num_ranks)} ranks from ${row.rank}` : `rank ${row.rank}`));
   const stepAt = (col) => first + Math.floor((col * width) / COLUMNS);
-  const grid = useMemo(() => rows.map((row) => {
-    const line = new Array(COLUMNS).fill(null);
-    row.cols.forEach((col, at) => { line[col] = row.shares[at]; });
-    return line;
-  }), [map.data]);
+  const grid = useMemo(() => rows.map((row) => row.percents), [map.data]);
 
   const option = useMemo(() => (colours) => {
     const ramp = [rgb(colours.cold), rgb(colours.raised), rgb(colours.bad)];
@@ -107,10 +106,10 @@ export default function Slow({ params }) {
   }, [map.data]);
 
   function point([col, line], isClick) {
-    const share = grid[line]?.[col];
-    if (share == null) return tell('');
+    const percents = grid[line]?.[col];
+    if (percents == null) return tell('');
     if (isClick) location.hash = link('step', { step: stepAt(col) });
-    return tell(`${names[line]}, step ${number(stepAt(col))}: ${share >= 0 ? 'behind' : 'ahead of'} the median by ${percent(Math.abs(share))} of a step. Click to see the step.`);
+    return tell(`${names[line]}, step ${number(stepAt(col))}: ${percents >= 0 ? 'behind' : 'ahead of'} the median by ${Math.abs(percents)} %${Math.abs(percents) === 100 ? ' or more' : ''} of a step. Click to see the step.`);
   }
 
   const worst = rows.filter((row) => row.num_ranks === 1 && row.slow > 0).slice(0, 20);
@@ -121,7 +120,7 @@ export default function Slow({ params }) {
       </Verdict>
       <Choice name="metric" label="Colour" params={params} fallback="late" options={METRICS} />
       <div class="panels">
-        <Panel title="Ranks by steps" note={`${ranks.length} ranks, the most often slow on top`} sql={sql} wide>
+        <Panel title="Ranks by steps" note={ranks.length ? `${num(ranks.length, 'rank')}, the most often slow on top` : 'the most often slow on top'} sql={sql} wide>
           <Answer of={map} empty={metric === 'late' ? 'No collective of these steps has been recorded. Choose another colour: step time.' : 'No step has been recorded yet.'}>
             <Chart
               option={option} height={Math.min(560, 64 + Math.max(rows.length * (rows.length > 40 ? 3.5 : 18), 60))}
@@ -131,19 +130,19 @@ export default function Slow({ params }) {
             <p class="legend"><span>half a step ahead</span><i class="ramp" /><span>half a step behind</span><span class="told" aria-live="polite">{cell || 'Point at a cell.'}</span></p>
           </Answer>
         </Panel>
-        <Panel title="Most often slow" note={`more than ${percent(SLOW)} of a step behind the median`}>
+        <Panel title="Most often slow" note={`more than ${percent(SLOW)} of a step behind the median`} wide>
           <Answer of={map}>{worst.length ? (
             <Table label="Ranks that are often slow" rows={worst} onRow={(row) => change({ rank: row.rank })} columns={[
               ['rank', 'rank', null, true], ['slow', 'slow steps', (value, row) => `${number(value)} of ${number(row.steps)}`, true],
               ['worst', 'worst', percent, true], ['behind_s', 'behind, on average', seconds, true]]} />
           ) : <p class="state">{rows.length ? 'No rank is often behind.' : 'Nothing to judge by.'}</p>}</Answer>
         </Panel>
-        <Panel title="Who costs the job time" note="probe … compare">
+        <Panel title="Who costs the job time" note="probe … compare" wide>
           <Answer of={compare}>
             <Table label="Cost of each rank" rows={compare.data?.answer?.rows ?? []} columns={[
               ['who'], ['host'], ['cost', 'costs a step', seconds, true], ['share', 'of the time', percent, true], ['often', 'of the steps', percent, true], ['phase'], ['where', 'where', (value) => value ?? '–']]} />
             {(compare.data?.answer?.clocks ?? []).map((one) => <p class="muted" key={one.host}>clock of {one.host}: {seconds(Math.abs(one.offset))} {one.offset > 0 ? 'ahead of' : 'behind'} ours, ±{seconds(one.uncertainty)}</p>)}
-            <Command text={compare.data?.command} />
+            <Command of={compare.data} />
           </Answer>
         </Panel>
       </div>

@@ -17,14 +17,19 @@ WITH ${READ.trim()},
 done AS (SELECT min(last) AS last FROM (SELECT max(step) AS last FROM python.steps GROUP BY rank))
 SELECT least(coalesce((SELECT last FROM read), done.last), done.last) AS step FROM done`;
 
+// The ranks with the most time of their own, which are those that are drawn.
 const lanes = (step) => `
 SELECT rank, host, step, epoch_us(ts) / 1e6 AS ended, duration, ${PHASES.map((name) => `coalesce(${name}, 0) AS ${name}`).join(', ')}
 FROM python.steps WHERE step = ${step} ORDER BY duration - coalesce(backward, 0) DESC, rank LIMIT ${LANES}`;
 
 const calls = (step) => `
-SELECT rank, host, "group", seq, op, bytes, epoch_us(start) / 1e6 AS start, duration, wait,
-    (epoch_us(start) - min(epoch_us(start)) OVER (PARTITION BY "group", seq, op)) / 1e6 AS late
-FROM python.collectives WHERE step = ${step} AND state <> 'waiting' ORDER BY start LIMIT 5000`;
+WITH made AS (
+    SELECT rank, host, "group", seq, op, bytes, epoch_us(start) / 1e6 AS start, duration, wait,
+        (epoch_us(start) - min(epoch_us(start)) OVER (PARTITION BY "group", seq, op)) / 1e6 AS late
+    FROM python.collectives WHERE step = ${step} AND state <> 'waiting'),
+drawn AS (
+    SELECT rank FROM python.steps WHERE step = ${step} ORDER BY duration - coalesce(backward, 0) DESC, rank LIMIT ${LANES})
+SELECT * FROM made WHERE rank IN (FROM drawn) OR late = (SELECT max(late) FROM made) ORDER BY start LIMIT 5000`;
 
 export default function Step({ params }) {
   const { ranks } = useContext(Page);
@@ -42,6 +47,8 @@ export default function Step({ params }) {
   const fixed = (host, at) => at - (clocks[host]?.offset ?? 0);
   const begin = Math.min(...rows.rows.map((row) => fixed(row.host, row.ended) - row.duration));
   const latest = made.rows.reduce((worst, row) => (row.late > (worst?.late ?? 0) ? row : worst), null);
+  // Calls that C++ makes are recorded with some delay.
+  const behind = step ? 0 : Math.max(0, ...ranks.map((one) => one.step ?? 0)) - (shown ?? 0);
   const height = 70 + rows.rows.length * (rows.rows.length > 24 ? 16 : 34);
 
   const option = useMemo(() => (colours) => {
@@ -81,7 +88,7 @@ export default function Step({ params }) {
 
   return (
     <>
-      <Verdict tone={latest?.late > 0.1 * (rows.rows[0]?.duration ?? 1) ? 'warn' : 'plain'}>
+      <Verdict tone={latest?.late > 0.1 * (rows.rows[0]?.duration ?? 1) ? 'warn' : 'plain'} more={behind > 20 && `the newest step of which every rank has told its collectives; the job is ${num(behind, 'step')} further`}>
         {shown == null ? (newest.loading ? 'looking for the newest step …' : 'no step has been recorded yet')
           : made.loading ? `step ${number(shown)} …` : latest ? `step ${number(shown)}: rank ${latest.rank} came last to ${latest.op}${latest.seq >= 0 ? ` ${number(latest.seq)}` : ''}, ${seconds(latest.late)} after the first`
             : `step ${number(shown)}: no collective has been recorded in it`}

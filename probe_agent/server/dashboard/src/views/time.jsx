@@ -28,10 +28,16 @@ function stacked(rows, colours, top) {
   return {
     legend: { data: PHASES.filter((name) => rows.some((row) => row[name] > 0)) },
     xAxis: { type: 'category', name: 'step', data: rows.map((row) => row.step) },
-    yAxis: { type: 'value', max: top, axisLabel: { formatter: seconds } },
+    yAxis: { type: 'value', max: rounded(top), axisLabel: { formatter: seconds } },
     tooltip: { trigger: 'axis', valueFormatter: seconds },
     series: PHASES.map((name, at) => ({ name, type: 'bar', stack: 'step', barCategoryGap: '0%', color: colours.series[at], data: rows.map((row) => row[name]) })),
   };
+}
+
+// The same end for both charts, at a line of the grid.
+function rounded(top) {
+  const unit = 10 ** Math.floor(Math.log10(top || 1)) / 2;
+  return Math.ceil(top / unit) * unit;
 }
 
 const total = (row) => PHASES.reduce((sum, name) => sum + row[name], 0);
@@ -72,8 +78,8 @@ export default function Time({ params }) {
   const areas = useMemo(() => (colours) => ({
     tooltip: { formatter: ({ name, value, treePathInfo }) => `${treePathInfo.slice(1).map((one) => one.name).join('.') || name}\n${seconds(value)} a step` },
     series: [{
-      type: 'treemap', data: tree(parts.rows), roam: false, nodeClick: 'zoomToNode', top: 4, bottom: 30, left: 4, right: 4,
-      breadcrumb: { itemStyle: { color: colours.raised, textStyle: { color: colours.text }, borderColor: colours.line } },
+      type: 'treemap', data: tree(parts.rows), roam: false, nodeClick: 'zoomToNode', top: 4, bottom: 38, left: 4, right: 4,
+      breadcrumb: { bottom: 4, itemStyle: { color: colours.raised, textStyle: { color: colours.text }, borderColor: colours.line } },
       name: 'all modules', label: { formatter: ({ name, value }) => `${name}\n${seconds(value)}`, overflow: 'truncate', lineHeight: 16 },
       upperLabel: { show: true, height: 22, formatter: ({ name, value }) => `${name}  ${seconds(value)}`, color: colours.text, backgroundColor: colours.raised },
       itemStyle: { borderColor: colours.surface, borderWidth: 1, gapWidth: 1 },

@@ -29,6 +29,7 @@ export function stateOf(found) {
   const seen = rows.map((one) => one.last_seen).filter((one) => typeof one === 'number');
   const steps = rows.map((one) => one.step).filter((one) => one != null);
   const usual = rows.map((one) => one.step_time).filter((one) => one != null).sort((a, b) => a - b)[rows.length >> 1];
+  if (found.error) return { tone: 'unknown', text: 'no answer' };
   if (!rows.length) return { tone: 'unknown', text: 'no rank has answered' };
   if (!steps.length) return { tone: 'unknown', text: 'no step yet' };
   const silent = Math.min(...seen);
@@ -42,7 +43,7 @@ export default function Well({ params }) {
   const state = stateOf(found);
   const steps = useSql(pace(last), 3);
   const events = useSql(EVENTS, 15);
-  const diagnosis = useVerdict('diagnose', 10);
+  const diagnosis = useVerdict('diagnose', 30);
   const hang = useVerdict(state.silent && state.tone === 'bad' ? 'hang' : null, 5);
   const aborts = hang.data?.answer?.verdict?.aborts_in_s;
   const best = Math.min(...steps.rows.map((row) => row.duration).filter((one) => one > 0));
@@ -82,8 +83,8 @@ export default function Well({ params }) {
         <b>{!found.known ? 'asking the ranks …' : state.text}</b>
         {aborts > 0 && <span>torch gives up in {age(aborts)}</span>}
         {state.step != null && <span>step {number(state.step)}</span>}
-        {state.usual && <span>{(1 / state.usual).toPrecision(3)} steps/s</span>}
-        {state.usual && Number.isFinite(best) && best > 0 && <span>{seconds(state.usual)} a step, {seconds(best)} in the best window</span>}
+        {state.tone === 'good' && state.usual && <span>{(1 / state.usual).toPrecision(3)} steps/s</span>}
+        {state.usual && <span>{state.tone === 'good' ? '' : 'usually '}{seconds(state.usual)} a step{Number.isFinite(best) && best > 0 && `, ${seconds(best)} in the best window`}</span>}
         {found.known && <span>{found.ranks.length} of {num(all, 'rank')} answered</span>}
       </div>
       {state.tone === 'bad' && (
@@ -103,7 +104,7 @@ export default function Well({ params }) {
               {findings.map((one) => (
                 <li key={one.rule + one.where}>
                   <p><b>{one.sentence}</b></p>
-                  <p class="muted">{one.rule} · {one.certainty} · {one.ranks.length === all ? 'all ranks' : `ranks ${rankList(one.ranks)}`}{one.cost_s != null && ` · ${seconds(one.cost_s)} a step`}{one.since_step != null && ` · since step ${one.since_step}`}</p>
+                  <p class="muted">{one.rule} · {one.certainty} · {one.ranks.length === all ? 'all ranks' : `rank${one.ranks.length > 1 ? 's' : ''} ${rankList(one.ranks)}`}{one.cost_s != null && ` · ${seconds(one.cost_s)} a step`}{one.since_step != null && ` · since step ${one.since_step}`}</p>
                   <details><summary>Evidence and what to do</summary>
                     <ul>{one.evidence.map((text) => <li key={text}>{text}</li>)}</ul>
                     <ol>{one.advice.map((text) => <li key={text}>{text}</li>)}</ol>
@@ -112,7 +113,7 @@ export default function Well({ params }) {
                 </li>
               ))}
             </ol>
-            <Command text={diagnosis.data?.command} />
+            <Command of={diagnosis.data} />
           </Answer>
         </Panel>
         <Panel title="Events" sql={EVENTS}>
