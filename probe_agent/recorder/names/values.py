@@ -150,14 +150,16 @@ def _is_lock(value: object) -> bool:
 
 
 def _of_lock(value: Any) -> str:
-    """Return whether a lock is held, and by which thread; a plain lock does not know that."""
+    """Return whether a lock is held, and by which thread. A plain lock does not know that: its number tells which other
+    functions have it."""
     text = repr(value)
     owner = _OWNER.search(text)
     if owner is not None and int(owner[1]):
         thread: Any = getattr(sys.modules.get("threading"), "_active", {}).get(int(owner[1]))
         name = getattr(thread, "name", None) or "(unnamed)"
         return f"<RLock held by thread {name} ({owner[1]})>"
-    return f"<{type(value).__name__}, {'locked' if text.startswith('<locked') else 'unlocked'}>"
+    number = f" {id(value):#x}" if type(value).__name__ == "lock" else ""
+    return f"<{type(value).__name__}{number}, {'locked' if text.startswith('<locked') else 'unlocked'}>"
 
 
 def _shape(shape: Any) -> str:

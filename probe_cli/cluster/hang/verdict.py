@@ -222,7 +222,7 @@ def _is_busy(
     works = act.is_running and verdict.cause in (Cause.ABSENT.value, "no progress", "init")
     waits_for_work = rank in details and details[rank].may_be_healthy
     moves = act.activity is not Activity.GIL and bool(has_moved(before[rank].stacks, after[rank].stacks))
-    return act.activity.takes_long or works or moves or waits_for_work
+    return act.takes_long or works or moves or waits_for_work
 
 
 def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, Look], between_s: float) -> Verdict:

@@ -104,4 +104,4 @@ def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from(
 
     assert shown["self.lock"] == f"<RLock held by thread keeper ({keeper.ident})>"
     assert described("lock", trainer.lock) == "<RLock, unlocked>"
-    assert described("lock", plain) == "<lock, unlocked>"
+    assert described("lock", plain) == f"<lock {id(plain):#x}, unlocked>"
