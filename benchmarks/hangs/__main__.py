@@ -34,6 +34,8 @@ __all__ = ["main"]
 
 #: A job may take this long to import torch and to reach the step in which it hangs.
 START_S, GIVE_UP_S, PAUSE_S = 400.0, 120.0, 1.0
+#: It goes wrong so many steps after it has begun, or has been attached to.
+MORE_STEPS = 100
 #: A job hangs if it has made no step for so long.
 STILL_S = 6.0
 #: What may be healthy is given less time than usual in a job that is known to hang.
@@ -210,7 +212,9 @@ def _running(name: str, attach: str, *, with_server: bool = False) -> Iterator[t
             pids = [int((folder / f"rank_{rank}").read_text()) for rank in range(num_ranks)]
             if attach == "before":
                 _ask(pids, "ranks", "--format", "json")  # attaches
-            elif name != "few":
+            if name != "few":
+                _decide_last_step(folder)
+            if attach == "after" and name != "few":
                 _wait_until_still(folder)
             yield folder, pids
         finally:
@@ -225,6 +229,12 @@ def _wait_for(folder: Path, names: Sequence[str]) -> None:
         if monotonic() > deadline:
             raise TimeoutError(f"the job in {folder} has not begun within {START_S:.0f} s")
         sleep(0.1)
+
+
+def _decide_last_step(folder: Path) -> None:
+    steps = [int(path.read_text() or 0) for path in folder.glob("trains_*")]
+    (folder / "new").write_text(str(max(steps) + MORE_STEPS))
+    (folder / "new").rename(folder / "last")
 
 
 def _wait_until_still(folder: Path) -> None:

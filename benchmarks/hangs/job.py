@@ -1,10 +1,10 @@
-"""Job of four gloo ranks that trains, and in which something goes wrong on rank 2 in its 200th step.
+"""Job of four gloo ranks that trains, and in which something goes wrong on rank 2.
 
     python -m benchmarks.hangs.job FOLDER FAULT
 
-Each rank is a process of its own, writes its PID to FOLDER/rank_R, makes FOLDER/trains_R when its loop begins, and
-touches that file in every step. A healthy job trains on until it is killed, and does every 200 steps what its name
-says.
+Each rank is a process of its own, writes its PID to FOLDER/rank_R, and the number of each step to FOLDER/trains_R. It
+goes wrong in the step whose number is in FOLDER/last. A healthy job trains on until it is killed, and does every 200
+steps what its name says.
 """
 
 from __future__ import annotations
@@ -34,26 +34,35 @@ from torch.utils.data import DataLoader, Dataset
 
 from .stuck import die, fill_cgroup, for_ever, hold_gil, lock, read_pipe, rlock, spin, wait_in_the_kernel
 
-WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 200
+WORLD_SIZE, CULPRIT = 4, 2
 STEP_S = 0.02
+BATCH_SIZE = 8
+#: A healthy job pauses every so many steps.
+PAUSE_STEPS = 200
 #: A healthy job may have to wait for its storage so long.
 STORAGE_S = 90.0
 #: Jobs whose ranks meet at a store of its own process; those of others meet at a file.
 BY_STORE = ("few", "gone_store")
 
 
+def last_step(folder: Path) -> float:
+    """Return the step in which it goes wrong, once that has been decided."""
+    path = folder / "last"
+    return int(path.read_text()) if path.exists() else float("inf")
+
+
 class Numbers(Dataset[torch.Tensor]):
     """Batches without end; from one on, the item is stuck where `stuck` says so. With `keeps` it leaks."""
 
-    def __init__(self, stuck: Callable[[], None] | None, *, keeps: bool = False) -> None:
-        self.stuck, self.keeps = stuck, keeps
+    def __init__(self, folder: Path, stuck: Callable[[], None] | None, *, keeps: bool = False) -> None:
+        self.folder, self.stuck, self.keeps = folder, stuck, keeps
         self.kept: list[bytes] = []
 
     def __len__(self) -> int:
         return 1_000_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.stuck is not None and index >= LAST_STEP * 8:
+        if self.stuck is not None and index >= last_step(self.folder) * BATCH_SIZE:
             self.stuck()
         if self.keeps:
             self.kept.append(bytes(20_000))
@@ -300,7 +309,7 @@ class Styles:
         dist.monitored_barrier()
 
 
-#: In which step the rank sleeps where that is not the 200th.
+#: In which step the rank sleeps where that does not wait for anything.
 EARLY = {"first_step": 1}
 
 
@@ -329,13 +338,14 @@ def train(rank: int, folder: Path, fault: str) -> None:
     }
     stuck = loaders.get(fault) if is_culprit else None
     has_workers = fault.startswith("worker") or fault in ("leaks_worker", "storage_loader")
-    numbers = Numbers(stuck, keeps=is_culprit and fault == "leaks_worker")
-    batches = iter(DataLoader(numbers, batch_size=8, num_workers=2 if has_workers else 0))
+    numbers = Numbers(folder, stuck, keeps=is_culprit and fault == "leaks_worker")
+    batches = iter(DataLoader(numbers, batch_size=BATCH_SIZE, num_workers=2 if has_workers else 0))
     # torch's debug server, as `torch.distributed.debug` starts it in each rank.
     server = _WorkerServer(str(folder / f"debug_{rank}")) if "HANGS_DEBUG_SERVER" in os.environ else None
     kept: list[object] = []
     for step in itertools.count(1):
-        (folder / f"trains_{rank}").touch()
+        (folder / f"trains_{rank}").write_text(str(step))
+        is_last = step == (EARLY.get(fault) or last_step(folder))
         batch = next(batches)
         is_spoiled = is_culprit and fault.startswith("nan_") and (folder / "plant").exists()
         layer.spoils = fault.removeprefix("nan_") if is_spoiled else ""
@@ -345,11 +355,11 @@ def train(rank: int, folder: Path, fault: str) -> None:
             kept.append(loss)
         if is_culprit and fault == "leaks_objects":
             kept += [str(number) for number in range(1000)]
-        if is_culprit and step == (EARLY.get(fault) or (LAST_STEP if style is not None else -1)):
+        if is_culprit and is_last and (style is not None or fault in EARLY):
             for_ever()
         if style is not None:
             style()
-        if step == LAST_STEP:
+        if is_last:
             if fault == "order" and rank in (0, CULPRIT):
                 groups = [faults.pair, faults.other]
                 for group in groups if is_culprit else groups[::-1]:
@@ -361,13 +371,13 @@ def train(rank: int, folder: Path, fault: str) -> None:
                 dist.new_group([0, 1, CULPRIT])
             elif is_culprit and hasattr(Faults, fault):
                 getattr(faults, fault)()
-        if step % LAST_STEP == 0 and hasattr(Pauses, fault):
+        if step % PAUSE_STEPS == 0 and hasattr(Pauses, fault):
             getattr(pauses, fault)()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
         optimizer.zero_grad()
-        if fault == "slow" and step >= LAST_STEP and is_culprit:
+        if fault == "slow" and step >= PAUSE_STEPS and is_culprit:
             time.sleep(1.5)
         time.sleep(STEP_S)
     del server
@@ -404,20 +414,26 @@ def start(folder: Path, fault: str, *, with_server: bool = False) -> list[subpro
         port = (folder / "store").read_text()
         environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
         environ["STORE_PID"] = str(store.pid)
+    command = [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault]
+    ranks = range(WORLD_SIZE - (fault == "few"))
     if fault == "planned":
-        environ["PROBE"] = "1"
-    if fault == "spawned":
-        command = [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault]
-        return [subprocess.Popen(command, env=environ, start_new_session=True)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault],
-            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            start_new_session=True,  # its loader workers end with it
-        )
-        for rank in range(WORLD_SIZE - (fault == "few"))
-    ]
-    return ranks if store is None else [*ranks, store]
+        environs = [{**environ, "PROBE": "1", "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in ranks]
+    else:
+        environs = [{**environ, "NUM_RANKS": str(len(ranks))}]
+    # A session of its own: all that it starts ends with it.
+    processes = [subprocess.Popen(command, env=environ, start_new_session=True) for environ in environs]
+    return processes if store is None else [*processes, store]
+
+
+def launch(folder: Path, fault: str, num_ranks: int) -> None:
+    """Fork the ranks, after torch has been imported once, and wait for them."""
+    for rank in range(num_ranks):
+        if os.fork() == 0:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            return train(rank, folder, fault)
+    for _ in range(num_ranks):
+        os.wait()
+    return None
 
 
 def serve_store(folder: Path) -> None:
@@ -435,5 +451,4 @@ if __name__ == "__main__":
     elif sys.argv[2] == "spawned":
         spawn(train_spawned, (Path(sys.argv[1]),), WORLD_SIZE)  # type: ignore[no-untyped-call]  # torch says none
     else:
-        for process in start(Path(sys.argv[1]), sys.argv[2]):
-            process.wait()
+        launch(Path(sys.argv[1]), sys.argv[2], int(os.environ["NUM_RANKS"]))
