@@ -7,6 +7,7 @@ lines. The second round of a fault attaches before it happens; the first one, an
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -16,7 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
@@ -24,6 +25,7 @@ from typing import Any
 
 from benchmarks.machine import commit, provenance
 from benchmarks.spread import table
+from probe_cli.main import run
 
 from .faults import FAULTS, HEALTHY, PLANTED
 from .job import CULPRIT, WORLD_SIZE, start
@@ -161,12 +163,21 @@ def _look_at_healthy(name: str) -> Answer:
     with _running(name, "before") as (_, pids):
         while said.total() < LOOKS_A_JOB:
             began = monotonic()
-            verdict = _ask(pids, "hang", "--between", "0.5", "--format", "json")["verdict"]
+            verdict = _look(pids)
             said[verdict["state"]] += 1
             if verdict["state"] not in ("no hang", "slow"):
                 wrong.append(verdict["sentence"])
             sleep(max(0.0, BETWEEN_LOOKS_S - (monotonic() - began)))
     return {"looks": said.total(), "said": dict(said), "wrong": wrong}
+
+
+def _look(pids: Sequence[int]) -> Answer:
+    """Return the verdict of `probe hang`, run in this process: that starts in no time."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        run([*_named(pids), "hang", "--between", "0.5", "--format", "json"])
+    verdict: Answer = json.loads(out.getvalue())["verdict"]
+    return verdict
 
 
 def _print_tables(into: Path) -> None:
@@ -245,9 +256,12 @@ def _wait_until_still(folder: Path) -> None:
         sleep(0.5)
 
 
+def _named(pids: Sequence[int]) -> list[str]:
+    return [word for pid in pids for word in ("-t", str(pid))]
+
+
 def _ask(pids: Sequence[int], *command: str) -> Answer:
-    named = [word for pid in pids for word in ("-t", str(pid))]
-    done = subprocess.run([PROBE, *named, *command], capture_output=True, text=True)
+    done = subprocess.run([PROBE, *_named(pids), *command], capture_output=True, text=True)
     if command[0] == "hang" and not done.stdout:
         raise RuntimeError(done.stderr)
     answer: Answer = json.loads(done.stdout) if command[0] == "hang" else {}

@@ -23,6 +23,8 @@ __all__ = ["Details", "details"]
 
 #: More workers or threads than this are not named.
 MAX_NAMED = 4
+#: How often a recorder is asked that does not answer in time.
+TRIES = 3
 _WORKERS = "SELECT worker_pid FROM python.workers ORDER BY worker_pid"
 #: Another thread of the same process ends them.
 _BY_THREADS = (Activity.LOCK, Activity.EVENT, Activity.FUTURE, Activity.JOIN, Activity.QUEUE)
@@ -101,12 +103,21 @@ async def _threads(client: Client, doing: Doing) -> Details:
 
 
 async def _all_threads(client: Client) -> Backtrace | None:
-    for with_locals in (True, False):  # they may be refused
+    """Return the stacks of all threads, with local variables from the recorder if it answers.
+
+    On a busy host that may take longer than its host server waits."""
+    stacks = None
+    for _ in range(TRIES):
         try:
-            return await ask_stacks(client, all_threads=True, with_locals=with_locals, outside=not with_locals)
+            stacks = await ask_stacks(client, all_threads=True, with_locals=True)
         except ProbeError:
-            continue
-    return None
+            break  # they may be refused
+        if stacks.source == "recorder":
+            return stacks
+    try:
+        return stacks or await ask_stacks(client, all_threads=True, outside=True)
+    except ProbeError:
+        return None
 
 
 async def _tasks(client: Client) -> Details:
