@@ -224,6 +224,24 @@ def test_a_job_that_has_died_is_told_with_the_rank_that_was_the_first() -> None:
     assert "raised ValueError: no labels" in said.sentence
 
 
+def test_of_a_rank_that_gloo_may_have_aborted_the_reason_is_told() -> None:
+    lost = target(
+        1,
+        alive=False,
+        ended_badly=True,
+        ended_at=9.1,
+        ended="raised RuntimeError: [gloo/pair.cc] Connection closed by peer",
+    )
+    aborted = target(2, alive=False, ended="was killed by SIGABRT", ended_badly=True, ended_at=9.0)
+    seen = looks(60.0, None)
+    others = {f"rank{rank}": replace(lost, rank=rank) for rank in (0, 1, 3)}
+
+    hint = "the ranks differ in the sizes of a collective"
+    assert hint in verdict(seen, seen, rank1=lost, rank2=aborted).sentence
+    assert hint in verdict(seen, seen, rank2=aborted, **others).sentence
+    assert hint not in verdict(seen, seen, rank2=aborted).sentence
+
+
 def test_ranks_that_have_come_to_the_end_of_the_program_are_not_to_blame_for_one_that_still_saves() -> None:
     seen = {rank: replace(look, recorded=()) for rank, look in looks(3.0, None).items()}
     seen[0] = replace(seen[0], stacks=at("torch.save(model, path)", "save"))
