@@ -30,6 +30,7 @@ from probe_cli.main import run
 from .faults import FAULTS, HEALTHY, PLANTED
 from .job import CULPRIT, WORLD_SIZE, start
 from .others import OTHERS, ask_others, install_others
+from .stuck import remove_cgroup
 
 __all__ = ["main"]
 
@@ -232,6 +233,8 @@ def _running(name: str, attach: str, *, with_server: bool = False) -> Iterator[t
             for process in processes:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            if name == "cgroup":
+                remove_cgroup(int((folder / f"rank_{CULPRIT}").read_text()))
 
 
 def _wait_for(folder: Path, names: Sequence[str]) -> None:

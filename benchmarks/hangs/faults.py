@@ -112,7 +112,7 @@ FAULTS = {
     "segv": _gone("rank 2 crashes (SIGSEGV)", "SIGSEGV"),
     "aborted": _gone("rank 2 aborts", "SIGABRT"),
     "memory": _gone("rank 2 is out of memory (ulimit -v)", "MemoryError"),
-    "cgroup": _gone("rank 2 is killed by the OOM killer of its cgroup", "out of memory"),
+    "cgroup": _gone("rank 2 is killed by the OOM killer of its cgroup", "the OOM killer of its cgroup"),
 }
 #: What does not stop a job.
 PLANTED = {

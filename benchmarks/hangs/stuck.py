@@ -9,11 +9,23 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from probe_agent.cgroups import levels
 
-__all__ = ["die", "fill_cgroup", "for_ever", "hold_gil", "lock", "read_pipe", "rlock", "spin", "wait_in_the_kernel"]
+__all__ = [
+    "die",
+    "fill_cgroup",
+    "for_ever",
+    "hold_gil",
+    "lock",
+    "read_pipe",
+    "remove_cgroup",
+    "rlock",
+    "spin",
+    "wait_in_the_kernel",
+]
 
 
 def for_ever() -> None:
@@ -87,7 +99,7 @@ def wait_in_the_kernel(folder: Path, seconds: float | None = None) -> None:
 
 def fill_cgroup() -> None:
     """Be killed by the OOM killer of a control group: this process enters one of its own, of 128 MiB."""
-    group = memory_cgroup() / f"hangs_{os.getpid()}"
+    group = _cgroup_of(os.getpid())
     group.mkdir()
     is_first = (group / "memory.limit_in_bytes").exists()  # version 1
     (group / ("memory.limit_in_bytes" if is_first else "memory.max")).write_text(str(2**27))
@@ -97,11 +109,12 @@ def fill_cgroup() -> None:
         kept.append(bytearray(b"x" * 2**24))
 
 
-def memory_cgroup() -> Path:
-    """Return the folder of this process's control group that has the memory's files."""
-    level = next(
-        level
-        for level in levels(Path("/proc/self/cgroup").read_text(), "memory")
-        if (level.folder / "cgroup.procs").exists()
-    )
-    return level.folder
+def remove_cgroup(pid: int) -> None:
+    """Remove the control group that a process has made, once it has ended."""
+    with suppress(FileNotFoundError):
+        _cgroup_of(pid).rmdir()
+
+
+def _cgroup_of(pid: int) -> Path:
+    above = next(level.folder for level in levels(Path("/proc/self/cgroup").read_text(), "memory"))
+    return above / f"hangs_{pid}"
