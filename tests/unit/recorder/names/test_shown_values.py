@@ -86,6 +86,14 @@ class Trainer:
         return sys._getframe()
 
 
+WRITER = Trainer()
+
+
+def test_a_lock_of_a_global_object_is_shown() -> None:
+    with WRITER.lock:
+        assert locals_of(sys._getframe())["WRITER.lock"].startswith("<RLock held by thread ")
+
+
 def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from() -> None:
     trainer, plain, taken = Trainer(), threading.Lock(), threading.Event()
     done = threading.Event()
