@@ -15,7 +15,7 @@ from .chain import Cause, Stop, stops
 from .details import Details
 from .doing import Activity, Doing, doing, has_moved
 from .looks import Look, as_ranks
-from .text import sentence
+from .text import sentence, still_in
 
 __all__ = ["LONG_S", "PATIENCE_S", "State", "Verdict", "is_long", "judge"]
 
@@ -124,7 +124,7 @@ def judge(
         about = [f"rank{'s' if lost[1:] else ''} {ranks_text(lost)} lost the connection to another rank, and ended"]
     elif found:
         verdict = replace(verdict, ranks=found[0].ranks, cause=found[0].cause.value)
-        about = [sentence(found[0], ranks)]
+        about = [sentence(found[0], ranks), *filter(None, [still_in(found[0], ranks)])]
     elif meets and (late := sorted({*targets, *unseen} - set(meets))):
         verdict = replace(verdict, ranks=tuple(late), cause="init")
         about = [_late(late, meets, targets, acts, unseen)]

@@ -71,6 +71,23 @@ def test_the_rank_that_has_not_come_is_named_with_what_it_does() -> None:
     assert said.aborts_in_s == pytest.approx(1740.0)
 
 
+def test_ranks_that_are_still_in_a_call_that_others_have_ended_are_told_with_it() -> None:
+    def call(op: str, seq: int) -> tuple[object, ...]:
+        return ("0", op, seq, 60.0, "scheduled", "[4]", "float32", 16, 1800.0, False)
+
+    seen = looks(60.0, None)
+    for rank in RANKS:
+        ahead = call("all_reduce", 41) if rank % 2 else call("broadcast", 40)
+        seen[rank] = replace(seen[rank], come={"0": 40 + rank % 2}, recorded=(ahead,))
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks) == (State.HANGS, (0, 2))
+    assert "ranks 0,2 have not come to all_reduce 41" in said.sentence
+    assert "ranks 0,2 are still in broadcast 40 of group default_pg (0), which the others have ended" in said.sentence
+    assert "they may differ in its root" in said.sentence
+
+
 @pytest.mark.parametrize("stood_s", [0.5, 5.0])
 def test_a_moment_is_no_hang(stood_s: float) -> None:
     seen = looks(stood_s, 2)
