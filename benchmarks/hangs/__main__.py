@@ -7,6 +7,7 @@ lines. The second round of a fault attaches before it happens; the first one, an
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -16,8 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from statistics import median
 from time import monotonic, sleep
@@ -25,104 +25,57 @@ from typing import Any
 
 from benchmarks.machine import commit, provenance
 from benchmarks.spread import table
+from probe_cli.main import run
 
+from .faults import FAULTS, HEALTHY, PLANTED
 from .job import CULPRIT, WORLD_SIZE, start
-from .others import OTHERS, ask_others
+from .others import OTHERS, ask_others, install_others
+from .stuck import remove_cgroup
 
 __all__ = ["main"]
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault, and the verdicts that fit it."""
-
-    what: str
-    causes: tuple[str, ...] = ("absent",)
-    ranks: tuple[int, ...] = (CULPRIT,)
-    states: tuple[str, ...] = ("hangs",)
-    #: Of a rank that is gone only a recorder that was in it before can tell.
-    attach: tuple[str, ...] = ("after", "before")
-
-
-def _gone(what: str) -> Fault:
-    return Fault(what, ("gone",), states=("hangs", "died"), attach=("before",))
-
-
-FAULTS = {
-    "sleep": Fault("rank 2 sleeps"),
-    "first_step": Fault("rank 2 sleeps in the first step"),
-    "lock": Fault("rank 2 waits for a lock"),
-    "rlock": Fault("rank 2 waits for an RLock"),
-    "pipe": Fault("rank 2 reads a pipe that is never written"),
-    "loader": Fault("rank 2's data set hangs"),
-    "worker": Fault("rank 2's data loader workers hang"),
-    "worker_disk": Fault("rank 2's data loader workers wait in the kernel"),
-    "save": Fault("rank 2 is stuck in torch.save"),
-    "disk": Fault("rank 2 waits in the kernel (state D)"),
-    "gil": Fault("rank 2 holds the GIL in C"),
-    "spins": Fault("rank 2 is in an endless loop"),
-    "stopped": Fault("rank 2 gets SIGSTOP", ("gone",)),
-    "destroy": Fault("rank 2 destroys its groups, and sleeps", ("absent", "left")),
-    "swallowed": Fault("rank 2 swallows an exception and calls a barrier", ("mismatch", "absent")),
-    "operation": Fault("rank 2 calls all_gather", ("mismatch",)),
-    "order": Fault("ranks 0 and 2 call two groups in another order", ("cycle",), (0, CULPRIT)),
-    "send": Fault("rank 2 sends, and rank 0 does not receive", ("no peer", "cycle", "absent"), (0, CULPRIT)),
-    "mesh_2d": Fault("rank 2 sleeps, on a mesh of 2 by 2"),
-    "fsdp": Fault("rank 2 sleeps, FSDP2"),
-    "pipeline": Fault("rank 2 sleeps, pipeline of sends and receives", ("no peer", "absent")),
-    "batched": Fault("rank 2 sleeps, ring of batched sends and receives", ("no peer", "absent")),
-    "waits_later": Fault("rank 2 sleeps, all_reduce with async_op"),
-    "objects": Fault("rank 2 sleeps, all_gather_object"),
-    "monitored": Fault("rank 2 sleeps, monitored_barrier"),
-    "spawned": Fault("rank 2 sleeps, ranks of torch.multiprocessing.spawn"),
-    "planned": Fault("rank 2 sleeps, ranks with PROBE=1"),
-    "few": Fault("rank 3 never starts", ("init",), (3,), ("unknown", "hangs")),
-    "gone_store": Fault("the host of the job's store does not answer", ("store",), (0, 1, CULPRIT)),
-    "worker_dies": _gone("rank 2's data loader worker is killed"),
-    "exited": _gone("rank 2 exits in the middle"),
-    "raised": _gone("rank 2 raises"),
-    "killed": _gone("rank 2 is killed (SIGKILL)"),
-    "segv": _gone("rank 2 crashes (SIGSEGV)"),
-    "aborted": _gone("rank 2 aborts"),
-    "memory": _gone("rank 2 is out of memory (ulimit -v)"),
-}
-HEALTHY = {
-    "none": "trains",
-    "slow": "rank 2 takes 1.5 s longer a step",
-    "evaluates": "evaluates for 25 s",
-    "checkpoints": "rank 0 saves for 25 s",
-    "compiles": "compiles",
-    "storage": "rank 2 waits 90 s for storage",
-}
 #: A job may take this long to import torch and to reach the step in which it hangs.
 START_S, GIVE_UP_S, PAUSE_S = 400.0, 120.0, 1.0
+#: It goes wrong so many steps after it has begun, or has been attached to.
+MORE_STEPS = 100
 #: A job hangs if it has made no step for so long.
 STILL_S = 6.0
 #: What may be healthy is given less time than usual in a job that is known to hang.
 PATIENCE_S = 20
-#: Looks at one healthy job before the next one is started.
-LOOKS_A_JOB = 25
+#: Looks at one healthy job before the next one is started: enough for two of its long pauses.
+LOOKS_A_JOB, BETWEEN_LOOKS_S = 100, 2.0
+ALL = FAULTS | PLANTED
+PROBE = str(Path(sys.executable).with_name("probe"))
 Answer = dict[str, Any]  # JSON
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--faults", nargs="*", choices=list(FAULTS), default=list(FAULTS))
+    parser.add_argument("--faults", nargs="*", choices=list(ALL), default=list(ALL))
+    parser.add_argument("--healthy", nargs="*", choices=list(HEALTHY), default=list(HEALTHY))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--looks", type=int, default=0, help="looks at jobs that do not hang, all kinds together")
     parser.add_argument(
-        "--others", type=Path, help="ask other tools in the first round; folder with pystack and probing"
+        "--others", type=Path, help="ask other tools in the first round; environment that they are installed into"
     )
     parser.add_argument("--into", type=Path, default=Path("hangs.jsonl"), help="file of outcomes; it is added to")
     parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), help="start nothing after so long")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the jobs end with it
+    if args.others is not None:
+        install_others(args.others)
     began = monotonic()
-    for kind, name, attach in _to_do(args.faults, args.rounds, args.looks, args.into):
+    for kind, name, attach in _to_do(args.faults, args.healthy, args.rounds, args.looks, args.into):
         if monotonic() - began > args.seconds:
             break
         with_others = args.others if kind == "fault" and not _lines(args.into, kind, name) else None
-        outcome = _once(name, attach, with_others) if kind == "fault" else _look_at_healthy(name)
+        if kind == "healthy":
+            outcome = _look_at_healthy(name)
+        elif name in PLANTED:
+            outcome = _find_planted(name)
+        else:
+            outcome = _once(name, attach, with_others)
         line = {
             "kind": kind,
             "name": name,
@@ -142,16 +95,19 @@ def _lines(into: Path, kind: str, name: str) -> list[Answer]:
     return [line for line in lines if (line["kind"], line["name"]) == (kind, name)]
 
 
-def _to_do(faults: Sequence[str], rounds: int, looks: int, into: Path) -> Iterator[tuple[str, str, str]]:
+def _to_do(
+    faults: Sequence[str], healthy: Sequence[str], rounds: int, looks: int, into: Path
+) -> Iterator[tuple[str, str, str]]:
     """Iterate over what the file does not hold yet, one round of everything after the other."""
-    for number in range(max(rounds, 1 if looks else 0, -(-looks // (LOOKS_A_JOB * len(HEALTHY))))):
+    per_kind = looks / max(len(healthy), 1)
+    for number in range(max(rounds, -int(-per_kind // LOOKS_A_JOB))):
         for name in faults if number < rounds else ():
             if len(_lines(into, "fault", name)) <= number:
-                attach = FAULTS[name].attach
+                attach = FAULTS[name].attach if name in FAULTS else ("before",)
                 yield "fault", name, attach[number % len(attach)]
-        for name in HEALTHY:
+        for name in healthy:
             num_looks = sum(line["looks"] for line in _lines(into, "healthy", name))
-            if num_looks < min(looks / len(HEALTHY), (number + 1) * LOOKS_A_JOB):
+            if num_looks < min(per_kind, (number + 1) * LOOKS_A_JOB):
                 yield "healthy", name, "before"
 
 
@@ -168,10 +124,37 @@ def _once(name: str, attach: str, others: Path | None) -> Answer:
             sleep(PAUSE_S)
         culprit = pids[min(fault.ranks[-1], len(pids) - 1)]
         said = ask_others(folder, culprit, WORLD_SIZE, others) if others is not None else ()
-    is_right = verdict["state"] in fault.states and verdict["cause"] in fault.causes
-    is_right = is_right and bool(verdict["ranks"]) and set(verdict["ranks"]) <= set(fault.ranks)
     told = {key: verdict[key] for key in ("state", "cause", "ranks", "sentence")}
-    return {"attach": attach, "right": is_right, "seconds": round(took_s, 1), **told, "others": list(said)}
+    return {"attach": attach, "seconds": round(took_s, 1), "told": told, "others": list(said)}
+
+
+def _find_planted(name: str) -> Answer:
+    """Run a job that goes on, and ask what goes wrong in it. The hunt for NaN begins before."""
+    fault = PLANTED[name]
+    with _running(name, "before") as (folder, pids):
+        culprit = pids[CULPRIT]
+        if fault.asks == "nan":
+            command = [PROBE, "-t", str(culprit), "--all", "nan", "--hunt", "--seconds", str(GIVE_UP_S)]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as hunting:
+                assert hunting.stderr is not None
+                next((line for line in hunting.stderr if line.startswith("watching")), None)
+                (folder / "plant").touch()
+                began = monotonic()
+                said, _ = hunting.communicate()
+        else:
+            began = monotonic()
+            pid = _worker_of(culprit) if fault.asks == "worker" else culprit
+            command = [PROBE, str(pid), "memory", "--leaks", "--seconds", "10"]
+            said = subprocess.run(command, capture_output=True, text=True).stdout
+        took_s = monotonic() - began
+    sentence = said.partition("\n")[0]
+    return {"attach": "before", "seconds": round(took_s, 1), "told": {"sentence": sentence}, "others": []}
+
+
+def _worker_of(pid: int) -> int:
+    sql = "SELECT min(worker_pid) AS pid FROM python.workers"
+    done = subprocess.run([PROBE, str(pid), "query", sql, "--format", "json"], capture_output=True, text=True)
+    return int(json.loads(done.stdout)[0]["pid"])
 
 
 def _look_at_healthy(name: str) -> Answer:
@@ -180,27 +163,39 @@ def _look_at_healthy(name: str) -> Answer:
     wrong = []
     with _running(name, "before") as (_, pids):
         while said.total() < LOOKS_A_JOB:
-            verdict = _ask(pids, "hang", "--between", "0.5", "--format", "json")["verdict"]
+            began = monotonic()
+            verdict = _look(pids)
             said[verdict["state"]] += 1
             if verdict["state"] not in ("no hang", "slow"):
                 wrong.append(verdict["sentence"])
+            sleep(max(0.0, BETWEEN_LOOKS_S - (monotonic() - began)))
     return {"looks": said.total(), "said": dict(said), "wrong": wrong}
+
+
+def _look(pids: Sequence[int]) -> Answer:
+    """Return the verdict of `probe hang`, run in this process: that starts in no time."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        run([*_named(pids), "hang", "--between", "0.5", "--format", "json"])
+    verdict: Answer = json.loads(out.getvalue())["verdict"]
+    return verdict
 
 
 def _print_tables(into: Path) -> None:
     rows, looks = [], []
-    for name, fault in FAULTS.items():
+    for name, fault in ALL.items():
         lines = _lines(into, "fault", name)
         if lines:
-            shown = next((line for line in lines if not line["right"]), lines[0])
+            wrong = [line for line in lines if not fault.is_told(**line["told"])]
+            shown = (wrong or lines)[0]
             others = next((line["others"] for line in lines if line["others"]), ["not asked"] * len(OTHERS))
-            right = f"{sum(line['right'] for line in lines)} of {len(lines)}"
+            right = f"{len(lines) - len(wrong)} of {len(lines)}"
             took = {
                 attach: [line["seconds"] for line in lines if line["attach"] == attach]
                 for attach in ("after", "before")
             }
             times = [f"{median(seconds):.0f} s" if seconds else "" for seconds in took.values()]
-            rows.append((fault.what, right, *times, shown["sentence"].replace("|", "\\|"), *others))
+            rows.append((fault.what, right, *times, shown["told"]["sentence"].replace("|", "\\|"), *others))
     for name, what in HEALTHY.items():
         lines = _lines(into, "healthy", name)
         if lines:
@@ -220,25 +215,26 @@ def _print_tables(into: Path) -> None:
 @contextmanager
 def _running(name: str, attach: str, *, with_server: bool = False) -> Iterator[tuple[Path, list[int]]]:
     """Run a job until this is left, with recorders in its ranks `before` it hangs; or wait until it hangs."""
-    with tempfile.TemporaryDirectory() as made:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as made:
         folder = Path(made)
-        if with_server:
-            os.environ["HANGS_DEBUG_SERVER"] = "1"
-        processes = start(folder, name)
-        os.environ.pop("HANGS_DEBUG_SERVER", None)
+        processes = start(folder, name, with_server=with_server)
         try:
             num_ranks = WORLD_SIZE - (name == "few")
             _wait_for(folder, [f"{'rank' if name == 'few' else 'trains'}_{rank}" for rank in range(num_ranks)])
             pids = [int((folder / f"rank_{rank}").read_text()) for rank in range(num_ranks)]
             if attach == "before":
                 _ask(pids, "ranks", "--format", "json")  # attaches
-            elif name != "few":
+            if name != "few":
+                _decide_last_step(folder)
+            if attach == "after" and name != "few":
                 _wait_until_still(folder)
             yield folder, pids
         finally:
             for process in processes:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+            if name == "cgroup":
+                remove_cgroup(int((folder / f"rank_{CULPRIT}").read_text()))
 
 
 def _wait_for(folder: Path, names: Sequence[str]) -> None:
@@ -249,6 +245,12 @@ def _wait_for(folder: Path, names: Sequence[str]) -> None:
         sleep(0.1)
 
 
+def _decide_last_step(folder: Path) -> None:
+    steps = [int(path.read_text() or 0) for path in folder.glob("trains_*")]
+    (folder / "new").write_text(str(max(steps) + MORE_STEPS))
+    (folder / "new").rename(folder / "last")
+
+
 def _wait_until_still(folder: Path) -> None:
     deadline = monotonic() + START_S
     while time.time() - max(path.stat().st_mtime for path in folder.glob("trains_*")) < STILL_S:
@@ -257,12 +259,14 @@ def _wait_until_still(folder: Path) -> None:
         sleep(0.5)
 
 
+def _named(pids: Sequence[int]) -> list[str]:
+    return [word for pid in pids for word in ("-t", str(pid))]
+
+
 def _ask(pids: Sequence[int], *command: str) -> Answer:
-    named = [word for pid in pids for word in ("-t", str(pid))]
-    probe = str(Path(sys.executable).with_name("probe"))
-    done = subprocess.run([probe, *named, *command], capture_output=True, text=True)
+    done = subprocess.run([PROBE, *_named(pids), *command], capture_output=True, text=True)
     if command[0] == "hang" and not done.stdout:
-        raise RuntimeError(done.stderr)
+        return {"verdict": {"state": "no answer", "cause": "", "ranks": [], "sentence": done.stderr.strip()}}
     answer: Answer = json.loads(done.stdout) if command[0] == "hang" else {}
     return answer
 

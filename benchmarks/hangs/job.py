@@ -1,10 +1,10 @@
-"""Job of four gloo ranks that trains, and in which something goes wrong on rank 2 in its 200th step.
+"""Job of four gloo ranks that trains, and in which something goes wrong on rank 2.
 
     python -m benchmarks.hangs.job FOLDER FAULT
 
-Each rank is a process of its own, writes its PID to FOLDER/rank_R, makes FOLDER/trains_R when its loop begins, and
-touches that file in every step. A healthy job trains on until it is killed, and does every 200 steps what its name
-says.
+Each rank is a process of its own, writes its PID to FOLDER/rank_R, and the number of each step to FOLDER/trains_R. It
+goes wrong in the step whose number is in FOLDER/last. A healthy job trains on until it is killed, and does every 200
+steps what its name says.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
+from threading import Timer
+from typing import BinaryIO
 
 import torch
 import torch.distributed as dist
@@ -30,94 +32,41 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.multiprocessing.spawn import spawn
 from torch.utils.data import DataLoader, Dataset
 
-WORLD_SIZE, CULPRIT, LAST_STEP = 4, 2, 200
+from .stuck import die, fill_cgroup, for_ever, hold_gil, lock, read_pipe, rlock, spin, wait_in_the_kernel
+
+WORLD_SIZE, CULPRIT = 4, 2
 STEP_S = 0.02
+BATCH_SIZE = 8
+#: A healthy job pauses every so many steps.
+PAUSE_STEPS = 200
+#: A healthy job may have to wait for its storage so long.
+STORAGE_S = 90.0
 #: Jobs whose ranks meet at a store of its own process; those of others meet at a file.
 BY_STORE = ("few", "gone_store")
 
 
-class Numbers(Dataset[torch.Tensor]):
-    """Batches without end; from one on, the item is stuck where `stuck` says so."""
+def last_step(folder: Path) -> float:
+    """Return the step in which it goes wrong, once that has been decided."""
+    path = folder / "last"
+    return int(path.read_text()) if path.exists() else float("inf")
 
-    def __init__(self, stuck: Callable[[], None] | None) -> None:
-        self.stuck = stuck
+
+class Numbers(Dataset[torch.Tensor]):
+    """Batches without end; from one on, the item is stuck where `stuck` says so. With `keeps` it leaks."""
+
+    def __init__(self, folder: Path, stuck: Callable[[], None] | None, *, keeps: bool = False) -> None:
+        self.folder, self.stuck, self.keeps = folder, stuck, keeps
+        self.kept: list[bytes] = []
 
     def __len__(self) -> int:
         return 1_000_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if self.stuck is not None and index >= LAST_STEP * 8:
+        if self.stuck is not None and index >= last_step(self.folder) * BATCH_SIZE:
             self.stuck()
+        if self.keeps:
+            self.kept.append(bytes(20_000))
         return torch.ones(16)
-
-
-def for_ever() -> None:
-    while True:
-        time.sleep(3600)
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def lock() -> None:
-    shared = threading.Lock()
-
-    def keep() -> None:
-        with shared:
-            for_ever()
-
-    threading.Thread(target=keep, name="keeper", daemon=True).start()
-    while not shared.locked():
-        time.sleep(0.01)
-    with shared:
-        pass
-
-
-def rlock() -> None:
-    shared = threading.RLock()
-    is_held = threading.Event()
-
-    def keep() -> None:
-        with shared:
-            is_held.set()
-            for_ever()
-
-    threading.Thread(target=keep, name="keeper", daemon=True).start()
-    is_held.wait()
-    with shared:
-        pass
-
-
-def read_pipe() -> None:
-    reader, _ = os.pipe()
-    os.read(reader, 1)
-
-
-def hold_gil() -> None:
-    ctypes.PyDLL(None).sleep(3600)
-
-
-def spin() -> None:
-    while True:
-        pass
-
-
-def wait_in_the_kernel(folder: Path, seconds: float | None = None) -> None:
-    """Wait uninterruptibly (state D), as for storage that does not answer: a parent of `vfork` waits so until its child
-    runs a program, and this child opens a FIFO before that."""
-    fifo = folder / "storage"
-    os.mkfifo(fifo)
-    if seconds is not None:
-        subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds}); open({str(fifo)!r}, 'w')"])
-    libc = ctypes.CDLL(None, use_errno=True)  # unlike os.posix_spawn it releases the GIL, as reading a file does
-    actions, pid = ctypes.create_string_buffer(256), ctypes.c_int()
-    libc.posix_spawn_file_actions_init(actions)
-    libc.posix_spawn_file_actions_addopen(actions, 0, os.fsencode(fifo), os.O_RDONLY, 0)
-    arguments = (ctypes.c_char_p * 2)(b"true", None)
-    libc.posix_spawnp(ctypes.byref(pid), b"true", actions, None, arguments, None)
-    os.waitpid(pid.value, 0)
-    fifo.unlink()
 
 
 class Faults:
@@ -202,6 +151,50 @@ class Faults:
     def send(self) -> None:
         dist.send(torch.ones(4_000_000), 0)
 
+    def receive(self) -> None:
+        dist.recv(torch.ones(4), 0)
+
+    def cgroup(self) -> None:
+        fill_cgroup()
+
+
+class SlowFile:
+    """Storage that takes `seconds` for what is written to it."""
+
+    def __init__(self, file: BinaryIO, seconds: float) -> None:
+        self.file, self.seconds = file, seconds
+
+    def write(self, data: bytes) -> int:
+        time.sleep(self.seconds if len(data) > 1_000_000 else 0)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+
+class Layer(torch.nn.ReLU):
+    """A layer whose output, or the gradient of its input, may be made NaN."""
+
+    spoils = ""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = super().forward(x)
+        if self.spoils == "backward":
+            x = Spoiled.apply(x)  # type: ignore[no-untyped-call]  # torch says none
+        return x * float("nan") if self.spoils == "forward" else x
+
+
+class Spoiled(torch.autograd.Function):
+    """Nothing, with a gradient of NaN."""
+
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # torch says *args
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient * float("nan")
+
 
 class Pauses:
     """Do what takes a healthy job long between two steps."""
@@ -217,6 +210,26 @@ class Pauses:
                 self.model(torch.ones(4096, 16))
         self.model.train()
 
+    def evaluates_alone(self) -> None:
+        """Rank 0 evaluates, and the others wait for it."""
+        if self.rank == 0:
+            end = time.monotonic() + 60
+            with torch.no_grad():
+                while time.monotonic() < end:
+                    self.model(torch.ones(4096, 16))
+        dist.barrier()
+
+    def checkpoints_behind(self) -> None:
+        """Rank 0 waits for a thread that saves to slow storage, as asynchronous checkpoints do before the next one."""
+        if self.rank == 0:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(self._save_slowly).result()
+        dist.barrier()
+
+    def _save_slowly(self) -> None:
+        with (self.folder / "slow.pt").open("wb") as file:
+            torch.save(torch.ones(4_000_000), SlowFile(file, 60))  # type: ignore[arg-type]  # it has what is needed
+
     def checkpoints(self) -> None:
         """Rank 0 saves for a while, and the others wait for it."""
         if self.rank == 0:
@@ -226,12 +239,20 @@ class Pauses:
         dist.barrier()
 
     def compiles(self) -> None:
-        torch._dynamo.reset()
-        torch.compile(self.model)(torch.ones(8, 16))
+        end = time.monotonic() + 25
+        while time.monotonic() < end:
+            torch._dynamo.reset()
+            torch.compile(self.model)(torch.ones(8, 16))
 
     def storage(self) -> None:
         if self.rank == CULPRIT:
-            wait_in_the_kernel(self.folder, 90)
+            wait_in_the_kernel(self.folder, STORAGE_S)
+
+    def storage_pipe(self) -> None:
+        if self.rank == CULPRIT:
+            reader, writer = os.pipe()
+            Timer(STORAGE_S, os.write, (writer, b"x")).start()
+            os.read(reader, 1)
 
 
 class Styles:
@@ -288,7 +309,7 @@ class Styles:
         dist.monitored_barrier()
 
 
-#: In which step the rank sleeps where that is not the 200th.
+#: In which step the rank sleeps where that does not wait for anything.
 EARLY = {"first_step": 1}
 
 
@@ -301,7 +322,8 @@ def train(rank: int, folder: Path, fault: str) -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
     faults = Faults(folder)
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    layer = Layer()
+    model = torch.nn.Sequential(torch.nn.Linear(16, 64), layer, torch.nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     is_culprit = rank == CULPRIT
     pauses = Pauses(rank, folder, model)
@@ -311,21 +333,33 @@ def train(rank: int, folder: Path, fault: str) -> None:
         "worker": for_ever,
         "worker_dies": die,
         "worker_disk": partial(wait_in_the_kernel, folder),
+        "storage_loader": partial(now_and_then, wait_in_the_kernel, folder, STORAGE_S),
+        "storage_retry": partial(now_and_then, time.sleep, STORAGE_S),
     }
     stuck = loaders.get(fault) if is_culprit else None
-    batches = iter(DataLoader(Numbers(stuck), batch_size=8, num_workers=2 if fault.startswith("worker") else 0))
+    has_workers = fault.startswith("worker") or fault in ("leaks_worker", "storage_loader")
+    numbers = Numbers(folder, stuck, keeps=is_culprit and fault == "leaks_worker")
+    batches = iter(DataLoader(numbers, batch_size=BATCH_SIZE, num_workers=2 if has_workers else 0))
     # torch's debug server, as `torch.distributed.debug` starts it in each rank.
     server = _WorkerServer(str(folder / f"debug_{rank}")) if "HANGS_DEBUG_SERVER" in os.environ else None
+    kept: list[object] = []
     for step in itertools.count(1):
-        (folder / f"trains_{rank}").touch()
+        (folder / f"trains_{rank}").write_text(str(step))
+        is_last = step == (EARLY.get(fault) or last_step(folder))
         batch = next(batches)
-        loss = model(batch).mean()
+        is_spoiled = is_culprit and fault.startswith("nan_") and (folder / "plant").exists()
+        layer.spoils = fault.removeprefix("nan_") if is_spoiled else ""
+        loss = model(batch * float("nan") if layer.spoils == "data" else batch).mean()
         loss.backward()
-        if is_culprit and step == (EARLY.get(fault) or (LAST_STEP if style is not None else -1)):
+        if is_culprit and fault == "leaks_graph":
+            kept.append(loss)
+        if is_culprit and fault == "leaks_objects":
+            kept += [str(number) for number in range(1000)]
+        if is_culprit and is_last and (style is not None or fault in EARLY):
             for_ever()
         if style is not None:
             style()
-        if step == LAST_STEP:
+        if is_last:
             if fault == "order" and rank in (0, CULPRIT):
                 groups = [faults.pair, faults.other]
                 for group in groups if is_culprit else groups[::-1]:
@@ -337,16 +371,25 @@ def train(rank: int, folder: Path, fault: str) -> None:
                 dist.new_group([0, 1, CULPRIT])
             elif is_culprit and hasattr(Faults, fault):
                 getattr(faults, fault)()
-        if step % LAST_STEP == 0 and hasattr(Pauses, fault):
+        if step % PAUSE_STEPS == 0 and hasattr(Pauses, fault):
             getattr(pauses, fault)()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
         optimizer.step()
         optimizer.zero_grad()
-        if fault == "slow" and step >= LAST_STEP and is_culprit:
+        if fault == "slow" and step >= PAUSE_STEPS and is_culprit:
             time.sleep(1.5)
         time.sleep(STEP_S)
     del server
+
+
+def now_and_then(pause: Callable[..., None], *arguments: object) -> None:
+    """Pause at every 16,000th call."""
+    if next(_calls) % 16_000 == 0:
+        pause(*arguments)
+
+
+_calls = itertools.count()
 
 
 def train_spawned(rank: int, folder: Path) -> None:
@@ -355,10 +398,12 @@ def train_spawned(rank: int, folder: Path) -> None:
     train(rank, folder, "sleep")
 
 
-def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
+def start(folder: Path, fault: str, *, with_server: bool = False) -> list[subprocess.Popen[bytes]]:
     """Start the ranks, and after them what else the job has. Of `few`, the last rank never starts."""
     folder.mkdir(parents=True, exist_ok=True)
     environ = {**os.environ, "WORLD_SIZE": str(WORLD_SIZE), "OMP_NUM_THREADS": "1"}
+    if with_server:
+        environ["HANGS_DEBUG_SERVER"] = "1"
     store = None
     if fault in BY_STORE:
         store = subprocess.Popen(
@@ -369,20 +414,26 @@ def start(folder: Path, fault: str) -> list[subprocess.Popen[bytes]]:
         port = (folder / "store").read_text()
         environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True"}
         environ["STORE_PID"] = str(store.pid)
+    command = [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault]
+    ranks = range(WORLD_SIZE - (fault == "few"))
     if fault == "planned":
-        environ["PROBE"] = "1"
-    if fault == "spawned":
-        command = [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault]
-        return [subprocess.Popen(command, env=environ, start_new_session=True)]
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.hangs.job", str(folder), fault],
-            env={**environ, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            start_new_session=True,  # its loader workers end with it
-        )
-        for rank in range(WORLD_SIZE - (fault == "few"))
-    ]
-    return ranks if store is None else [*ranks, store]
+        environs = [{**environ, "PROBE": "1", "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in ranks]
+    else:
+        environs = [{**environ, "NUM_RANKS": str(len(ranks))}]
+    # A session of its own: all that it starts ends with it.
+    processes = [subprocess.Popen(command, env=environ, start_new_session=True) for environ in environs]
+    return processes if store is None else [*processes, store]
+
+
+def launch(folder: Path, fault: str, num_ranks: int) -> None:
+    """Fork the ranks, after torch has been imported once, and wait for them."""
+    for rank in range(num_ranks):
+        if os.fork() == 0:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            return train(rank, folder, fault)
+    for _ in range(num_ranks):
+        os.wait()
+    return None
 
 
 def serve_store(folder: Path) -> None:
@@ -400,5 +451,4 @@ if __name__ == "__main__":
     elif sys.argv[2] == "spawned":
         spawn(train_spawned, (Path(sys.argv[1]),), WORLD_SIZE)  # type: ignore[no-untyped-call]  # torch says none
     else:
-        for process in start(Path(sys.argv[1]), sys.argv[2]):
-            process.wait()
+        launch(Path(sys.argv[1]), sys.argv[2], int(os.environ["NUM_RANKS"]))

@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
-__all__ = ["OTHERS", "ask_others"]
+__all__ = ["OTHERS", "ask_others", "install_others"]
 
 OTHERS = ("py-spy", "pystack", "torch's debug server", "probing")
+PACKAGES = ("py-spy", "pystack", "probing==0.2.4")
 #: A tool that takes longer is killed.
 TOOL_S = 20.0
 #: What a frame of the job looks like in any of them.
 _FRAME = re.compile(
-    r"File \"[^\"]*job\.py\", line (?P<line>\d+), in (?P<func>\w+)|(?P<f>\w+) \(\S*job\.py:(?P<l>\d+)\)"
+    r"File \"[^\"]*hangs/\w+\.py\", line (?P<line>\d+), in (?P<func>\w+)|(?P<f>\w+) \(\S*hangs/\w+\.py:(?P<l>\d+)\)"
 )
 _ANALYZER = """
 import sys, json
@@ -31,15 +32,24 @@ build_db(dumps, args, next(iter(dumps.values()))["version"])
 """
 
 
-def ask_others(folder: Path, pid: int, num_ranks: int, tools: Path | None) -> tuple[str, ...]:
-    """Return what each says of the rank that is to blame, with the seconds it took. `tools` is the folder with the
-    programs pystack and probing; None if they are not to be asked."""
-    py_spy = [str(Path(sys.executable).with_name("py-spy")), "dump", "--nonblocking", "--pid", str(pid)]
-    said = [_stack(py_spy, innermost=0)]
-    said.append(_stack([str(tools / "pystack"), "remote", str(pid)], innermost=-1) if tools else "not asked")
-    said.append(_debug_server(folder, num_ranks))
-    said.append(_probing(str(tools / "probing"), pid) if tools else "not asked")
-    return tuple(said)
+def install_others(environment: Path) -> None:
+    """Make an environment with these tools; one that is there is kept."""
+    if not (environment / "bin/probing").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        pip = [str(environment / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        subprocess.run([*pip, *PACKAGES], check=True)
+
+
+def ask_others(folder: Path, pid: int, num_ranks: int, environment: Path) -> tuple[str, ...]:
+    """Return what each says of the rank that is to blame, with the seconds it took."""
+    tools = environment / "bin"
+    py_spy = [str(tools / "py-spy"), "dump", "--nonblocking", "--pid", str(pid)]
+    return (
+        _stack(py_spy, innermost=0),
+        _stack([str(tools / "pystack"), "remote", str(pid)], innermost=-1),
+        _debug_server(folder, num_ranks),
+        _probing(str(tools / "probing"), pid),
+    )
 
 
 def _run(command: Sequence[str]) -> tuple[str, float]:

@@ -11,6 +11,7 @@ root reads nothing that the target could not read itself.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,24 +20,30 @@ from probe_agent.procfs import Process
 from probe_agent.untrusted_files import as_user, opened_inside
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
+from .lock_blocks import locks_around
 from .target import Target
 
 __all__ = ["read_source", "source_line", "with_source"]
 
 _MAX_SOURCE_BYTES = 8 << 20
+#: A lock that is held, in the text of a local variable.
+_HELD = re.compile(r"<RLock held|<lock \S+, locked>")
 
 
 def with_source(target: Target, taken: Backtrace) -> Backtrace:
-    """Add the text of its line to each frame whose file can be read."""
-    read: dict[str, list[str]] = {}
+    """Add the text of its line to each frame whose file can be read, and the locks that it is run under."""
+    read: dict[str, tuple[bytes, list[str]]] = {}
 
     def shown(frame: Frame) -> Frame:
         if frame.source is not None or frame.frame_type == "native":
             return frame
         if frame.file not in read:
-            read[frame.file] = _lines(target, frame.file)
-        lines = read[frame.file]
-        return replace(frame, source=lines[frame.lineno - 1].strip() if 0 < frame.lineno <= len(lines) else None)
+            content = read_source(target, frame.file) or b""
+            read[frame.file] = content, content.decode("utf-8", "replace").splitlines()
+        content, lines = read[frame.file]
+        locks = locks_around(content, frame.lineno) if _HELD.search(" ".join((frame.locals or {}).values())) else ()
+        source = lines[frame.lineno - 1].strip() if 0 < frame.lineno <= len(lines) else None
+        return replace(frame, source=source, locks=locks)
 
     def all_shown(threads: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
         return tuple(replace(thread, frames=tuple(map(shown, thread.frames))) for thread in threads)

@@ -49,6 +49,8 @@ class Frame:
     """text of that line; null when the file cannot be read"""
     locals: dict[str, str] | None = None
     """local variables as text; null unless they were asked for"""
+    locks: tuple[str, ...] = ()
+    """locks that the line is run under, as the source names them; only where a local variable is a lock that is held"""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout. The job `few` 
 goes on; these two write no dumps.
 """
 
+import ctypes
 import os
 import pickle
 import signal
@@ -57,6 +58,8 @@ def hang(rank: int, fault: str, folder: str) -> None:
         is_last = step == 7
         if is_last and fault == "absent" and rank == 3:
             wait_for_ever()
+        if is_last and fault == "gil" and rank == 3:
+            keep_the_gil(f"{folder}/keep")
         if is_last and fault == "order" and rank in (0, 3):
             dist.all_reduce(torch.ones(8), group=dp)
             dist.all_reduce(torch.ones(4), group=tp)
@@ -80,6 +83,13 @@ def keep_dumping(path: str) -> None:
         os.replace(path + ".new", path)
         entries = pickle.loads(dump).get("entries", [])
         time.sleep(0.3)
+
+
+def keep_the_gil(path: str) -> None:
+    """Sleep until there is such a file, and then in C with the GIL."""
+    while not os.path.exists(path):
+        time.sleep(0.1)
+    ctypes.PyDLL(None).sleep(600)
 
 
 def wait_for_ever() -> None:

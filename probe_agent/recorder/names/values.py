@@ -52,12 +52,13 @@ def locals_of(frame: FrameType) -> dict[str, str]:
 
 
 def _locks_in(frame: FrameType, found: Mapping[str, Any]) -> dict[str, str]:
-    """Return the locks that the function of a frame names as global variables, or as attributes of local ones."""
+    """Return the locks that the function of a frame names as global variables, or as attributes of variables."""
     names = frame.f_code.co_names
-    locks = {name: value for name in names if _is_lock(value := dict.get(frame.f_globals, name))}
-    for local, holder in found.items():
+    of_module = {name: value for name in names if (value := dict.get(frame.f_globals, name)) is not None}
+    locks = {name: value for name, value in of_module.items() if _is_lock(value)}
+    for variable, holder in {**of_module, **found}.items():
         if type(type(holder)) is type and type(holder).__module__ != "builtins":
-            locks |= {f"{local}.{name}": lock for name in names if _is_lock(lock := _attribute(holder, name))}
+            locks |= {f"{variable}.{name}": lock for name in names if _is_lock(lock := _attribute(holder, name))}
     return {name: _of_lock(lock) for name, lock in islice(locks.items(), MAX_VARIABLES)}
 
 
@@ -150,14 +151,16 @@ def _is_lock(value: object) -> bool:
 
 
 def _of_lock(value: Any) -> str:
-    """Return whether a lock is held, and by which thread; a plain lock does not know that."""
+    """Return whether a lock is held, and by which thread. A plain lock does not know that: its number tells which other
+    functions have it."""
     text = repr(value)
     owner = _OWNER.search(text)
     if owner is not None and int(owner[1]):
         thread: Any = getattr(sys.modules.get("threading"), "_active", {}).get(int(owner[1]))
         name = getattr(thread, "name", None) or "(unnamed)"
         return f"<RLock held by thread {name} ({owner[1]})>"
-    return f"<{type(value).__name__}, {'locked' if text.startswith('<locked') else 'unlocked'}>"
+    number = f" {id(value):#x}" if type(value).__name__ == "lock" else ""
+    return f"<{type(value).__name__}{number}, {'locked' if text.startswith('<locked') else 'unlocked'}>"
 
 
 def _shape(shape: Any) -> str:

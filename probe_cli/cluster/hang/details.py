@@ -16,17 +16,20 @@ from probe_agent.wire import Backtrace, PeerList, QueryRequest, QueryResult, Thr
 from probe_cli.client import Client
 from probe_cli.cluster.stacks import ask_stacks
 
-from .doing import Activity, Doing, activity_of, is_job, job_frame, trains
+from .doing import Activity, Doing, activity_of, job_frame
+from .locks import holder
 
-__all__ = ["Details", "details", "held_rlock"]
+__all__ = ["Details", "details"]
 
 #: More workers or threads than this are not named.
 MAX_NAMED = 4
+#: How often a recorder is asked that does not answer in time.
+TRIES = 3
 _WORKERS = "SELECT worker_pid FROM python.workers ORDER BY worker_pid"
+#: Another thread of the same process ends them.
+_BY_THREADS = (Activity.LOCK, Activity.EVENT, Activity.FUTURE, Activity.JOIN, Activity.QUEUE)
 #: What a worker that has nothing to do is not in.
 _FETCH = "/utils/data/_utils/fetch.py"
-#: The recorder's text of an RLock.
-_HELD = re.compile(r"<RLock held by thread (.*) \((\d+)\)>")
 #: Of the recorder's notes on the store, those that say that it gave no answer.
 _FAILURE = re.compile(r"cannot (connect|send) to the job's store.*|the job's store (does not|did not|closed) .*")
 
@@ -36,7 +39,7 @@ class Details:
     """What was found out about one rank."""
 
     sentences: tuple[str, ...] = ()
-    #: It waits for a worker that works, or waits for storage.
+    #: It waits for a worker or a thread that works, or waits for storage.
     may_be_healthy: bool = False
     #: Why the job's store gave no answer; empty if it did, or nobody asked.
     store_failure: str = ""
@@ -48,8 +51,10 @@ def details(doing: Doing, timeout_s: float) -> Callable[[Client], Awaitable[Deta
     async def ask(client: Client) -> Details:
         if Activity.DATA in (doing.activity, doing.within):
             return await _workers(client, timeout_s)
-        if doing.activity in (Activity.LOCK, Activity.JOIN, Activity.QUEUE):
-            return await _threads(client)
+        if doing.activity in _BY_THREADS:
+            return await _threads(client, doing)
+        if doing.activity is Activity.LOOP:
+            return await _tasks(client)
         if doing.activity in (Activity.INIT, Activity.STORE):
             return await _store(client)
         return Details()
@@ -78,49 +83,61 @@ async def _workers(client: Client, timeout_s: float) -> Details:
     sentences = [f"its loader worker {pid} {doing}" for pid, doing in busy[:MAX_NAMED]]
     if pids and num_idle == len(pids):
         sentences = [f"its {len(pids)} loader workers have nothing to do"]
-    works = any(doing.activity.takes_long or doing.is_running for _, doing in busy)
+    works = any(doing.takes_long or doing.is_running or doing.activity is Activity.SLEEP for _, doing in busy)
     return Details(tuple(sentences), may_be_healthy=works)
 
 
-async def _threads(client: Client) -> Details:
-    """An RLock knows its owner, another lock does not: then the other threads that run code of the job may hold it."""
+async def _threads(client: Client, doing: Doing) -> Details:
+    """The thread that holds the lock; where that is not known, the other threads that run code of the job."""
+    stacks = await _all_threads(client)
+    if stacks is None:
+        return Details()
+    said = holder(stacks) if doing.activity is Activity.LOCK else None
+    if said is not None:
+        return Details((said,))
+    others = [(thread.thread or "(unnamed)", activity_of(thread)) for thread in stacks.threads if _is_of_job(thread)]
+    named = [f"thread {name} {doing}" for name, doing in others[:MAX_NAMED]]
+    works = any(doing.takes_long or doing.is_running for _, doing in others)
+    said = f"meanwhile its {_listed(named)}" if named else "no other thread of it runs code of the job"
+    return Details((said,), may_be_healthy=works)
+
+
+async def _all_threads(client: Client) -> Backtrace | None:
+    """Return the stacks of all threads, with local variables from the recorder if it answers.
+
+    On a busy host that may take longer than its host server waits."""
+    stacks = None
+    for _ in range(TRIES):
+        try:
+            stacks = await ask_stacks(client, all_threads=True, with_locals=True)
+        except ProbeError:
+            break  # they may be refused
+        if stacks.source == "recorder":
+            return stacks
     try:
-        stacks = await ask_stacks(client, all_threads=True, outside=True)
+        return stacks or await ask_stacks(client, all_threads=True, outside=True)
+    except ProbeError:
+        return None
+
+
+async def _tasks(client: Client) -> Details:
+    """What the tasks of its event loop wait for."""
+    try:
+        stacks = await ask_stacks(client, tasks=True)
     except ProbeError:
         return Details()
-    owner = await _owner(client)
-    if owner is not None:
-        lock, ident, name = owner
-        holder = next((thread for thread in stacks.threads if thread.ident == ident), None)
-        does = f", which {activity_of(holder)}" if holder is not None else ""
-        return Details((f"{lock} is held by its thread {name}{does}",))
-    others = [thread for thread in stacks.threads if _may_hold(thread)]
-    named = [f"thread {thread.thread or '(unnamed)'} {activity_of(thread)}" for thread in others[:MAX_NAMED]]
-    return Details((f"meanwhile its {_listed(named)}",) if named else ("no other thread of it runs code of the job",))
+    named = [
+        f"task {task.name} waits in {frame}"
+        for task in stacks.tasks
+        if (frame := job_frame(task.frames)) is not None and not task.is_running
+    ]
+    return Details((f"its {_listed(named[:MAX_NAMED])}",) if named else ())
 
 
-async def _owner(client: Client) -> tuple[str, int, str] | None:
-    try:
-        return held_rlock(await ask_stacks(client, with_locals=True))
-    except ProbeError:
-        return None  # its recorder is silent, or locals are not to be read
-
-
-def held_rlock(stacks: Backtrace) -> tuple[str, int, str] | None:
-    """Return the RLock that the job's innermost function names and another thread holds, with the number and the name
-    of that thread; None if there is none, or several."""
-    thread = trains(stacks)
-    frame = next((frame for frame in thread.frames if is_job(frame)), None) if thread is not None else None
-    if thread is None or frame is None:
-        return None
-    held = {name: found for name, text in (frame.locals or {}).items() if (found := _HELD.fullmatch(text))}
-    of_others = [(name, int(found[2]), found[1]) for name, found in held.items() if int(found[2]) != thread.ident]
-    return of_others[0] if len(of_others) == 1 else None
-
-
-def _may_hold(thread: ThreadStack) -> bool:
+def _is_of_job(thread: ThreadStack) -> bool:
+    """Return whether it is another thread, in which code of the job runs, or what takes long does."""
     is_other = not (thread.is_main or thread.is_training or thread.is_probe)
-    return is_other and job_frame(thread.frames) is not None
+    return is_other and (job_frame(thread.frames) is not None or activity_of(thread).takes_long)
 
 
 async def _store(client: Client) -> Details:

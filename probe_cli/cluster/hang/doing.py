@@ -13,7 +13,7 @@ from enum import Enum
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
-__all__ = ["Activity", "Doing", "activity_of", "doing", "has_moved", "is_job", "job_frame", "trains"]
+__all__ = ["Activity", "Doing", "activity_of", "doing", "has_moved", "is_job", "job_frame", "place", "trains"]
 
 
 class Activity(Enum):
@@ -28,11 +28,17 @@ class Activity(Enum):
     LOAD = "loads a checkpoint"
     COMPILE = "compiles"
     LOCK = "waits for a lock"
+    FILE_LOCK = "waits for a lock on a file"
+    EVENT = "waits for an event of another thread"
+    FUTURE = "waits for a future"
     JOIN = "waits for a thread to end"
     QUEUE = "waits for a queue"
+    LOOP = "waits in its event loop"
     CHILD = "waits for a process that it started"
     SLEEP = "sleeps"
     READ = "reads a file, pipe or socket"
+    INPUT = "waits for input from its terminal"
+    DEBUGGER = "is in a debugger"
     EXIT = "has ended its program and shuts down"
     DISK = "waits uninterruptibly in the kernel, for storage or a driver"
     STOPPED = "is stopped by a signal"
@@ -77,6 +83,12 @@ class Doing:
     kernel: str = ""
 
     @property
+    def takes_long(self) -> bool:
+        """Whether a healthy job may do this for a minute or two. What a part of saving or loading does may be anything:
+        a sleep, for instance, before storage is tried again."""
+        return self.activity.takes_long or self.within in _CONTEXTS - {Activity.EXIT}
+
+    @property
     def is_running(self) -> bool:
         """Whether the thread was on a CPU."""
         return self.kernel.startswith("running")
@@ -107,8 +119,15 @@ _FRAMES = [
     (r"/subprocess\.py$", r"wait|_wait|_try_wait|communicate|_communicate", Activity.CHILD),
     (r"/threading\.py$", r"_wait_for_tstate_lock|join", Activity.JOIN),
     (r"/threading\.py$", r"_shutdown", Activity.EXIT),
-    (r"/queue\.py$", r"get|put", Activity.QUEUE),
-    (r"/threading\.py$", r"wait|acquire|__enter__|wait_for", Activity.LOCK),
+    (r"/multiprocessing/pool\.py$", r".*", Activity.CHILD),
+    (r"/(queue|multiprocessing/queues)\.py$", r"get|put", Activity.QUEUE),
+    (r"/threading\.py$", r"wait|wait_for", Activity.EVENT),
+    (r"/threading\.py$", r"acquire|__enter__", Activity.LOCK),
+    (r"/concurrent/futures/\w+\.py$", r"result|exception|wait|as_completed|shutdown|__exit__", Activity.FUTURE),
+    (r"/filelock/\w+\.py$", r".*", Activity.FILE_LOCK),
+    (r"/asyncio/\w+\.py$", r"run|run_until_complete|run_forever|_run_once", Activity.LOOP),
+    (r"/(pdb|bdb|cmd)\.py$", r".*", Activity.DEBUGGER),
+    (r"/multiprocessing/connection\.py$", r".*", Activity.READ),
     (r"/(socket|ssl)\.py$", r".*", Activity.READ),
 ]
 _KNOWN = [(re.compile(file), re.compile(func), activity) for file, func, activity in _FRAMES]
@@ -120,6 +139,7 @@ _LINES = [
     (re.compile(r"\bstore\.(get|wait|add|set|check|compare_set|multi_get)\("), Activity.STORE),
     (re.compile(r"\.acquire\(|^\s*with \w*lock\w*|\block\b.*:$", re.IGNORECASE), Activity.LOCK),
     (re.compile(r"\.wait(pid)?\(|\bos\.wait"), Activity.CHILD),
+    (re.compile(r"\binput\("), Activity.INPUT),
     (re.compile(r"\.(read|readline|recv|recv_into)\(|\bos\.read\(|\bopen\("), Activity.READ),
 ]
 _WITH = re.compile(r"^\s*(async )?with\b")
@@ -128,7 +148,7 @@ _CALLS = {
     **dict.fromkeys(("clock_nanosleep", "nanosleep"), Activity.SLEEP),
     **dict.fromkeys(("read", "readv", "pread64", "preadv", "recvfrom", "recvmsg"), Activity.READ),
     **dict.fromkeys(("wait4", "waitid"), Activity.CHILD),
-    **dict.fromkeys(("flock", "fcntl"), Activity.LOCK),
+    **dict.fromkeys(("flock", "fcntl"), Activity.FILE_LOCK),
 }
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
 
@@ -189,10 +209,12 @@ def is_job(frame: Frame) -> bool:
 
 def job_frame(frames: Sequence[Frame]) -> str | None:
     """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code."""
-    for frame in frames:
-        if is_job(frame):
-            return f"{_short(frame.func)} ({frame.file.rpartition('/')[2]}:{frame.lineno})"
-    return None
+    return next((place(frame) for frame in frames if is_job(frame)), None)
+
+
+def place(frame: Frame) -> str:
+    """`evaluate (train.py:88)`."""
+    return f"{_short(frame.func)} ({frame.file.rpartition('/')[2]}:{frame.lineno})"
 
 
 def trains(stacks: Backtrace) -> ThreadStack | None:

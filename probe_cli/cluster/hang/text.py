@@ -9,8 +9,10 @@ from probe_cli.text import ranks_text, seconds
 from .calls import Call, Frame, Rank
 from .chain import Cause, Stop, Wait
 
-__all__ = ["evidence", "sentence"]
+__all__ = ["evidence", "sentence", "still_in"]
 
+#: Operations with one rank that sends to all, or receives from all: what ranks differ in is in no record of torch.
+_WITH_ROOT = ("broadcast", "reduce", "gather", "scatter")
 #: Folders of code that is not the job's own.
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<")
 
@@ -62,7 +64,20 @@ def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
         return f"nothing is known of {whom}, for which {waiting} in {call}{held}"
     where = f"send or receive between ranks {wait.inside[0]} and {wait.peer}" if wait.peer is not None else call
     inside = _ranks(wait.inside, "is", "are")
-    return f"{inside} in {where} and none has finished it: the network between them, or a device{held}"
+    root = ", or they differ in its root (src, dst)" if wait.op in _WITH_ROOT else ""
+    return f"{inside} in {where} and none has finished it: the network between them, or a device{root}{held}"
+
+
+def still_in(stop: Stop, ranks: Mapping[int, Rank]) -> str | None:
+    """Of ranks that have not come to a call: the one that they have not ended, though all have come to it."""
+    calls = {rank: [call for call in ranks[rank].calls if not call.is_over] for rank in stop.ranks if rank in ranks}
+    behind = {rank: open_calls[0] for rank, open_calls in calls.items() if open_calls}
+    if stop.cause is not Cause.ABSENT or not behind:
+        return None
+    call = min(behind.values(), key=lambda call: call.called)
+    inside = tuple(rank for rank, one in behind.items() if (one.group, one.seq) == (call.group, call.seq))
+    root = ": they may differ in its root (src, dst)" if call.op in _WITH_ROOT else ""
+    return f"{_ranks(inside, 'is', 'are')} still in {_call(call, ranks)}, which the others have ended{root}"
 
 
 def evidence(stop: Stop, ranks: Mapping[int, Rank]) -> list[str]:

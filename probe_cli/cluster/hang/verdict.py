@@ -15,7 +15,7 @@ from .chain import Cause, Stop, stops
 from .details import Details
 from .doing import Activity, Doing, doing, has_moved
 from .looks import Look, as_ranks
-from .text import sentence
+from .text import sentence, still_in
 
 __all__ = ["LONG_S", "PATIENCE_S", "State", "Verdict", "is_long", "judge"]
 
@@ -118,13 +118,13 @@ def judge(
     unseen = {*missing, *(rank for rank, act in acts.items() if act.activity is Activity.UNKNOWN)}
     if out:
         verdict = replace(verdict, ranks=out, cause="gone")
-        about = [_out(out, targets, stopped), *(sentence(stop, ranks) for stop in found[:1])]
+        about = [_out(out, targets, stopped), *_aborted(out, targets), *(sentence(stop, ranks) for stop in found[:1])]
     elif lost and all(has_lost_peer(targets[rank]) for rank in lost):
         verdict = replace(verdict, ranks=tuple(sorted(living)), cause="left")
         about = [f"rank{'s' if lost[1:] else ''} {ranks_text(lost)} lost the connection to another rank, and ended"]
     elif found:
         verdict = replace(verdict, ranks=found[0].ranks, cause=found[0].cause.value)
-        about = [sentence(found[0], ranks)]
+        about = [sentence(found[0], ranks), *filter(None, [still_in(found[0], ranks)])]
     elif meets and (late := sorted({*targets, *unseen} - set(meets))):
         verdict = replace(verdict, ranks=tuple(late), cause="init")
         about = [_late(late, meets, targets, acts, unseen)]
@@ -222,7 +222,7 @@ def _is_busy(
     works = act.is_running and verdict.cause in (Cause.ABSENT.value, "no progress", "init")
     waits_for_work = rank in details and details[rank].may_be_healthy
     moves = act.activity is not Activity.GIL and bool(has_moved(before[rank].stacks, after[rank].stacks))
-    return act.activity.takes_long or works or moves or waits_for_work
+    return act.takes_long or works or moves or waits_for_work
 
 
 def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, Look], between_s: float) -> Verdict:
@@ -268,6 +268,7 @@ def _after_the_end(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look],
     first = next((target for target in own if target.ended_badly), (own or ended)[0])
     ranks = tuple(rank for rank, target in targets.items() if target is first)
     said = told_first(targets.values()) or [f"rank {ranks[0]} {first.ended or 'has ended, and how is not known'}"]
+    said += _aborted(ranks, targets)
     verdict = Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
     if not all(target.stall for target in targets.values()):
         return verdict
@@ -277,6 +278,16 @@ def _after_the_end(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look],
         return verdict
     hung = f"{verdict.sentence}; it hung before that: {sentence(found[0], then)}"
     return replace(verdict, sentence=hung, ranks=found[0].ranks, cause=found[0].cause.value, stops=tuple(found))
+
+
+def _aborted(ranks: tuple[int, ...], targets: Mapping[int, TargetInfo]) -> list[str]:
+    """Return why gloo may have aborted one of these ranks: it does so to one that receives more than it expects, which
+    need not be the one with the wrong size."""
+    has_aborted = any("SIGABRT" in targets[rank].ended for rank in ranks)
+    lost = [rank for rank, target in targets.items() if "gloo" in target.ended and has_lost_peer(target)]
+    return ["gloo may have aborted it, because the ranks differ in the sizes of a collective"] * bool(
+        has_aborted and lost
+    )
 
 
 def _late(

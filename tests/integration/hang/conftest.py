@@ -15,7 +15,7 @@ from support.commands import environment
 from support.targets import target
 from support.waiting import until
 
-DUMPED = ["absent", "operation", "order", "healthy"]
+DUMPED = ["absent", "operation", "order", "healthy", "gil"]
 LIVE = ["few", "trains"]
 
 

@@ -133,6 +133,25 @@ def test_a_rank_that_is_stopped_goes_on_and_is_killed_is_told_each_time(jobs: Pa
     assert "was killed by SIGKILL" in died["sentence"]
 
 
+def test_of_a_rank_that_holds_its_gil_the_snapshot_of_its_stall_tells_how_far_it_has_come(
+    jobs: Path, probe: Probe
+) -> None:
+    """It has called nothing since the attach: no row of a ring has its calls."""
+    ranks = pids(jobs / "gil")
+    assert probe(str(ranks[3]), "config", "stall.after=1").returncode == 0
+    stalls = "SELECT count(*) AS stalls FROM python.stalls"
+    until(lambda: probe(str(ranks[3]), "query", "--format", "csv", stalls).stdout.split()[-1:] == ["1"], 60)
+    (jobs / "gil/keep").touch()
+    hang = Hang(probe, ranks)
+
+    said = hang.until(lambda verdict: hangs(verdict) and "GIL" in verdict["sentence"], "--patience", "0")
+
+    assert (hang.code, said["ranks"], said["cause"]) == (1, [3], "absent")
+    assert "rank 3 has not come to all_reduce 8 of group " in said["sentence"]
+    assert "rank 3 keeps the GIL in native code in keep_the_gil (hanging_ranks.py:" in said["sentence"]
+    assert hang.answer["rows"][3]["in_call"] is None
+
+
 def test_a_job_that_is_killed_while_it_hangs_leaves_who_did_not_come(jobs: Path, probe: Probe) -> None:
     ranks = pids(jobs / "absent")
     hang = Hang(probe, ranks)

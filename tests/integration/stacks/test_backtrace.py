@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -114,8 +115,11 @@ def test_local_variables_are_shown_shortened_and_without_secrets(job: subprocess
     assert all(frame["locals"] is None for frame in plain["threads"][0]["frames"])
 
 
-def test_an_rlock_is_shown_with_the_thread_that_holds_it(tmp_path: Path) -> None:
-    (tmp_path / "waits.py").write_text(WAITS)
+@pytest.mark.parametrize(
+    ("kind", "shown"), [("RLock", "<RLock held by thread keeper \\(\\d+\\)>"), ("Lock", "<lock 0x[0-9a-f]+, locked>")]
+)
+def test_a_lock_is_shown_and_hang_tells_the_thread_that_holds_it(tmp_path: Path, kind: str, shown: str) -> None:
+    (tmp_path / "waits.py").write_text(WAITS.replace("RLock", kind))
     command = [sys.executable, str(tmp_path / "waits.py")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as waiting:
         assert waiting.stdout is not None
@@ -124,7 +128,7 @@ def test_an_rlock_is_shown_with_the_thread_that_holds_it(tmp_path: Path) -> None
         told = probe(str(waiting.pid), "hang")
         waiting.kill()
 
-    assert answer["threads"][0]["frames"][0]["locals"]["self.lock"].startswith("<RLock held by thread keeper (")
+    assert re.fullmatch(shown, answer["threads"][0]["frames"][0]["locals"]["self.lock"])
     assert "self.lock is held by its thread keeper, which sleeps in keep" in told.stdout
 
 

@@ -86,6 +86,14 @@ class Trainer:
         return sys._getframe()
 
 
+WRITER = Trainer()
+
+
+def test_a_lock_of_a_global_object_is_shown() -> None:
+    with WRITER.lock:
+        assert locals_of(sys._getframe())["WRITER.lock"].startswith("<RLock held by thread ")
+
+
 def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from() -> None:
     trainer, plain, taken = Trainer(), threading.Lock(), threading.Event()
     done = threading.Event()
@@ -104,4 +112,4 @@ def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from(
 
     assert shown["self.lock"] == f"<RLock held by thread keeper ({keeper.ident})>"
     assert described("lock", trainer.lock) == "<RLock, unlocked>"
-    assert described("lock", plain) == "<lock, unlocked>"
+    assert described("lock", plain) == f"<lock {id(plain):#x}, unlocked>"

@@ -61,6 +61,51 @@ def stacks(*frames: tuple[str, str, str], job: Frame = JOB, source: str = "outsi
         ([("update", "/home/me/train.py", "    lock.acquire()")], Activity.LOCK),
         ([("fetch", "/home/me/train.py", "    os.read(reader, 1)")], Activity.READ),
         ([("recv_into", f"{LIB}/socket.py", "return self._sock.recv_into(b)")], Activity.READ),
+        (
+            [
+                ("wait", f"{LIB}/threading.py", "waiter.acquire()"),
+                ("wait", f"{LIB}/threading.py", "signaled = self._cond.wait(timeout)"),
+            ],
+            Activity.EVENT,
+        ),
+        (
+            [
+                ("wait", f"{LIB}/threading.py", "waiter.acquire()"),
+                ("result", f"{LIB}/concurrent/futures/_base.py", "self._condition.wait(timeout)"),
+            ],
+            Activity.FUTURE,
+        ),
+        (
+            [
+                ("wait", f"{LIB}/threading.py", "waiter.acquire()"),
+                ("map", f"{LIB}/multiprocessing/pool.py", "return self._map_async(func, iterable).get()"),
+            ],
+            Activity.CHILD,
+        ),
+        (
+            [
+                ("_recv", f"{LIB}/multiprocessing/connection.py", "chunk = read(handle, remaining)"),
+                ("get", f"{LIB}/multiprocessing/queues.py", "res = self._recv_bytes()"),
+            ],
+            Activity.QUEUE,
+        ),
+        (
+            [
+                ("select", f"{LIB}/selectors.py", "fd_event_list = self._selector.poll(timeout, max_ev)"),
+                ("_run_once", f"{LIB}/asyncio/base_events.py", "event_list = self._selector.select(timeout)"),
+                ("run", f"{LIB}/asyncio/runners.py", "return runner.run(main)"),
+            ],
+            Activity.LOOP,
+        ),
+        (
+            [
+                ("cmdloop", f"{LIB}/cmd.py", "line = input(self.prompt)"),
+                ("trace_dispatch", f"{LIB}/bdb.py", "return self.dispatch_line(frame)"),
+            ],
+            Activity.DEBUGGER,
+        ),
+        ([("ask", "/home/me/train.py", '    if input("go on? ") == "y":')], Activity.INPUT),
+        ([("acquire", "/opt/venv/lib/python3.11/site-packages/filelock/_api.py", "time.sleep(1)")], Activity.FILE_LOCK),
         ([("forward", "/home/me/model.py", "    return self.linear(x)")], Activity.PYTHON),
     ],
 )
@@ -85,6 +130,14 @@ def test_a_data_set_of_the_job_is_told_with_the_loader_that_called_it() -> None:
 
     assert (done.activity, done.within) == (Activity.SLEEP, Activity.DATA)
     assert str(done) == "sleeps in __getitem__ (data.py:10), called while it waits for its data loader"
+
+
+def test_whatever_a_part_of_saving_or_loading_does_may_take_long() -> None:
+    retries = ("write", "/home/me/storage.py", "    time.sleep(30)")
+    saves = doing(stacks(retries, ("save", f"{TORCH}/serialization.py", "_save(")))
+
+    assert (saves.activity, saves.takes_long) == (Activity.SLEEP, True)
+    assert not doing(stacks(retries)).takes_long
 
 
 def test_what_the_kernel_says_of_the_process_comes_first() -> None:

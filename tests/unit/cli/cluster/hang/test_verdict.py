@@ -71,6 +71,23 @@ def test_the_rank_that_has_not_come_is_named_with_what_it_does() -> None:
     assert said.aborts_in_s == pytest.approx(1740.0)
 
 
+def test_ranks_that_are_still_in_a_call_that_others_have_ended_are_told_with_it() -> None:
+    def call(op: str, seq: int) -> tuple[object, ...]:
+        return ("0", op, seq, 60.0, "scheduled", "[4]", "float32", 16, 1800.0, False)
+
+    seen = looks(60.0, None)
+    for rank in RANKS:
+        ahead = call("all_reduce", 41) if rank % 2 else call("broadcast", 40)
+        seen[rank] = replace(seen[rank], come={"0": 40 + rank % 2}, recorded=(ahead,))
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks) == (State.HANGS, (0, 2))
+    assert "ranks 0,2 have not come to all_reduce 41" in said.sentence
+    assert "ranks 0,2 are still in broadcast 40 of group default_pg (0), which the others have ended" in said.sentence
+    assert "they may differ in its root" in said.sentence
+
+
 @pytest.mark.parametrize("stood_s", [0.5, 5.0])
 def test_a_moment_is_no_hang(stood_s: float) -> None:
     seen = looks(stood_s, 2)
@@ -222,6 +239,24 @@ def test_a_job_that_has_died_is_told_with_the_rank_that_was_the_first() -> None:
 
     assert (said.state, said.ranks, said.state.exit_code) == (State.DIED, (2,), 1)
     assert "raised ValueError: no labels" in said.sentence
+
+
+def test_of_a_rank_that_gloo_may_have_aborted_the_reason_is_told() -> None:
+    lost = target(
+        1,
+        alive=False,
+        ended_badly=True,
+        ended_at=9.1,
+        ended="raised RuntimeError: [gloo/pair.cc] Connection closed by peer",
+    )
+    aborted = target(2, alive=False, ended="was killed by SIGABRT", ended_badly=True, ended_at=9.0)
+    seen = looks(60.0, None)
+    others = {f"rank{rank}": replace(lost, rank=rank) for rank in (0, 1, 3)}
+
+    hint = "the ranks differ in the sizes of a collective"
+    assert hint in verdict(seen, seen, rank1=lost, rank2=aborted).sentence
+    assert hint in verdict(seen, seen, rank2=aborted, **others).sentence
+    assert hint not in verdict(seen, seen, rank2=aborted).sentence
 
 
 def test_ranks_that_have_come_to_the_end_of_the_program_are_not_to_blame_for_one_that_still_saves() -> None:
