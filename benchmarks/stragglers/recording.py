@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import duckdb
@@ -35,20 +35,25 @@ TABLES = {
     "process.samples": "ts",
     "python.gc": "ts",
 }
-#: Rows of collectives that C++ called come so late.
-LATE_S = 17.0
+#: Those of a whole job.
+WHOLE = ("torch.process_groups", "python.groups")
+#: Rows of collectives that C++ called come so late, and on a busy machine at most so late.
+LATE_S, MAX_LATE_S = 17.0, 60.0
 KIND_OF = {sql: kind for kind, (_, sql) in KINDS.items()}
 
 
 def record(job: Job, truths: Sequence[tuple[str, Truth]], folder: Path) -> list[Path]:
     """Write the rows of these windows of a resting job; names get a number."""
     sleep(LATE_S)
+    deadline = monotonic() + MAX_LATE_S - LATE_S
+    while _newest_call(job.pids) < max(truth.end for _, truth in truths) and monotonic() < deadline:
+        sleep(5.0)
     made = []
     with TemporaryDirectory() as whole:
         for table in TABLES:
             _query(job.pids, f"SELECT * FROM {table}", Path(whole, f"{table}.parquet"))
-        groups = Path(whole, "torch.process_groups.parquet")
-        _query(job.pids, "SELECT * FROM torch.process_groups", groups)
+        for table in WHOLE:
+            _query(job.pids, f"SELECT * FROM {table}", Path(whole, f"{table}.parquet"))
         for name, truth in truths:
             number = next(n for n in range(1, 10_000) if not (folder / f"{name}-{n}").exists())
             mine = folder / f"{name}-{number}"
@@ -60,11 +65,21 @@ def record(job: Job, truths: Sequence[tuple[str, Truth]], folder: Path) -> list[
                         f"COPY (SELECT * FROM '{source}' WHERE epoch({column}) BETWEEN {truth.begin} AND {truth.end}"
                         f" ORDER BY rank, {column}) TO '{mine / source.name}' (COMPRESSION zstd)"
                     )
-            if groups.exists():
-                (mine / groups.name).write_bytes(groups.read_bytes())
+            for table in WHOLE:
+                if (source := Path(whole, f"{table}.parquet")).exists():
+                    (mine / source.name).write_bytes(source.read_bytes())
             (mine / "truth.json").write_text(json.dumps(asdict(truth), indent=1) + "\n")
             made.append(mine)
     return made
+
+
+def _newest_call(pids: Sequence[int]) -> float:
+    """Return until when the calls of all ranks are recorded."""
+    newest = "SELECT epoch(max(start)) AS newest FROM python.collectives GROUP BY pid"
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "newest.parquet")
+        _query(pids, f"SELECT coalesce(min(newest), 0) FROM ({newest})", path)
+        return float(duckdb.read_parquet(str(path)).fetchall()[0][0]) if path.exists() else 0.0
 
 
 def _query(pids: Sequence[int], sql: str, path: Path) -> None:
@@ -89,7 +104,7 @@ def restored(folder: Path) -> Iterator[list[str]]:
     """Yield endpoints: folders of targets with the rows of a case, one for each rank."""
     with TemporaryDirectory(dir="/dev/shm") as base:
         tables = {path.stem: duckdb.read_parquet(str(path)) for path in folder.glob("*.*.parquet")}
-        recorded_tables = {name: rows for name, rows in tables.items() if name in TABLES}
+        recorded_tables = {name: rows for name, rows in tables.items() if name in (*TABLES, "python.groups")}
         who = duckdb.sql(
             f"SELECT DISTINCT host, pid, rank, world_size FROM '{folder / 'python.steps.parquet'}' ORDER BY rank"
         ).fetchall()

@@ -82,7 +82,7 @@ def command(session: Session, by: str, num_steps: int, watch_s: int, format_: st
         stuck = run(hung(facts, asked, now, timeout_s)) if has_calls else None
         comparison = stuck or way.compare(facts, num_steps)
         is_known = comparison.study is not None and len(comparison.study.analysis.steps) > 0
-        if comparison.study is not None and is_known and comparison.verdict.state != "nobody":
+        if comparison.study is not None and is_known:
             comparison = run(explained(comparison, comparison.study, asked, extent, watch_s, timeout_s))
     notes = [*comparison.notes, *_notes(facts, targets, comparison, now)]
     _show(comparison, facts, notes, answers, format_)

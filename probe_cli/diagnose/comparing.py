@@ -99,7 +99,7 @@ async def _comparison(job: Job) -> Comparison:
     comparison = WAYS["step"].compare(facts, NUM_STEPS)
     if comparison.verdict.state == "not enough data":
         raise NoEvidence(comparison.verdict.sentence.removeprefix("not enough data: "))
-    if comparison.study is None or comparison.verdict.state == "nobody":
+    if comparison.study is None:
         return comparison
     known = {who[at]: (at, job.targets[at]) for at in who}
     return await explained(comparison, comparison.study, known, extent, WATCH_S, job.timeout_s)

@@ -1,8 +1,9 @@
 """Resources of the process, once a second: CPU time by group of threads, memory, descriptors, I/O.
 
-Runs on the recorder's thread: 35 to 50 µs per second with 3 to 19 threads, 0.2 ms with 200 threads and 2,000 open files
-(benchmarks/samplers.py), mostly in system calls, which release the GIL. The CPU time of a thread is one clock read, not
-a file. Unnamed threads are never read: they are the remainder of the process's own clock.
+Runs on the recorder's thread: 35 to 50 µs per second with 3 to 19 threads and 0.2 ms with 200 threads and 2,000 open
+files (benchmarks/samplers.py), and 6 µs per thread, 0.1 ms at most, for run delays; mostly in system calls, which
+release the GIL. The CPU time of a thread is one clock read, not a file. Unnamed threads are never read: they are the
+remainder of the process's own clock.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ PSS_S = 60.0
 PSS_SHARE = 1e-3
 PSS_MAX_RSS = 4 * 1024.0
 
+#: Threads whose run delay is read in one sample, at 6 µs each.
+MAX_DELAYS = 16
+
 _PAGES = os.sysconf("SC_PAGE_SIZE") / MIB
 #: Prefix of a thread name set by torch -> group.
 _NAMED = {
@@ -55,6 +59,8 @@ class Samples(Table):
         Column("cpu_training", "float", "s", "CPU time of the training thread; of the main thread until that is known"),
         Column("run_delay", "float", "s", "time the training thread was ready to run but waited for a CPU; NULL if the "
                "kernel does not tell"),
+        Column("run_delay_others", "float", "s", "the same of all other threads, added up; of more than 16, what came "
+               "together since each was last looked at"),
         Column("cpus", "text", "", "CPUs that the training thread may use, such as 0-3,8"),
         Column("nice", "int or null", "", "niceness of the training thread"),
         Column("cpu_probe", "float", "s", "CPU time of the recorder's thread"),
@@ -98,6 +104,8 @@ class Source(BaseSource):
         self._threads: dict[int, int] = {}  # CPU time of each watched thread at the last sample; 0 is the recorder's
         self._main = main_ident()
         self._delayed: tuple[int, int] | None = None  # training thread, and its run delay in ns so far
+        self._delayed_others: dict[int, int] = {}  # and of the others
+        self._to_ask: list[int] = []  # other threads, in the order in which they are looked at
         self._cpus: tuple[set[int], str] = set(), ""  # those it may use, and the same as text
         self._names_due = self._pss_due = 0.0
         self._last = monotonic()
@@ -107,6 +115,7 @@ class Source(BaseSource):
         self._look_for_names()
         self._cpu_by_group()
         self._run_delay(self._training_tid())
+        self._run_delay_others(self._training_tid())
 
     def tick(self) -> None:
         now = monotonic()
@@ -133,6 +142,7 @@ class Source(BaseSource):
                 change["system"],
                 groups["training"],
                 self._run_delay(training),
+                self._run_delay_others(training),
                 self._buffer.number(self._cpus_of(training)),
                 _niceness(training),
                 *(groups[name] for name in _GROUPS[1:]),
@@ -181,13 +191,31 @@ class Source(BaseSource):
 
     def _run_delay(self, tid: int) -> float:
         """Return the seconds that a thread has waited for a CPU since the last call."""
-        try:
-            so_far = int(_read(f"/proc/self/task/{tid}/schedstat").split()[1])
-        except (OSError, IndexError):
-            self._delayed = None  # the thread has ended, or the kernel keeps no such statistics
+        so_far = _delay_ns(tid)
+        before, self._delayed = self._delayed, None if so_far is None else (tid, so_far)
+        if so_far is None or before is None or before[0] != tid:
             return NULL_FLOAT
-        before, self._delayed = self._delayed, (tid, so_far)
-        return (so_far - before[1]) * 1e-9 if before is not None and before[0] == tid else NULL_FLOAT
+        return (so_far - before[1]) * 1e-9
+
+    def _run_delay_others(self, training: int) -> float:
+        """Return the seconds that the other threads, without the recorder's, have waited for a CPU since each was last
+        looked at. Of many threads some are looked at each time, the others the next."""
+        if not self._to_ask:
+            living = set(map(int, os.listdir("/proc/self/task"))) - {get_native_id()}
+            self._delayed_others = {tid: so_far for tid, so_far in self._delayed_others.items() if tid in living}
+            self._to_ask = sorted(living)
+        total, is_known = 0, False
+        for tid in self._to_ask[:MAX_DELAYS]:
+            so_far = _delay_ns(tid)
+            if so_far is None:
+                continue
+            before = self._delayed_others.get(tid)
+            self._delayed_others[tid] = so_far
+            if tid != training:
+                is_known = True
+                total += so_far - (so_far if before is None else before)
+        del self._to_ask[:MAX_DELAYS]
+        return total * 1e-9 if is_known else NULL_FLOAT
 
     def _cpus_of(self, tid: int) -> str | None:
         try:
@@ -256,6 +284,14 @@ class Source(BaseSource):
             lines = []  # a kernel before 4.14, or an undumpable process
         self._pss_due = now + max(PSS_S, (perf_counter() - began) / PSS_SHARE)
         return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), NULL_FLOAT)
+
+
+def _delay_ns(tid: int) -> int | None:
+    """Return for how long a thread has waited for a CPU so far."""
+    try:
+        return int(_read(f"/proc/self/task/{tid}/schedstat").split()[1])
+    except (OSError, IndexError):
+        return None  # it has ended, or the kernel keeps no such statistics
 
 
 def _ranges(numbers: set[int]) -> str:

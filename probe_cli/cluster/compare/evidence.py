@@ -16,7 +16,7 @@ from probe_cli.text import percent
 
 from .facts import Columns, Facts
 
-__all__ = ["NEEDS", "Beside", "Place", "beside", "line_text", "rate", "slow_line"]
+__all__ = ["NEEDS", "Beside", "Place", "beside", "line_text", "rate", "rates", "slow_line"]
 
 #: What the named ranks and some peers are asked for.
 NEEDS = ("samples", "pauses", "gpu_clock", "modules")
@@ -61,9 +61,10 @@ def beside(mine: Facts, peers: Sequence[Facts], since: float, until: float, *, s
 
 
 def _cpu(fields: Mapping[str, tuple[float | None, float | None]], starved: bool) -> str:
-    delay, others_delay = fields.get("run_delay", (None, None))
-    if delay is not None and others_delay is not None and delay - others_delay >= MIN_DELAY:
-        return f"it waits for a CPU {percent(delay)} of the time (its peers {percent(others_delay)})"
+    said = [_delay("it waits", *fields.get("run_delay", (None, None)), 1.0)]
+    said += [_delay("its other threads wait", *fields.get("run_delay_others", (None, None)), TIMES)]
+    if any(said):
+        return ", ".join(text for text in said if text)
     share, others_share = fields.get("cpu_share", (None, None))
     switches, others = fields.get("involuntary_switches", (None, None))
     if share is None or switches is None:
@@ -75,6 +76,12 @@ def _cpu(fields: Mapping[str, tuple[float | None, float | None]], starved: bool)
     usual = "" if others_share is None else f" (its peers' {percent(others_share)})"
     rate = f", involuntary switches {switches:.0f}/s" + ("" if others is None else f" (its peers' {others:.0f}/s)")
     return f"its training thread gets {percent(share)} of a CPU{usual}{rate}"
+
+
+def _delay(waits: str, delay: float | None, others: float | None, times: float) -> str:
+    if delay is None or others is None or delay - others < MIN_DELAY or delay < times * others:
+        return ""
+    return f"{waits} for a CPU {percent(delay)} of the time (its peers {percent(others)})"
 
 
 def _faults(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
@@ -110,6 +117,18 @@ def rate(fact: Facts, column: str, since: float, until: float) -> float | None:
         return None
     part = inside[known] / rows["period"][known]
     return float((rows[column][known] * part).sum() / inside[known].sum())
+
+
+def rates(fact: Facts, column: str, since: float, until: float) -> np.ndarray:
+    """Return a column of process.samples per second, one number for each sample of that time whose value is known."""
+    rows = fact.samples
+    if not rows or column not in rows:
+        return np.zeros(0)
+    ended = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
+    inside = (ended - rows["period"] >= since - rows["period"] / 2) & (ended <= until + rows["period"] / 2)
+    inside &= np.isfinite(rows[column])
+    found: np.ndarray = rows[column][inside] / rows["period"][inside]
+    return found
 
 
 def _rate(column: str) -> Measure:
@@ -158,6 +177,7 @@ Measure = Callable[[Facts, float, float], float | None]
 _MEASURES: dict[str, Measure] = {
     "cpu_share": _rate("cpu_training"),
     "run_delay": _rate("run_delay"),
+    "run_delay_others": _rate("run_delay_others"),
     "involuntary_switches": _rate("forced_switches"),
     "major_faults": _rate("major_faults"),
     "collector": _collector,

@@ -39,6 +39,8 @@ T = TypeVar("T")
 Asked = Mapping[Who, tuple[Endpoint, TargetInfo]]
 #: A rank is asked a few questions, one after the other, and for its clock.
 GRACE_S = 5.0
+#: Ranks that are asked whether their threads wait for a CPU.
+MAX_ASKED = 64
 #: Named costs, ranks of each, and peers whose tables are looked at.
 MAX_NAMED, MAX_PEERS = 4, 4
 #: What happens now and then is watched for this many of its periods, but no longer than this.
@@ -91,6 +93,8 @@ async def explained(
     the line of the first, from stacks sampled while it works."""
     suspects = [one.cost for one in named(study)[:MAX_NAMED]] or [study.most_costly]
     told = await _tables(suspects, study, asked, extent, timeout_s)
+    others = [who for at in study.most_waited_for(MAX_ASKED) if (who := study.facts[at].who) not in told]
+    told |= await _told(others, ("samples",), study, asked, extent, timeout_s)
     found = [_with_tables(one, study, told) for one in named(study, told)]
     blamed = [one for one in found if one.busy_host is None]
     notes: list[str] = []
@@ -118,8 +122,16 @@ async def _tables(
         for cost in suspects
         for who in (*(study.facts[at].who for at in cost.ranks[:MAX_PEERS]), *_peers(study, cost))
     ]
+    return await _told(wanted, NEEDS, study, asked, extent, timeout_s)
+
+
+async def _told(
+    wanted: Sequence[Who], needs: Sequence[str], study: Study, asked: Asked, extent: Extent, timeout_s: float
+) -> dict[Who, Facts]:
+    if not wanted:
+        return {}
     endpoints = {asked[who][0]: who for who in wanted}
-    answers = await _ask(tuple(endpoints), question(NEEDS, extent, timeout_s), timeout_s + GRACE_S)
+    answers = await _ask(tuple(endpoints), question(needs, extent, timeout_s), timeout_s + GRACE_S)
     known = {fact.who: fact for fact in study.facts}
     return {
         who: replace(fact, who=who, clock=known[who].clock, steps=known[who].steps)

@@ -38,6 +38,8 @@ class Longer:
     #: Seconds a step, in these steps: its own, and the median of its peers'.
     value: float | None = None
     usual: float | None = None
+    #: In which part of the steps they do.
+    often: float = 0.0
 
 
 def own_phases(fact: Facts, numbers: np.ndarray, stood_still: Times) -> dict[str, Times]:
@@ -99,19 +101,19 @@ def longer(
     own: Mapping[int, dict[str, Times]],
     ranks: Collection[int],
     peers: Collection[int],
-    costly: np.ndarray,
+    late: np.ndarray,
     cost_s: float,
 ) -> Longer:
-    """In what `ranks` take longer than `peers` (keys of `own`) in the `costly` steps; `cost_s` is what they cost in one
-    of these."""
-    if not ranks or not peers or not costly.any():
+    """In what `ranks` take longer than `peers` (keys of `own`) in the steps in which they are `late`; `cost_s` is what
+    they cost for each of these."""
+    if not ranks or not peers or not late.any():
         return Longer(None)
     mine: dict[str, float] = {}
     usual: dict[str, float] = {}
     for name in _told(own, (*ranks, *peers)):
         both = (name,) if name != "forward or other" else ("forward", "other")
-        mine[name] = _mean(own, ranks, both, costly)
-        usual[name] = _mean(own, peers, both, costly)
+        mine[name] = _mean(own, ranks, both, late)
+        usual[name] = _mean(own, peers, both, late)
     extra = {name: mine[name] - usual[name] for name in mine}
     more = sum(value for value in extra.values() if value > 0)
     if not extra or more < ENOUGH * cost_s or more <= 0:
@@ -121,10 +123,10 @@ def longer(
     lengthened = [name for name in mine if mine[name] >= ALL_LONGER * usual[name]]
     is_most = sum(usual[name] for name in lengthened) >= NEARLY_ALL * whole
     if extra[top] < MOST * more and len(lengthened) > 1 and is_most:
-        return Longer("all phases", sum(mine.values()), whole)
+        return Longer("all phases", sum(mine.values()), whole, float(late.mean()))
     if extra[top] < ENOUGH * cost_s:
         return Longer(None)
-    return Longer(top, mine[top], usual[top])
+    return Longer(top, mine[top], usual[top], float(late.mean()))
 
 
 def _told(own: Mapping[int, dict[str, Times]], ranks: Collection[int]) -> list[str]:
@@ -135,9 +137,7 @@ def _told(own: Mapping[int, dict[str, Times]], ranks: Collection[int]) -> list[s
     return names
 
 
-def _mean(
-    own: Mapping[int, dict[str, Times]], ranks: Collection[int], names: Sequence[str], costly: np.ndarray
-) -> float:
+def _mean(own: Mapping[int, dict[str, Times]], ranks: Collection[int], names: Sequence[str], late: np.ndarray) -> float:
     """The mean over the steps of the median of the ranks: what happens now and then counts as well."""
-    by_rank = np.array([sum(np.nan_to_num(own[rank][name][costly]) for name in names) for rank in ranks])
+    by_rank = np.array([sum(np.nan_to_num(own[rank][name][late]) for name in names) for rank in ranks])
     return float(np.median(by_rank, axis=0).mean())

@@ -112,12 +112,14 @@ _SAMPLES: dict[str, tuple[str, type]] = {
     "major_faults": ("major_faults", float),
     "forced_switches": ("forced_switches", float),
     "run_delay": ("run_delay", float),
+    "run_delay_others": ("run_delay_others", float),
     "cpus": ("coalesce(cpus, '')", str),
     "nice": ("nice", float),
 }
 _OLDER_SAMPLES = {
     **_SAMPLES,
     "run_delay": ("NULL::DOUBLE", float),
+    "run_delay_others": ("NULL::DOUBLE", float),
     "cpus": ("''", str),
     "nice": ("NULL::DOUBLE", float),
 }

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from probe_cli.cluster.delays.analysis import Analysis, analyse
-from probe_cli.cluster.delays.costs import Cost, resample
+from probe_cli.cluster.delays.costs import Cost, costly, resample
 from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
 
 from .facts import Facts, Who, one_clock_a_host, with_recent
@@ -57,8 +57,12 @@ class Study:
     @cached_property
     def top_ranks(self) -> tuple[int, ...]:
         """Indices of the ranks that the others waited for most."""
+        return self.most_waited_for(MAX_SINGLE)
+
+    def most_waited_for(self, num: int) -> tuple[int, ...]:
+        """Indices of so many of the ranks that the others waited for most."""
         charged = self.analysis.charged.sum(axis=1)
-        return tuple(int(at) for at in np.argsort(-charged, kind="stable")[:MAX_SINGLE])
+        return tuple(int(at) for at in np.argsort(-charged, kind="stable")[:num])
 
     @cached_property
     def most_costly(self) -> Cost:
@@ -104,6 +108,15 @@ class Study:
         wanted = np.isin(fact.steps["number"], numbers)
         ended = fact.steps["ended"][wanted].astype(float) - (fact.clock.offset if fact.clock is not None else 0.0)
         return float(ended.min() - fact.steps["duration"][wanted].max()), float(ended.max())
+
+    def apart(self) -> list[int]:
+        """The ranks that make other calls than the rest, who all make the same ones (a parameter server, the leaders of
+        hosts); none where there are more kinds of work, as in a pipeline, or as many of one as of the other."""
+        kinds, counts = np.unique(self.analysis.work, return_counts=True)
+        if len(kinds) != 2 or counts.min() * 2 >= counts.sum():
+            return []
+        few = kinds[counts.argmin()]
+        return [at for at, work in enumerate(self.analysis.work.tolist()) if work == few]
 
     def sureness(self, cost: Cost) -> list[float]:
         """For each rank of `cost`, by how many standard errors its own time exceeds that of its peers: as many as are
@@ -162,21 +175,18 @@ class Study:
                 return replace(cost, kinds=(name,))
         return cost
 
-    def costly(self, cost: Cost) -> np.ndarray:
-        """The steps in which it costs something."""
-        usual = cost.seconds_a_step / cost.frequency if cost.frequency else 0.0
-        return cost.per_step >= usual / 2
-
     def longer(self, cost: Cost) -> Longer:
-        """In what the ranks of `cost` take longer than their peers."""
-        costly = self.costly(cost)
-        each = float(cost.per_step[costly].mean()) if costly.any() else 0.0
+        """In what the ranks of `cost` take longer than their peers, in the steps in which they do: ranks that meet in
+        every 10th step may take longer in each of them."""
+        late = costly(self.analysis.taken_by(cost.ranks))
+        each = float(cost.per_step.sum() / late.sum()) if late.any() else 0.0
         peers = self.peers(cost)
         own = {at: self.own(at) for at in (*cost.ranks[:MAX_PEERS], *peers)}
-        return longer(own, cost.ranks[:MAX_PEERS], peers, costly, each)
+        return longer(own, cost.ranks[:MAX_PEERS], peers, late, each)
 
-    def slot(self, cost: Cost) -> str | None:
-        """Between which collectives the ranks of `cost` took what they cost; None where that tells nothing."""
+    def slot(self, cost: Cost, num_slots: int = MANY_SLOTS) -> str | None:
+        """Between which collectives the ranks of `cost` took what they cost; None where there are fewer than
+        `num_slots`, so that it tells nothing, or several share it."""
         seconds: dict[str, float] = {}
         for charge in self.analysis.charges:
             if charge.rank in cost.ranks:
@@ -184,7 +194,7 @@ class Study:
                 group = self.facts[charge.rank].groups.get(name)
                 slot = str(replace(charge.slot, group=(group.desc if group is not None else "") or name))
                 seconds[slot] = seconds.get(slot, 0.0) + charge.seconds
-        if len(seconds) < MANY_SLOTS:
+        if len(seconds) < num_slots:
             return None
         top = max(seconds, key=lambda slot: seconds[slot])
         return top if seconds[top] >= MOST_OF_SLOT * sum(seconds.values()) else None

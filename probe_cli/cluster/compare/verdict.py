@@ -15,6 +15,7 @@ from probe_cli.cluster.delays.costs import Cost
 from probe_cli.text import percent, ranks_text, seconds, sum_up
 
 from .comparison import Verdict
+from .crowded import Crowded, crowded
 from .evidence import Beside, Place, line_text
 from .facts import Facts, Who, of_host, uncertainty_between
 from .phases import Longer
@@ -33,7 +34,7 @@ MIN_COVERED = 0.5
 MIN_SURE, ALSO_SURE = 3.5, 1.0
 #: How likely it may be by chance that the longest stretches of own time are a rank's.
 MAX_CHANCE = 0.001
-#: A rank that may cost so much is no reason to say that the cost rotates.
+#: A rank that may cost so much is no reason to say that the cost rotates; if all together may, there is no all-clear.
 UNSURE = 0.10
 #: And the calls of all ranks but for such a part.
 MAX_SILENT = 0.25
@@ -164,8 +165,14 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
     over = f"{len(study.facts)} ranks compared over {num_steps} steps of {seconds(analysis.step_s)}"
     if blamed := [one for one in found if one.busy_host is None]:
         return _named_verdict(study, blamed, about)
+    if crowd := crowded(study, told or {}, MIN_SHARE):
+        return _crowded_verdict(study, crowd, over, about)
     if found:
         return _busy_verdict(found[0], over, about)
+    if apart := study.apart():
+        alone = study.analysis.cost_at_once(apart)
+        if alone.share >= UNSURE and alone.low >= MIN_SHARE and not _clocks(study, each(alone)):
+            return _alone_verdict(study, alone, over, about)
     most = study.most_costly
     if unclear := _clocks(study, MIN_SHARE * analysis.step_s):
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
@@ -195,6 +202,12 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
             f" have been seen: {over}"
         )
         return Verdict("not enough data", text, **about)
+    if total.high >= UNSURE:
+        text = (
+            f"not enough data: all differences between the ranks cost {_share(total)} of the job's time together, and"
+            f" these steps do not tell whether it is one rank; compare more steps with --steps: {over}"
+        )
+        return Verdict("not enough data", text, **_shares(total), **about)
     text = (
         f"no rank holds the job up: {over}; all differences between them cost {_share(total)} of its time together,"
         f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen"
@@ -219,9 +232,10 @@ def who_text(study: Study, cost: Cost) -> str:
     return f"stage {value} ({listed})" if cost.kind in STAGES else f"all ranks with {cost.kind} {value} ({listed})"
 
 
-def cost_text(cost: Cost) -> str:
-    """`52 % of its time (48 to 56 %), 310 ms in every 10th step, since step 1200`."""
-    if cost.frequency >= MOST:
+def cost_text(cost: Cost, late: float = 0.0) -> str:
+    """`52 % of its time (48 to 56 %), 310 ms in every 10th step, since step 1200`. A rank that is `late` in nearly all
+    steps costs something in each, though others that are late by chance may hide it in many."""
+    if cost.frequency >= MOST or (late >= MOST and cost.period is None):
         often = f"{seconds(cost.seconds_a_step)} a step"
     elif cost.period is not None:
         often = f"in every {_ordinal(cost.period)} step, {seconds(each(cost))} each"
@@ -262,6 +276,51 @@ def _named_verdict(study: Study, found: Sequence[Named], about: dict[str, Any]) 
     )
 
 
+def _crowded_verdict(study: Study, crowd: Crowded, over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where other work uses the CPUs of some ranks, whose threads send and receive late then."""
+    who = who_text(study, study.with_kind(study.cost_of(crowd.ranks)))
+    verb, its = ("hold", "their") if len(crowd.ranks) > 1 else ("holds", "its")
+    text = (
+        f"{who} {verb} the job up, by up to {percent(crowd.share)} of its time: other work uses {its} CPUs"
+        f" ({crowd.cpus}); all {its} threads together wait for a CPU {percent(crowd.delay)} of the time, those of"
+        f" {its} peers {percent(crowd.usual)}, so that data are late on all ranks: {over}"
+    )
+    return Verdict(
+        "stands out",
+        text,
+        ranks=tuple(study.facts[at].who.rank for at in crowd.ranks),
+        kind="rank" if len(crowd.ranks) == 1 else "ranks",
+        beside={"run_delay_all": (crowd.delay, crowd.usual)},
+        cost=crowd.share * study.analysis.step_s,
+        share=crowd.share,
+        **{**about, "evidence": "run delay"},
+    )
+
+
+def _alone_verdict(study: Study, cost: Cost, over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where all ranks wait for work that only some have, so that nobody says how long it ought to take."""
+    who, slot = who_text(study, cost), study.slot(cost, 1)
+    verb, does = ("hold", "do") if len(cost.ranks) > 1 else ("holds", "does")
+    text = (
+        f"{who} {verb} the job up, by up to {cost_text(cost)}: all others wait for work that only {who} {does}"
+        f"{f', {slot}' if slot else ''}: {over}"
+    )
+    return Verdict(
+        "stands out",
+        text,
+        ranks=tuple(study.numbers(cost)),
+        kind=cost.kind,
+        slot=slot,
+        cost=cost.seconds_a_step,
+        cost_each=each(cost),
+        **_shares(cost),
+        frequency=cost.frequency,
+        period=cost.period,
+        since=cost.since,
+        **about,
+    )
+
+
 def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
     """The verdict where ranks are late because their host lacks CPUs."""
     assert one.starved is not None
@@ -290,7 +349,7 @@ def _sentence(one: Named, is_first: bool) -> str:
     head = f"{one.who} {verb} the job up: " if is_first else f"{one.who}: "
     line = f", {line_text(one.line)}" if one.line else ""
     tables = "".join(f"; {text}" for text in one.beside.sentences) if one.beside else ""
-    return head + cost_text(one.cost) + where_text(one) + line + tables
+    return head + cost_text(one.cost, one.longer.often) + where_text(one) + line + tables
 
 
 def where_text(one: Named) -> str:
@@ -300,7 +359,9 @@ def where_text(one: Named) -> str:
     slot = "".join(f", {place}" for place in (one.slot, one.module and f"in module {one.module}") if place)
     if longer.phase is None or longer.value is None or longer.usual is None:
         return slot
-    when = "" if one.cost.frequency >= MOST else " then"
+    when = " then"
+    if longer.often >= MOST:
+        when = "" if one.cost.period is None else " in each step"
     takes = f"{its} {_PHASES[longer.phase]} takes {seconds(longer.value)}{when}"
     return f": {takes}, {its} peers' {seconds(longer.usual)}{slot}"
 

@@ -39,6 +39,8 @@ class _Graph:
     replay: Replay
     #: By moment: what each rank takes too long, seen by itself.
     too_long: np.ndarray
+    #: By moment: rank-seconds that others stood still for the own time before it, where a collective follows.
+    awaited: np.ndarray
 
     def saved_by(self, sets: Iterable[Sequence[int]]) -> np.ndarray:
         """By set of ranks and step: what it would save if they were as the others."""
@@ -49,6 +51,17 @@ class _Graph:
         everybody = range(len(self.peers.own))
         saved: np.ndarray = self.replay.saved([self.peers.by_rank(self.peers.of_all(), everybody)])[0]
         return saved
+
+    def saved_at_once(self, ranks: Sequence[int]) -> np.ndarray:
+        """By step: what it would save if these ranks took no time for what all others stand still for."""
+        num_others = max(1, len(self.peers.own) - len(ranks))
+        taken = np.minimum(self.awaited / num_others, self.peers.own_of_moment)
+        saved: np.ndarray = self.replay.saved([self.peers.by_rank(taken, ranks)])[0]
+        return saved
+
+    def taken_by(self, ranks: Sequence[int]) -> np.ndarray:
+        """By step: what these ranks take too long, in whichever step it makes the others wait."""
+        return self.peers.by_step(self._what_if(ranks))
 
     def _what_if(self, ranks: Sequence[int]) -> WhatIf:
         return self.peers.by_rank(self.too_long, ranks) if len(ranks) == 1 else self.peers.of_set(ranks)
@@ -103,6 +116,17 @@ class Analysis:
             return cost(tuple(ranks), np.zeros(0), self.lengths, self.steps, kinds)
         return cost(tuple(ranks), self._graph.saved_by([tuple(ranks)])[0], self.lengths, self.steps, kinds)
 
+    def taken_by(self, ranks: Collection[int]) -> np.ndarray:
+        """Rank-seconds that these ranks take too long in each step. The job may wait for them only steps later: ranks
+        that meet in every 10th step do."""
+        return np.zeros(0) if self._graph is None else self._graph.taken_by(tuple(ranks))
+
+    def cost_at_once(self, ranks: Collection[int]) -> Cost:
+        """What the job would save if these ranks took no time at all for what all others stand still for: the limit of
+        what work may cost that no other rank does."""
+        saved = np.zeros(0) if self._graph is None else self._graph.saved_at_once(tuple(ranks))
+        return cost(tuple(ranks), saved, self.lengths, self.steps, ["rank" if len(ranks) == 1 else "work"])
+
     def total(self) -> Cost:
         """What all differences between ranks that do the same work cost together, whoever has them."""
         everybody = range(len(self.who))
@@ -136,7 +160,8 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
     np.maximum.at(sizes, calls.group[matched.members[matched.bounds[:-1]]], np.diff(matched.bounds))
     peers = Peers(line, calls, names, sizes, num_steps)
     replay = Replay(line, waits, matched, begin, num_steps)
-    graph = _Graph(peers, replay, peers.of_each())
+    awaited = np.where(_before_collectives(line, matched), charged.by_moment, 0.0)
+    graph = _Graph(peers, replay, peers.of_each(), awaited)
     waited, transfer = _stood(line, waits, num_steps)
     candidates, scatter = _candidates(ranks, graph, charged.by_rank.sum(axis=1), replay.recorded, window.numbers)
     return Analysis(
@@ -196,6 +221,16 @@ def _usual_work(signature: np.ndarray) -> np.ndarray:
         values, counts = np.unique(row, return_counts=True)
         usual.append(values[counts.argmax()])
     return np.unique(np.array(usual), return_inverse=True)[1]
+
+
+def _before_collectives(line: timeline.Timeline, matched: matching.Matched) -> np.ndarray:
+    """By moment: whether the next call that its rank makes is one of a collective."""
+    moments = np.arange(len(line.at))
+    is_call = line.kind == timeline.CALL
+    following = np.minimum.accumulate(np.where(is_call, moments, len(moments) - 1)[::-1])[::-1]
+    together = is_call & (np.append(matched.collective, -1)[line.call] >= 0)
+    found: np.ndarray = together[following] & (line.rank[following] == line.rank)
+    return found
 
 
 def _stood(line: timeline.Timeline, waits: blocking.Waits, num_steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ against the longest of theirs. Of a rank that is as noisy as the others nothing 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +45,7 @@ class Peers:
         #: Own time of each rank in each step.
         self.own = np.bincount(line.rank * num_steps + line.step, line.own, line.num_ranks * num_steps)
         self.own = self.own.reshape(line.num_ranks, num_steps)
-        self.rank_of_moment = line.rank
+        self.rank_of_moment, self.own_of_moment = line.rank, line.own
         # Before the first call of a step, after its last one, and between: where a micro-batch computes, after a
         # receive and before a send. A stretch between is long if it is at least a quarter of what a second of own
         # time typically lies in.
@@ -120,6 +120,14 @@ class Peers:
         """What was found by moment, as a replay takes it."""
         bounds = self._line.bounds
         return {rank: found[bounds[rank] : bounds[rank + 1]] for rank in ranks}
+
+    def by_step(self, found: Mapping[int, np.ndarray]) -> np.ndarray:
+        """The sums by step of what was found by rank and moment."""
+        sums = np.zeros(self._num_steps)
+        for rank, taken in found.items():
+            step = self._line.step[self._line.bounds[rank] : self._line.bounds[rank + 1]]
+            sums += np.bincount(step, taken, self._num_steps)
+        return sums
 
     def _without(self, number: int, block: Block, inside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """How long the other ranks of a block take, and by how much they scatter: medians."""

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from probe_agent.recorder.samplers.process import INTERVAL_S, Samples, Source
+from probe_agent.recorder.samplers.process import INTERVAL_S, MAX_DELAYS, Samples, Source
 
 
 def burn(seconds: float) -> None:
@@ -72,6 +72,43 @@ def test_run_delay_is_the_time_the_thread_waits_for_a_cpu_that_another_process_u
     assert row["cpus"] == str(cpu)
     assert row["nice"] == os.getpriority(os.PRIO_PROCESS, 0)
     assert 0.02 < row["run_delay"] < late + 0.1
+    assert (row["run_delay_others"] or 0.0) < row["run_delay"], "that of the test's own thread is not in it"
+
+
+def test_run_delay_of_other_threads_is_counted_apart_also_where_they_are_many(sampling):
+    it = sampling(Source, Samples)
+    allowed = os.sched_getaffinity(0)
+    cpu = min(allowed)
+    program = f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
+    go, burnt, end = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        burn(0.2)
+        burnt.set()
+        end.wait()
+
+    threads = [threading.Thread(target=end.wait) for _ in range(2 * MAX_DELAYS)]
+    with subprocess.Popen([sys.executable, "-c", program]) as hog:
+        try:
+            os.sched_setaffinity(0, [cpu])
+            threads.append(threading.Thread(target=work))
+            for thread in threads:
+                thread.start()
+            os.sched_setaffinity(0, allowed)
+            it.recorder.step.thread = threading.get_ident()
+            for _ in range(3):
+                it.next_row()
+            go.set()
+            burnt.wait()
+            rows = [it.next_row() for _ in range(3)]
+        finally:
+            os.sched_setaffinity(0, allowed)
+            go.set()
+            end.set()
+            hog.kill()
+
+    assert max(row["run_delay_others"] for row in rows) > 0.02, rows
 
 
 @pytest.mark.torch

@@ -67,6 +67,24 @@ def test_a_rank_with_cpus_or_a_priority_of_its_own_is_named_with_that(own: dict[
     assert told.fields["run_delay"] == (pytest.approx(0.40), pytest.approx(0.05))
 
 
+@pytest.mark.parametrize(("mine", "theirs", "said"), [(0.30, 0.25, False), (0.30, 0.05, True)])
+def test_that_other_threads_wait_for_a_cpu_is_said_where_those_of_the_peers_do_not(
+    mine: float, theirs: float, said: bool
+) -> None:
+    facts = [samples(fact, 0.01) for fact in job(3, 120, late(2))]
+    facts = [
+        replace(
+            fact, samples={**fact.samples, "run_delay_others": (mine if rank == 2 else theirs) * fact.samples["period"]}
+        )
+        for rank, fact in enumerate(facts)
+    ]
+
+    told = beside(facts[2], facts[:2], *study(facts, 100).span(facts[2].who), starved=False)
+
+    sentence = "its other threads wait for a CPU 30 % of the time (its peers 5 %)"
+    assert told.sentences == ((sentence,) if said else ())
+
+
 def test_a_busy_host_among_others_is_named_as_a_host() -> None:
     facts = job(8, 120, late(4, 5, 6, 7), hosts=2)
     facts = [samples(fact, 0.40 if rank >= 4 else 0.05) for rank, fact in enumerate(facts)]

@@ -76,6 +76,18 @@ def test_the_verdict_names_the_step_since_which_it_holds() -> None:
     assert ", since step 1" in verdict.sentence
 
 
+def test_a_delay_in_every_step_is_told_so_beside_a_long_stall_of_the_same_rank_and_stalls_of_others() -> None:
+    def slow(rank: int, step: int) -> dict[str, float]:
+        if rank == 1:
+            return {"forward": 0.3 if step == 90 else 0.008}
+        return {"backward": 0.02} if (step * 7 + rank) % 9 == 0 else {}
+
+    verdict = verdict_on(job(4, 220, slow))
+
+    assert (verdict.ranks, verdict.where) == ((1,), "forward"), verdict.sentence
+    assert re.search(r" of its time, [0-9.]+ ms a step: its forward takes [0-9.]+ ms, its peers'", verdict.sentence)
+
+
 def test_two_slow_ranks_are_both_named() -> None:
     facts = job(8, 120, lambda rank, step: {"forward": 0.030} if rank in (2, 5) else {})
 

@@ -26,13 +26,15 @@ class Own:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a collective; with `tag` it continues and waits later, with `by_cpp` its wait is invisible."""
+    """A call of a collective; with `tag` it continues and waits later, with `by_cpp` its wait is invisible. It is made
+    in every n-th step."""
 
     group: str
     op: str = "all_reduce"
     tag: str = ""
     by_cpp: bool = False
     transfer: float = 0.0002
+    every: int = 1
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def run(job: Job, num_steps: int, *, noise: float = 0.0, seed: int = 0, delay: D
                         break
                     now[rank] = max([now[rank], *(done for done in dones if done is not None)])
                     by_cpp[rank].clear()
-                else:
+                elif isinstance(action, P2P) or (step + 1) % action.every == 0:
                     if begun[rank] is None:
                         begun[rank] = begin(rank, step, action)
                         moved = True
@@ -345,6 +347,12 @@ def pipeline(
         programs.append(program)
         roles.append({"pp": stage, "dp": rank % dp})
     return Job(programs, groups, roles, num_hosts=num_hosts, buffered=buffered)
+
+
+def local_sgd(num_ranks: int = 4, every: int = 10) -> Job:
+    """Ranks work by themselves, and average their weights in every n-th step."""
+    program = [Own("data", 0.002), Own("forward", 0.006), Own("optimizer", 0.002), Call("world", every=every)]
+    return Job([program] * num_ranks, {"world": range(num_ranks)})
 
 
 def fsdp(num_ranks: int = 4, num_layers: int = 3, *, num_hosts: int = 1) -> Job:

@@ -78,6 +78,7 @@ PLANTED: dict[str, tuple[Job, Delay, Sequence[int]]] = {
     "one rank of a stage": (simulator.pipeline(dp=2, schedule="1f1b"), late({5}, "forward", 0.005), [5]),
     "fsdp, forward": (simulator.fsdp(), late({1}, "forward 0", 0.01), [1]),
     "fsdp, backward": (simulator.fsdp(), late({2}, "backward 1", 0.01), [2]),
+    "local sgd": (simulator.local_sgd(), late({2}, "data", 0.003), [2]),
     "hierarchical": (simulator.hierarchical(), late({5}, "backward", 0.01), [5]),
     "hierarchical, a host": (simulator.hierarchical(), late({4, 5, 6, 7}, "backward", 0.01), [4, 5, 6, 7]),
 }
@@ -97,6 +98,23 @@ def test_a_planted_delay_is_named_with_what_it_costs(name: str) -> None:
     check_sums(found)
 
 
+def test_what_a_rank_takes_too_long_is_found_in_the_steps_before_those_that_wait_for_it() -> None:
+    found, _ = analysed(simulator.local_sgd(every=10), late({2}, "data", 0.003), steps=100)
+
+    cost = found.cost_of([2])
+    assert cost.period == 10
+    assert found.taken_by([2]) == pytest.approx(np.full(len(found.steps), 0.003), rel=0.3)
+
+
+def test_a_long_stall_beside_a_delay_in_every_step_does_not_hide_how_often_it_costs() -> None:
+    def stalled(rank: int, step: int, place: str) -> float:
+        return (0.3 if step == 40 else 0.005) if rank == 2 and place == "data" else 0.0
+
+    found, _ = analysed(simulator.ddp(), stalled, steps=100, noise=0.01)
+
+    assert found.cost_of([2]).frequency > 0.9
+
+
 HEALTHY = {
     "ddp": simulator.ddp(),
     "ddp of two": simulator.ddp(2),
@@ -105,6 +123,7 @@ HEALTHY = {
     "gpipe": simulator.pipeline(),
     "1f1b x dp": simulator.pipeline(dp=2, schedule="1f1b"),
     "fsdp": simulator.fsdp(),
+    "local sgd": simulator.local_sgd(),
     "hierarchical": simulator.hierarchical(),
 }
 

@@ -1,0 +1,80 @@
+"""A parameter server: rank 0 gathers gradients, updates and broadcasts; the others compute, and make other calls."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from probe_cli.cluster.compare.comparison import Verdict
+from probe_cli.cluster.compare.facts import Clock, Facts, Who
+from probe_cli.cluster.compare.study import study
+from probe_cli.cluster.compare.verdict import judge, named
+
+from .made import BEGAN, CALL, STEP, USUAL, columns
+
+NUM_RANKS, NUM_STEPS = 4, 120
+WORK_S, SEND_S = 0.014, 0.0002
+
+
+def server_job(update_s: float, slow_s: float = 0.0) -> list[Facts]:
+    """Return a job in which each update takes `update_s`, and rank 3 `slow_s` longer than the other workers."""
+    chance = np.random.default_rng(1)
+    now = [BEGAN] * NUM_RANKS
+    calls: list[list[dict[str, object]]] = [[] for _ in range(NUM_RANKS)]
+    ends: list[list[float]] = [[] for _ in range(NUM_RANKS)]
+
+    def call(rank: int, step: int, op: str, start: float, ended: float) -> None:
+        seq = len(calls[rank])
+        told = {"step": step, "seq": seq, "op": op, "start": start, "ended": ended, "wait": ended - start}
+        calls[rank].append({**CALL, **told, "phase": "other", "wait_phase": "other", "by_cpp": False})
+
+    for step in range(NUM_STEPS):
+        came = [now[rank] + (WORK_S * chance.normal(1.0, 0.03) if rank else 0.0) for rank in range(NUM_RANKS)]
+        came[3] += slow_s
+        gathered = max(came) + SEND_S
+        updated = gathered + update_s
+        call(0, step, "gather", came[0], gathered)
+        call(0, step + 1, "broadcast", updated, updated + SEND_S)
+        now[0] = updated + SEND_S
+        ends[0].append(updated - SEND_S)  # its optimizer's step
+        for rank in range(1, NUM_RANKS):
+            call(rank, step, "gather", came[rank], came[rank] + SEND_S)
+            now[rank] = max(updated, came[rank]) + 2 * SEND_S
+            call(rank, step, "broadcast", came[rank] + SEND_S, now[rank])
+            ends[rank].append(now[rank])
+    found = []
+    for rank in range(NUM_RANKS):
+        durations = np.diff(ends[rank], prepend=BEGAN)
+        steps = [
+            {"number": number, "ended": end, "duration": took, **dict.fromkeys(USUAL, 0.0), **STEP, "other": took}
+            for number, (end, took) in enumerate(zip(ends[rank], durations, strict=True))
+        ]
+        who = Who(rank, "node0", 1000 + rank)
+        found.append(Facts(who, steps=columns(steps), calls=columns(calls[rank]), clock=Clock(0.0, 0.0, 6)))
+    return found
+
+
+def verdict_on(facts: list[Facts]) -> Verdict:
+    found = study(facts, 100)
+    return judge(found, named(found))
+
+
+def test_work_that_only_one_rank_does_is_named_with_what_it_may_cost_when_all_wait_for_it() -> None:
+    verdict = verdict_on(server_job(0.006))
+
+    assert (verdict.state, verdict.ranks, verdict.exit_code) == ("stands out", (0,), 5), verdict.sentence
+    assert verdict.cost == pytest.approx(0.006, rel=0.1)
+    assert verdict.sentence.startswith("rank 0 holds the job up, by up to 2")
+    assert "all others wait for work that only rank 0 does, after the last collective: " in verdict.sentence
+
+
+def test_a_slow_worker_is_named_and_not_the_rank_that_waits_for_it() -> None:
+    verdict = verdict_on(server_job(0.001, 0.006))
+
+    assert (verdict.state, verdict.ranks) == ("stands out", (3,)), verdict.sentence
+
+
+def test_a_server_that_updates_in_no_time_is_not_named() -> None:
+    verdict = verdict_on(server_job(0.001))
+
+    assert verdict.ranks == (), verdict.sentence

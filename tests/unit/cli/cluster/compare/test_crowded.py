@@ -1,0 +1,70 @@
+"""Ranks whose own CPUs other work uses: nobody is late, and data are late on all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from probe_cli.cluster.compare.comparison import Verdict
+from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.study import study
+from probe_cli.cluster.compare.verdict import judge, named
+
+from .made import job
+from .test_starved import samples
+
+
+def with_delays(fact: Facts, others: float, *, cpus: str, cpu: float = 0.2, spread: float = 0.0) -> Facts:
+    """Return a rank whose other threads wait for a CPU for that part of the time, on these CPUs."""
+    sampled = samples(fact, 0.01, cpu=cpu, cpus=cpus)
+    period = sampled.samples["period"]
+    scatter = 1 + spread * np.cos(np.pi * np.arange(len(period)))
+    return replace(sampled, samples={**sampled.samples, "run_delay_others": others * period * scatter})
+
+
+def verdict_on(facts: Sequence[Facts]) -> Verdict:
+    found, told = study(facts, 100), {fact.who: fact for fact in facts}
+    return judge(found, named(found, told), told)
+
+
+def facts_with(others: Sequence[float], cpus: Sequence[str], **more: float) -> list[Facts]:
+    return [
+        with_delays(fact, delay, cpus=own, **more) for fact, delay, own in zip(job(4, 140), others, cpus, strict=True)
+    ]
+
+
+def test_a_rank_whose_cpu_other_work_uses_is_named_though_no_rank_is_late() -> None:
+    verdict = verdict_on(facts_with([0.02, 0.02, 0.40, 0.02], ["0", "1", "2", "3"]))
+
+    assert (verdict.state, verdict.exit_code, verdict.ranks) == ("stands out", 5, (2,)), verdict.sentence
+    assert verdict.sentence.startswith(
+        "rank 2 holds the job up, by up to 38 % of its time: other work uses its CPUs (2); all its threads together"
+        " wait for a CPU 41 % of the time, those of its peers 3 %, so that data are late on all ranks: "
+    ), verdict.sentence
+    assert verdict.share == pytest.approx(0.38)
+
+
+@pytest.mark.parametrize(
+    ("others", "cpus"),
+    [
+        ([0.02, 0.02, 0.40, 0.02], ["0-3"] * 4),  # a peer may use the same CPUs
+        ([0.02, 0.02, 0.40, 0.02], ["0", "1", "1-2", "3"]),
+        ([0.30, 0.35, 0.40, 0.30], ["0", "1", "2", "3"]),  # all are crowded
+        ([0.02, 0.02, 0.05, 0.02], ["0", "1", "2", "3"]),  # too little to cost anything
+    ],
+)
+def test_nobody_is_named_where_the_peers_fare_alike_or_little_is_lost(others: list[float], cpus: list[str]) -> None:
+    verdict = verdict_on(facts_with(others, cpus))
+
+    assert (verdict.state, verdict.ranks) == ("nobody", ()), verdict.sentence
+
+
+def test_nobody_is_named_where_it_is_so_in_half_of_the_seconds_or_the_peers_compute_all_the_time() -> None:
+    now_and_then = facts_with([0.02, 0.02, 0.40, 0.02], ["0", "1", "2", "3"], spread=0.95)
+    computing = facts_with([0.02, 0.02, 0.40, 0.02], ["0", "1", "2", "3"], cpu=0.97)
+
+    assert verdict_on(now_and_then).ranks == ()
+    assert verdict_on(computing).ranks == ()
