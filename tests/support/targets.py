@@ -13,7 +13,7 @@ from .commands import ROOT
 from .forked import Forked
 from .ports import free_port
 
-__all__ = ["MEET", "Ranks", "forked_ranks", "running", "start_ranks", "target", "torchrun"]
+__all__ = ["MEET", "Ranks", "forked_ranks", "running", "target", "torchrun"]
 
 MEET = ("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d")
 END_S = 5.0
@@ -74,33 +74,18 @@ def running(command: Sequence[str], folder: Path, environ: dict[str, str]) -> It
 @contextmanager
 def forked_ranks(num_ranks: int, program: Sequence[str], folder: Path, environ: dict[str, str]) -> Iterator[Ranks]:
     """Run a job the same way, with ranks that have the variables of a launcher, but no launcher above them."""
-    job = start_ranks(num_ranks, program, folder, environ)
-    with _told_to_stop(job, folder):
-        yield job
-
-
-def start_ranks(
-    num_ranks: int, program: Sequence[str], folder: Path, environ: dict[str, str], port: int | None = None
-) -> Ranks:
-    """Start them, to meet at a port of loopback; nobody tells them to stop."""
     shared = {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port or free_port()),
+        "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(num_ranks),
         "LOCAL_WORLD_SIZE": str(num_ranks),
     }
     with (folder / "output").open("wb") as output:
-        return Ranks(
-            [
-                Forked(
-                    program,
-                    stdout=output,
-                    stderr=output,
-                    env={**environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                )
-                for rank in range(num_ranks)
-            ]
-        )
+        how = {"stdout": output, "stderr": output}
+        mine = [{**environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(num_ranks)]
+        job = Ranks([Forked(program, env=variables, **how) for variables in mine])
+    with _told_to_stop(job, folder):
+        yield job
 
 
 @contextmanager

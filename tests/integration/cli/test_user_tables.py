@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.commands import Probe, environment
+from support.forked import Forked
 
 JOB = """
 import time
@@ -30,7 +30,7 @@ while True:
 
 @contextmanager
 def job() -> Iterator[str]:
-    with subprocess.Popen([sys.executable, "-c", JOB], stdout=subprocess.PIPE, text=True, env=environment()) as running:
+    with Forked(["-c", JOB], stdout=subprocess.PIPE, text=True, env=environment()) as running:
         try:
             assert running.stdout is not None
             assert running.stdout.readline() == "ready\n"

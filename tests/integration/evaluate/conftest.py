@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked import Forked
 
 TARGETS = Path(__file__).parents[2] / "targets"
 PYTHONS = sorted(Path("/root/.pyenv/versions").glob("3.*/bin/python")) if os.access("/root", os.X_OK) else []
@@ -24,19 +25,20 @@ ANSWER_S = 20.0
 class Target:
     """A running program that answers on `path`."""
 
-    def __init__(self, python: Path | str, script: str, *arguments: str, **environ: str) -> None:
+    def __init__(self, python: Path | str | None, script: str, *arguments: str, **environ: str) -> None:
+        """Start `script` with `python`; without one, forked from a Python that has imported torch."""
         self._folder = tempfile.TemporaryDirectory()
         self.path = os.path.join(self._folder.name, "control.sock")
-        self.process = subprocess.Popen(
-            [str(python), str(TARGETS / script), self.path, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environ},
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        command = [str(TARGETS / script), self.path, *arguments]
+        how: dict[str, Any] = {**pipes, "text": True, "env": {**os.environ, **environ}}
+        self.process: subprocess.Popen[str]
+        if python is None:
+            self.process = Forked(command, **how)
+        else:
             # A shell may have started the tests in the background, with Ctrl-C ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+            how["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+            self.process = subprocess.Popen([str(python), *command], **how)
         assert self.process.stdout is not None
         ready = self.process.stdout.readline()
         assert ready == "ready\n", (ready, self.process.stderr and self.process.stderr.read())

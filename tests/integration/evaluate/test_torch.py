@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,7 @@ Start = Callable[..., Target]
 
 
 def test_the_obvious_candidate_is_found_and_named(start: Start) -> None:
-    target = start(sys.executable, "eval_torch.py", "1000000")
+    target = start(None, "eval_torch.py", "1000000")
     _discard_output(target)
 
     model = target.eval("sum(p.numel() for p in model.parameters()), type(model).__name__")
@@ -33,10 +32,10 @@ def test_the_obvious_candidate_is_found_and_named(start: Start) -> None:
 
 def test_read_only_evals_leave_the_loss_curve_as_it_is(start: Start) -> None:
     steps = "800"
-    quiet = start(sys.executable, "eval_torch.py", steps)
+    quiet = start(None, "eval_torch.py", steps)
     expected, _ = quiet.finish_by_itself()
 
-    asked = start(sys.executable, "eval_torch.py", steps)
+    asked = start(None, "eval_torch.py", steps)
     num_answers = 0
     while asked.process.poll() is None and num_answers < 200:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from time import monotonic
 
 import pytest
 from support.commands import plain
+from support.forked import Forked
 from support.waiting import until
 
 from probe_agent import inject
@@ -26,8 +26,8 @@ ATTACH_S = 3.0
 def training(name: str, go: Path, *rank: str) -> Iterator[subprocess.Popen[str]]:
     """A job that is about to wait."""
     unset = plain()
-    command = [sys.executable, str(PROGRAM), name, str(go), *rank]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unset) as process:
+    command = [PROGRAM, name, go, *rank]
+    with Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=unset) as process:
         try:
             yield process
         finally:

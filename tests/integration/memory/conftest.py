@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.commands import plain, probe
+from support.forked import Forked
 from support.targets import target
 from support.waiting import until
 
@@ -69,19 +69,12 @@ def _is_attached(job: Job) -> bool:
     return job.is_ready and probe(str(job.pid), "inject").returncode == 0
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
-
-
 def _running(kind: str, folder: Path) -> subprocess.Popen[bytes]:
     with (folder / "output").open("wb") as output:
-        return subprocess.Popen(
-            [sys.executable, *target("leaking.py", kind, folder)],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=plain(),
-            preexec_fn=_limit if kind == "leaking" else None,
-        )
+        process = Forked(target("leaking.py", kind, folder), stdout=output, stderr=subprocess.STDOUT, env=plain())
+    if kind == "leaking":
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    return process
 
 
 @pytest.fixture(scope="package")
