@@ -44,6 +44,8 @@ MIN_PART = 0.15
 FEW = 0.2
 #: Ranks that wait for a CPU for such a part of the time are on a busy host.
 MIN_DELAY = 0.05
+#: And a network that data take such a part of the time on is worth a word.
+MUCH = 0.2
 #: A cost is there "in every step" when it is in so many.
 MOST = 0.8
 
@@ -163,6 +165,8 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         "evidence": "waits",
     }
     over = f"{len(study.facts)} ranks compared over {num_steps} steps of {seconds(analysis.step_s)}"
+    on_its_way = float(analysis.transfer.sum()) / (len(study.facts) * analysis.time_s)
+    data = f"; ranks stand still for data on their way {percent(on_its_way)} of the time" if on_its_way >= MUCH else ""
     if blamed := [one for one in found if one.busy_host is None]:
         return _named_verdict(study, blamed, about)
     if crowd := crowded(study, told or {}, MIN_SHARE):
@@ -193,7 +197,7 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         text = (
             "no rank holds the job up for long: ranks wait now for one and now for another, which costs"
             f" {_share(total)} of the job's time{f', most of it in {_PHASES[phase]}' if phase else ''}; no rank costs"
-            f" more than {percent(most.share)}{_rarely(most)}{waits}: {over}"
+            f" more than {percent(most.share)}{_rarely(most)}{waits}{data}: {over}"
         )
         return Verdict("rotates", text, where=phase, **_shares(total), **about)
     if analysis.smallest_visible > MAX_VISIBLE:
@@ -210,7 +214,7 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         return Verdict("not enough data", text, **_shares(total), **about)
     text = (
         f"no rank holds the job up: {over}; all differences between them cost {_share(total)} of its time together,"
-        f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen"
+        f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen{data}"
     )
     return Verdict("nobody", text, **_shares(total), **about)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -16,8 +18,9 @@ NUM_RANKS, NUM_STEPS = 4, 120
 WORK_S, SEND_S = 0.014, 0.0002
 
 
-def server_job(update_s: float, slow_s: float = 0.0) -> list[Facts]:
-    """Return a job in which each update takes `update_s`, and rank 3 `slow_s` longer than the other workers."""
+def server_job(update_s: float, slow_s: float = 0.0, send_s: float = SEND_S) -> list[Facts]:
+    """Return a job in which an update takes `update_s`, rank 3 `slow_s` longer than other workers, and the weights are
+    on their way back for `send_s`."""
     chance = np.random.default_rng(1)
     now = [BEGAN] * NUM_RANKS
     calls: list[list[dict[str, object]]] = [[] for _ in range(NUM_RANKS)]
@@ -39,7 +42,7 @@ def server_job(update_s: float, slow_s: float = 0.0) -> list[Facts]:
         ends[0].append(updated - SEND_S)  # its optimizer's step
         for rank in range(1, NUM_RANKS):
             call(rank, step, "gather", came[rank], came[rank] + SEND_S)
-            now[rank] = max(updated, came[rank]) + 2 * SEND_S
+            now[rank] = max(updated, came[rank]) + SEND_S + send_s
             call(rank, step, "broadcast", came[rank] + SEND_S, now[rank])
             ends[rank].append(now[rank])
     found = []
@@ -78,3 +81,10 @@ def test_a_server_that_updates_in_no_time_is_not_named() -> None:
     verdict = verdict_on(server_job(0.001))
 
     assert verdict.ranks == (), verdict.sentence
+
+
+def test_that_ranks_stand_still_for_data_on_their_way_is_said_where_it_is_a_good_part_of_the_time() -> None:
+    often, seldom = verdict_on(server_job(0.001, send_s=0.010)), verdict_on(server_job(0.001))
+
+    assert re.search(r"ranks stand still for data on their way (2[5-9]|3[0-9]) % of the time", often.sentence)
+    assert "on their way" not in seldom.sentence
