@@ -107,8 +107,10 @@ def _show(
         if told[1:]:
             print(flush=True)
             show(sheet, format_)
-        for name, why in evidence.failed.items():
-            remark(f"{name} is not seen: {why}")
+        for why in dict.fromkeys(evidence.failed.values()):
+            names = [name for name, reason in evidence.failed.items() if reason == why]
+            more = f" and {len(names) - 3} more are" if names[3:] else " is" if not names[1:] else " are"
+            remark(f"{', '.join(names[:3])}{more} not seen: {why}")
 
 
 def _median(told: Sequence[tuple[TargetInfo, Evidence]]) -> tuple[TargetInfo, Evidence]:
