@@ -40,6 +40,7 @@ def test_growth_of_the_process_and_of_its_workers_is_named(judged: Judged) -> No
     found = judged("memory-grows", {"process.samples": taken, "process.memory": [HOST]})
 
     assert {one.where for one in found} == {"memory of the process", "memory of child processes"}
+    assert {one.share for one in found} == {0.8}, "it weighs more than a step that waits for data"
     assert "a step" in found[0].sentence
     assert "full in 60 min: the 7.8 GiB of the host" in " ".join(line for one in found for line in one.evidence)
 
