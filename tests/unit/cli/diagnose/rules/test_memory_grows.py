@@ -56,9 +56,9 @@ def test_what_fills_the_memory_only_after_long_is_told_after_long(judged: Judged
     assert told(5.0, 30), "full in twelve minutes, seen for 24 s"
 
 
-def test_of_a_job_that_has_ended_memory_has_to_double_or_grow_for_ten_minutes(judged: Judged) -> None:
-    assert judged("memory-grows", {"process.samples": samples(lambda at: 500.0 + at, num=300)}) == []
-    assert judged("memory-grows", {"process.samples": samples(lambda at: 500.0 + at, num=900)})
+def test_of_a_job_that_has_ended_memory_has_to_grow_by_a_quarter_or_for_ten_minutes(judged: Judged) -> None:
+    assert judged("memory-grows", {"process.samples": samples(lambda at: 500.0 + 0.3 * at, num=300)}) == []
+    assert judged("memory-grows", {"process.samples": samples(lambda at: 500.0 + 0.3 * at, num=900)})
     assert judged("memory-grows", {"process.samples": samples(lambda at: 500.0 + 10 * at, num=120)})
 
 
