@@ -155,10 +155,15 @@ def _run(program: Program, run: int, seconds: float) -> Result:
         _wait_for_a_step(pids[0])
         began = time.monotonic() + program.begins_s
         ever: dict[str, None] = {}
+        said: dict[str, Any] | None = None
         for at in _times(seconds) if program.rule else (part * seconds for part in ASKED_AT):
             time.sleep(max(0.0, began + at - time.monotonic()))
-            said = _diagnosis(pids, program.num_ranks)
+            said = _diagnosis(pids, program.num_ranks) or said
             took = time.monotonic() - began
+            if said is None:
+                if took > seconds:
+                    break
+                continue
             rules = [finding["rule"] for finding in said["findings"]]
             ever |= dict.fromkeys(rules)
             if took > seconds or (program.rule and rules[:1] == [program.rule]):
@@ -166,6 +171,8 @@ def _run(program: Program, run: int, seconds: float) -> Result:
     finally:
         os.killpg(launched.pid, signal.SIGKILL)
         launched.wait()
+    if said is None:
+        raise RuntimeError("diagnose has not answered: no verdict is no miss")
     below = [each["rule"] for finding in said["findings"] for each in finding["explains"]]
     sentence = said["findings"][0]["sentence"] if said["findings"] else ""
     return Result(
@@ -204,10 +211,11 @@ def _wait_for_a_step(pid: int) -> None:
         time.sleep(0.5)
 
 
-def _diagnosis(pids: Sequence[int], num_ranks: int) -> dict[str, Any]:
+def _diagnosis(pids: Sequence[int], num_ranks: int) -> dict[str, Any] | None:
+    """What diagnose says; None where it does not answer."""
     words = ("diagnose", "--format", "json")
     said = _probe("-t", str(pids[0]), "--all", *words) if num_ranks > 1 else _ask(pids[0], *words)
-    told: dict[str, Any] = json.loads(said) if said else {"findings": []}
+    told: dict[str, Any] | None = json.loads(said) if said else None
     return told
 
 

@@ -247,7 +247,7 @@ def _finding(finding: Finding, number: str, num_targets: int) -> list[str]:
         about.append("all ranks" if len(finding.ranks) == num_targets else num_ranks(finding.ranks))
     if finding.cost_s is not None:
         about.append(f"{seconds(finding.cost_s)} a step")
-    if finding.share:
+    if finding.share and finding.cost_s is not None:  # without a cost in time it is a weight
         about.append(f"{percent(finding.share)} of the time")
     if finding.since_step is not None:
         about.append(f"since step {finding.since_step}")

@@ -1,9 +1,9 @@
 """Long containers of the job and how fast they grow, for `python.containers`: a list of losses that is never emptied.
 
-A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s: a list that
-got shorter in between is emptied by the job. Reads `__dict__`, lists, tuples, sets, deques and dicts, and of the newest
-items whether they are tensors; calls no code of the job. Takes a few ms of the GIL on a thread of the recorder, in
-pieces of microseconds.
+A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
+search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
+Reads `__dict__`, lists, tuples, sets, deques and dicts, and of the newest items whether they are tensors; calls no code
+of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of microseconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None)
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return a row for each of the longest containers."""
-    found = list(_found(inventory.roots(recorder.step.thread, frames.user_frames)))
+    found = list(_found(_roots(recorder)))
     before, steps = [_length(container) for container, _ in found], recorder.num_steps
     lengths, shrunk = before, set[int]()
     for _ in range(NUM_LOOKS):
@@ -47,16 +47,21 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         last, lengths = lengths, [_length(container) for container, _ in found]
         shrunk.update(at for at, length in enumerate(lengths) if length < last[at])
     passed = recorder.num_steps - steps
+    still = {id(container) for container, _ in _found(_roots(recorder))}
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
     for at, ((container, place), items) in enumerate(zip(found, lengths)):
         added = 0 if at in shrunk else items - before[at]
-        if items >= MIN_ITEMS:
+        if items >= MIN_ITEMS and id(container) in still:
             row = [place, type(container).__name__, items, added, PAUSE_S, *_held(container, items), passed]
             graphs = int(str(row[6]))
             listed.append(((-graphs, -added, -items), row))
     listed.sort(key=lambda one: one[0])
     rows = [row for _, row in listed[:MAX_ROWS]]
     return {"columns": COLUMNS, "rows": rows, "notes": []}
+
+
+def _roots(recorder: Recorder) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    return inventory.roots(recorder.step.thread, frames.user_frames)
 
 
 def _found(roots: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[Any, str]]:

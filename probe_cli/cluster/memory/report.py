@@ -73,7 +73,8 @@ class Report:
 
     @property
     def growing(self) -> dict[str, Trend]:
-        return {name: found for name, found in self.trends.items() if found.state is State.GROWS}
+        """The series of the job itself that grow; /dev/shm is filled by all processes of the host."""
+        return {name: found for name, found in self.trends.items() if name != SHM and found.state is State.GROWS}
 
     @property
     def state(self) -> State:

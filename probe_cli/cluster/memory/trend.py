@@ -104,11 +104,11 @@ def trend(samples: Sequence[Sample]) -> Trend:
 
 def weighed(found: Trend, headroom: float | None) -> Trend:
     """Return a trend whose growth is claimed only if it was seen long enough and matters, with `headroom` MiB to the
-    nearest limit. Without a known limit, it has to double the memory or go on for ten minutes."""
+    nearest limit. Without a known limit, it has to add a quarter to the memory or go on for ten minutes."""
     if found.state is not State.GROWS:
         return found
     at_first = (found.last or 0.0) - found.per_second * found.span_s
-    full_s = max(0.0, REACH * at_first if headroom is None else headroom) / found.per_second
+    full_s = max(0.0, REACH * at_first / 4 if headroom is None else headroom) / found.per_second
     if headroom is not None and full_s > HORIZON_S:
         return replace(found, state=State.FLAT)
     needed_s = min(MAX_SPAN_S, max(MIN_SPAN_S, full_s / REACH))

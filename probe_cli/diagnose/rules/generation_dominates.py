@@ -65,4 +65,5 @@ RULE = Rule(
         Threshold("share", 0.75, "share of the time spent generating"),
         Threshold("rollouts", 3, "rollouts needed to judge"),
     ),
+    explains=("pauses", "slower-than-best"),
 )

@@ -1,14 +1,15 @@
 """The loss rises after it had fallen.
 
 The medians of windows of the run are compared: the newest against the lowest before it. One bad batch moves no
-median. A learning rate that is too high, a schedule that began anew, data in another order or of another kind.
+median. A learning rate that is too high, a schedule that began anew, data in another order or of another kind. Losses
+of both signs, of several optimizers and of rollouts are not judged: they say little of what is learned.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
@@ -17,7 +18,9 @@ SQL = """
 WITH losses AS (SELECT step, loss, lr, ntile(10) OVER (ORDER BY step) AS part FROM python.steps WHERE isfinite(loss)),
 parts AS (SELECT part, min(step) AS first, max(step) AS last, median(loss) AS loss, mad(loss) AS scatter,
     median(lr) AS lr, count(*) AS steps FROM losses GROUP BY part)
-SELECT (SELECT count(*) FROM losses) AS steps, newest, lowest, earliest.loss AS early
+SELECT (SELECT count(*) FROM losses) AS steps, (SELECT min(loss) FROM losses) AS least,
+    (SELECT max(rollout) FROM python.steps) AS rollouts,
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers, newest, lowest, earliest.loss AS early
 FROM (SELECT parts AS newest FROM parts ORDER BY part DESC LIMIT 1),
      (SELECT parts AS lowest FROM parts ORDER BY loss LIMIT 1),
      (SELECT loss FROM parts ORDER BY part LIMIT 1) AS earliest
@@ -29,6 +32,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         num = rows[0]["steps"] if rows else 0
         raise NoEvidence(f"{num} losses recorded, {limits['steps']:.0f} needed: ask again later")
     (row,) = rows
+    if row["least"] < 0 or row["rollouts"] or row["optimizers"] > 1:
+        raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
     newest, lowest = row["newest"], row["lowest"]
     scatter = max(newest["scatter"], lowest["scatter"])
     rise = newest["loss"] - lowest["loss"]

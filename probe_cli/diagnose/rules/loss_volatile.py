@@ -77,7 +77,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("ratio", 0.2, "change from step to step as a share of the loss"),
-        Threshold("noise", 2.5, "scatter of a loss of one sample, as a share of it"),
+        Threshold("noise", 5.0, "scatter of a loss of one sample, as a share of it: squares of what has heavy tails"),
         Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
         Threshold("losses", 60, "losses needed to judge"),
     ),

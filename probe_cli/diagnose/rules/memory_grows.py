@@ -39,19 +39,20 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence("memory was seen for too short a time: ask again later")
     for found in growing(rows, limits["mib"]):
         if found.mib >= limits["share"] * found.first:
-            yield _finding(found)
+            yield _finding(found, limits)
 
 
-def _finding(found: Growth) -> Finding:
+def _finding(found: Growth, limits: Limits) -> Finding:
     trend, limit = found.trend, found.limit
     is_of_workers = found.of == CHILDREN
     rate = f"{mebibytes(trend.per_step)} a step" if trend.per_step else f"{mebibytes(trend.per_second)} a second"
-    full = "" if limit is None else f"; full in {duration_text(max(0.0, limit.left) / trend.per_second)}: {limit.name}"
+    full_s = None if limit is None else max(0.0, limit.left) / trend.per_second
+    full = "" if limit is None or full_s is None else f"; full in {duration_text(full_s)}: {limit.name}"
     what = {OWN: "memory", CHILDREN: "the memory of the loader's workers"}.get(found.of, f"the memory of {found.of}")
     return Finding(
         f"{what} grows by {rate}",
         Certainty.CERTAIN,
-        share=0.3,
+        share=0.3 if full_s is None or full_s > limits["soon"] else 0.8,  # the job ends there
         where=found.of,
         evidence=(
             f"{mebibytes(found.first)} at first, {mebibytes(found.last)} now, seen for"
@@ -71,5 +72,6 @@ RULE = Rule(
     (
         Threshold("mib", 8.0, "MiB of growth in the time seen"),
         Threshold("share", 0.02, "growth as a share of the memory at first"),
+        Threshold("soon", 86_400.0, "seconds until memory is full, from which down it weighs more than slow steps"),
     ),
 )

@@ -50,7 +50,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if slower < limits["slower"] or not lasts or newest["quick"] <= best["slow"] or rows[0]["near_best"] < 2:
         return
     delay = max(0.0, (newest["delay"] or 0.0) - (best["delay"] or 0.0)) * newest["usual"]
-    if delay >= limits["delay"] * (newest["usual"] - best["usual"]):
+    if delay >= limits["delay"] * (newest["usual"] - best["usual"]) or (newest["delay"] or 0.0) >= limits["busy"]:
         return  # the host took the cores away
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     cost = newest["usual"] - best["usual"]
@@ -93,6 +93,7 @@ RULE = Rule(
     (
         Threshold("slower", 0.25, "how much longer the median step takes than in the best window"),
         Threshold("windows", 3, "windows of 50 steps needed to judge"),
+        Threshold("busy", 0.2, "part of the time now spent waiting for a core, from which steps cannot be compared"),
         Threshold(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"
         ),

@@ -88,6 +88,7 @@ def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder
     losses: Any = deque((weight.sum() for _ in range(30)), maxlen=1000)
     plain = [float(number) for number in range(40)]
     episode = [weight.sum() for _ in range(20)]
+    holder = {"saved": [weight.sum() for _ in range(20)]}
     stop = threading.Event()
 
     def grow() -> None:
@@ -96,6 +97,7 @@ def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder
             if len(episode) >= 40:
                 del episode[:]  # an update has used them
             episode.extend(weight.sum() for _ in range(4))
+            holder["saved"] = [weight.sum() for _ in range(len(holder["saved"]) + 1)]  # a new list for each episode
 
     thread = threading.Thread(target=grow)
     thread.start()
@@ -108,6 +110,7 @@ def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder
     assert found["losses"]["graphs"] == found["losses"]["tensors"] == found["losses"]["items"] >= 30
     assert found["losses"]["added"] > 0
     assert "episode" not in found or found["episode"]["added"] == 0
+    assert not any("'saved'" in row["place"] for row in rows), "it was dropped"
     assert found["plain"]["size"] > 0
     assert (found["plain"]["items"], found["plain"]["added"], found["plain"]["tensors"]) == (len(plain), 0, 0)
 

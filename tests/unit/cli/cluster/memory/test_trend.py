@@ -142,8 +142,9 @@ def growing(per_second: float, span_s: float) -> Trend:
         (0.3, 24.0, 10_000.0, State.UNKNOWN),  # full in 9 hours
         (0.3, 600.0, 10_000.0, State.GROWS),
         (0.005, 6000.0, 10_000.0, State.FLAT),  # full in 23 days
-        (1.0, 500.0, None, State.UNKNOWN),
-        (1.0, 600.0, None, State.GROWS),
+        (0.5, 500.0, None, State.UNKNOWN),
+        (0.5, 600.0, None, State.GROWS),
+        (5.0, 100.0, None, State.GROWS),  # a third more
     ],
 )
 def test_growth_is_claimed_when_it_matters_and_was_seen_long_enough(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
 
@@ -25,3 +25,19 @@ def test_a_loss_that_falls_or_scatters_is_fine(judged: Judged, steps: Steps) -> 
 def test_few_losses_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("loss-rises", {"python.steps": steps(20, loss=1.0)})
+
+
+def test_losses_of_rollouts_of_both_signs_and_of_several_optimizers_are_not_judged(
+    judged: Judged, steps: Steps
+) -> None:
+    def turns(step: int) -> float:
+        return 2 - step / 100 if step < 100 else step / 100
+
+    both = {"python.torch_trace": [{"module": name, "stage": "step", "step": 1} for name in ("Adam", "Adam#2")]}
+    for tables in (
+        {"python.steps": steps(200, loss=turns, rollout=3)},
+        {"python.steps": steps(200, loss=lambda step: turns(step) - 1.5)},
+        {"python.steps": steps(200, loss=turns), **both},
+    ):
+        with pytest.raises(NotApplicable):
+            judged("loss-rises", tables)

@@ -40,3 +40,8 @@ def test_noise_and_a_host_that_took_the_cores_are_no_change_of_the_job(judged: J
         for at in range(40)
     ]
     assert judged("slower-than-best", {"python.steps": slow, "process.samples": starved}) == []
+
+    contended = [{**row, "run_delay": 0.25 * (row["run_delay"] > 0)} for row in starved]
+    slower = steps(400, duration=lambda step: 0.1 if step < 250 else 0.4)
+    assert judged("slower-than-best", {"python.steps": slower})
+    assert judged("slower-than-best", {"python.steps": slower, "process.samples": contended}) == []
