@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.targets import forked_ranks, target
+from support.targets import forked, forked_ranks, target
 
 from tests.integration.distributed.conftest import Job
 
@@ -18,10 +18,10 @@ from tests.integration.distributed.conftest import Job
 @contextmanager
 def start(folder: Path, kind: str) -> Iterator[Job]:
     program = target("frameworks.py", folder, kind)
-    ranks = 2 if kind == "distributed" else 1
     environ = {**os.environ, "PROBE_TRACE_EVERY": "2", "PROBE_TRACE_DEEP_EVERY": "2", "PROBE_TRACE_BUDGET": "0"}
-    with forked_ranks(ranks, program, folder, environ) as process:
-        yield Job(folder, process)
+    started = forked_ranks(2, program, folder, environ) if kind == "distributed" else forked(program, folder, environ)
+    with started as job:
+        yield Job(folder, job)
 
 
 class Trained:
