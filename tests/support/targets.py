@@ -13,7 +13,7 @@ from .commands import ROOT
 from .forked import Forked
 from .ports import free_port
 
-__all__ = ["MEET", "Ranks", "forked_ranks", "running", "target", "torchrun"]
+__all__ = ["MEET", "Ranks", "forked", "forked_ranks", "running", "target", "torchrun"]
 
 MEET = ("--rdzv-endpoint=localhost:0", "--rdzv-backend=c10d")
 END_S = 5.0
@@ -69,6 +69,15 @@ def running(command: Sequence[str], folder: Path, environ: dict[str, str]) -> It
         process = subprocess.Popen(command, stdout=output, stderr=output, env=environ)
     with _told_to_stop(process, folder):
         yield process
+
+
+@contextmanager
+def forked(program: Sequence[str], folder: Path, environ: dict[str, str]) -> Iterator[Ranks]:
+    """Run a job of one process the same way, without the variables of a launcher."""
+    with (folder / "output").open("wb") as output:
+        job = Ranks([Forked(program, stdout=output, stderr=output, env=environ)])
+    with _told_to_stop(job, folder):
+        yield job
 
 
 @contextmanager

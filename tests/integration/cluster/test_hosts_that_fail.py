@@ -39,7 +39,7 @@ def test_hosts_that_lie_cost_their_own_answers(hosts: Hosts) -> None:
     ways = ["html", "more columns", "other types", "cut short", "huge lengths", "odd notes", "injects", "slow"]
     with ExitStack() as running:
         liars = [running.enter_context(lying(how)) for how in ways]
-        words = ("query", COUNT, "--format", "json", "--host-timeout", "10", "--timeout", "60")
+        words = ("query", COUNT, "--format", "json", "--host-timeout", "5", "--timeout", "60")
         done = probe([hosts.addresses[0], *liars, hosts.addresses[1], NOBODY], *words)
 
     assert done.returncode == 3, done.stderr

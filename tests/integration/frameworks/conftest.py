@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.targets import running, target, torchrun
+from support.targets import forked, forked_ranks, target
 
 from tests.integration.distributed.conftest import Job
 
@@ -19,10 +18,10 @@ from tests.integration.distributed.conftest import Job
 @contextmanager
 def start(folder: Path, kind: str) -> Iterator[Job]:
     program = target("frameworks.py", folder, kind)
-    command = torchrun(2, program) if kind == "distributed" else [sys.executable, *program]
     environ = {**os.environ, "PROBE_TRACE_EVERY": "2", "PROBE_TRACE_DEEP_EVERY": "2", "PROBE_TRACE_BUDGET": "0"}
-    with running(command, folder, environ) as process:
-        yield Job(folder, process)
+    started = forked_ranks(2, program, folder, environ) if kind == "distributed" else forked(program, folder, environ)
+    with started as job:
+        yield Job(folder, job)
 
 
 class Trained:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.commands import environment, probe
+from support.forked import Forked
 
 PROGRAM = Path(__file__).parents[2] / "targets" / "framework_names.py"
 START_S = 90
@@ -43,11 +43,13 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], As
                 folder = tmp_path_factory.mktemp(kind)
                 errors = running.enter_context((folder / "errors").open("wb"))
                 process = running.enter_context(
-                    subprocess.Popen(
-                        [sys.executable, str(PROGRAM), kind, str(folder)],
-                        stdout=subprocess.PIPE, stderr=errors, env=environment(PROBE_TRACE_EVERY="2"),
+                    Forked(
+                        [PROGRAM, kind, folder],
+                        stdout=subprocess.PIPE,
+                        stderr=errors,
+                        env=environment(PROBE_TRACE_EVERY="2"),
                     )
-                )  # fmt: skip
+                )
                 running.callback(process.kill)
                 assert process.stdout is not None
                 assert process.stdout.readline() == b"ready\n", (folder / "errors").read_text()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from inject.conftest import start
 from support.commands import plain
+from support.forked import Forked
 
 from probe_cli.main import run
 
@@ -48,8 +48,8 @@ def training(kind: str, folder: Path, steps: int = 0, **environ: str) -> Iterato
     """A job past its fifth step; killed at the end if it has not ended."""
     folder.mkdir(exist_ok=True)
     unset = plain()
-    with subprocess.Popen(
-        [sys.executable, str(PROGRAM), kind, str(folder), str(steps)],
+    with Forked(
+        [PROGRAM, kind, folder, steps],
         stdout=subprocess.PIPE,
         text=True,
         env={**unset, **environ},

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from typing import Any
 
 import pytest
 from inject.conftest import detach
+from support.forked import Forked
 from support.waiting import until
 
 from probe_agent import inject
@@ -78,7 +78,7 @@ def epoch(process: subprocess.Popen[str]) -> Any:
 )
 def test_workers_and_subprocesses_are_clean(probe: Any) -> None:
     pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", TRAINING], **pipes) as process:
+    with Forked(["-c", TRAINING], **pipes) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.commands import environment, plain, probe
-from support.ports import free_port
-from support.targets import running, target
+from support.forked import Forked
+from support.targets import forked_ranks, target
 from support.waiting import until
 
 pytest.importorskip("torch")
@@ -26,7 +25,7 @@ Answer = dict[str, Any]  # JSON
 class Job:
     """The ranks' processes; the job trains until its folder has a file `stop`."""
 
-    def __init__(self, folder: Path, ranks: list[subprocess.Popen[bytes]]) -> None:
+    def __init__(self, folder: Path, ranks: Sequence[Forked]) -> None:
         self.folder = folder
         self.ranks = ranks
         self._num = 0
@@ -45,7 +44,7 @@ class Job:
         until(have_all, 180, self.output)
 
     def output(self) -> str:
-        return "".join((self.folder / f"{rank}/output").read_text() for rank in range(NUM_RANKS))
+        return (self.folder / "output").read_text()
 
     def ask(self, *arguments: str) -> tuple[int, Answer]:
         """Ask all ranks; return the exit code and the JSON."""
@@ -64,16 +63,9 @@ class Job:
 @contextmanager
 def started(folder: Path, *arguments: str) -> Iterator[Job]:
     """Run tests/targets/planted_nan.py."""
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(NUM_RANKS)}
-    with ExitStack() as stack:
-        ranks = []
-        for rank in range(NUM_RANKS):
-            (folder / str(rank)).mkdir(parents=True)
-            command = [sys.executable, *target("planted_nan.py", folder, *arguments)]
-            environ = plain() | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            ranks.append(stack.enter_context(running(command, folder / str(rank), environ)))
-        stack.callback((folder / "stop").touch)  # before the ranks are waited for
-        yield Job(folder, ranks)
+    folder.mkdir(parents=True, exist_ok=True)
+    with forked_ranks(NUM_RANKS, target("planted_nan.py", folder, *arguments), folder, plain()) as ranks:
+        yield Job(folder, ranks.processes)
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from support.commands import ROOT, Probe, environment
+from support.commands import Probe, environment
+from support.forked import Forked
+from support.targets import target
 from support.waiting import until
 
 from .conftest import Hosts
@@ -24,13 +24,11 @@ NUM_RANKS = 2
 def endpoints(hosts: Hosts) -> Iterator[list[str]]:
     """The host servers of a running job of two ranks on two hosts."""
     endpoints = [hosts.serve(str(rank), f"127.0.0.{rank + 2}") for rank in range(NUM_RANKS)]
-    command = [sys.executable, str(ROOT / "tests" / "targets" / "ranks_job.py"), str(hosts.base), *endpoints]
+    command = target("ranks_job.py", hosts.base, *endpoints)
     ranks = [
-        subprocess.Popen(
+        Forked(
             command,
-            env=environment(
-                RANK=str(rank), WORLD_SIZE="2", RANKS_MEET=f"file://{hosts.base}/meeting", OMP_NUM_THREADS="1"
-            ),
+            env=environment(RANK=str(rank), WORLD_SIZE="2", RANKS_MEET=f"file://{hosts.base}/meeting"),
         )
         for rank in range(NUM_RANKS)
     ]

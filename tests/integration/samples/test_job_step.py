@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from support.commands import Probe, environment, probe_in
+from support.forked import Forked
 
 pytestmark = pytest.mark.torch
 
@@ -46,7 +46,7 @@ def family(probe: Probe, tmp_path_factory: pytest.TempPathFactory) -> Iterator[l
     pytest.importorskip("torch")
     program = tmp_path_factory.mktemp("program") / "train.py"
     program.write_text(PROGRAM)
-    with subprocess.Popen([sys.executable, str(program)], stdout=subprocess.PIPE, env=environment()) as process:
+    with Forked([program], stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdout is not None
         child = process.stdout.readline().decode().strip()
         pids = [str(process.pid), child]

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.forked import Forked
+from support.hosts import SERVERS
 from support.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +34,8 @@ class Host:
         self.base = base
         self.socket = str(base / "host.sock")
         self._running = running
-        self.server = self._start([sys.executable, "-c", SERVER, str(base), self.socket])
+        self.server = running.enter_context(Forked(["-c", SERVER, base, self.socket], server=SERVERS, cwd=ROOT))
+        running.callback(self.server.terminate)
         self.http = self.client()
         until(lambda: os.path.exists(self.socket), process=self.server)
 

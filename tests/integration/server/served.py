@@ -8,10 +8,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx
 from support.commands import environment
+from support.forked import Forked
+from support.hosts import SERVERS
 from support.ports import free_address
 from support.waiting import until
 
@@ -69,12 +73,10 @@ def serving(folder: Path, *options: str, first: str = "", **environ: str) -> Ite
     path, tcp = str(folder / "host.sock"), free_address()
     options = tuple(tcp if option == "TCP" else option for option in options)
     environ = {"XDG_CONFIG_HOME": str(folder), **environ}
-    with subprocess.Popen(
-        [sys.executable, "-c", f"{first}\nfrom probe_cli.main import main\nmain()", "serve", "--unix", path, *options],
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(**environ),
-    ) as process:
+    command = ["-c", f"{first}\nfrom probe_cli.main import main\nmain()", "serve", "--unix", path, *options]
+    how: dict[str, Any] = {"stderr": subprocess.PIPE, "text": True, "env": environment(**environ)}
+    start = partial(subprocess.Popen, [sys.executable, *command]) if first else partial(Forked, command, server=SERVERS)
+    with start(**how) as process:
         try:
             assert process.stderr is not None
             said = ""

@@ -165,9 +165,10 @@ def alone():
 @pytest.mark.parametrize(
     "when",
     [
-        {"attach": 0},  # before anything is compiled
+        # Each with a detach goes as the one without, up to there.
+        pytest.param({"attach": 0}, marks=pytest.mark.long),  # before anything is compiled
         {"attach": 0, "detach": 6},
-        {"attach": 2},  # after the first compile; more shapes come
+        pytest.param({"attach": 2}, marks=pytest.mark.long),  # after the first compile; more shapes come
         {"attach": 2, "detach": 6},
     ],
     ids=["before", "before, and detached", "after", "after, and detached"],
@@ -216,7 +217,9 @@ def call_only(how, recording=None, attach=0, detach=3 * STEPS):
 
 
 @pytest.mark.parametrize("how", [how for how in HOW if how is not step_as_well], ids=lambda how: how.__name__)
-@pytest.mark.parametrize("when", [{"attach": 0}, {"attach": 2}, {"attach": 2, "detach": 6}], ids=str)
+@pytest.mark.parametrize(
+    "when", [{"attach": 0}, pytest.param({"attach": 2}, marks=pytest.mark.long), {"attach": 2, "detach": 6}], ids=str
+)
 def test_nothing_changes_where_nothing_is_trained(recording, how, when):
     outputs, during, after, warned, _ = call_only(how, detach=when.get("detach", 3 * STEPS))
 
