@@ -7,7 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["age", "by_reason", "mebibytes", "num_ranks", "percent", "ranks_in", "ranks_text", "seconds", "sum_up"]
+__all__ = [
+    "age",
+    "by_reason",
+    "few",
+    "mebibytes",
+    "num_ranks",
+    "percent",
+    "ranks_in",
+    "ranks_text",
+    "seconds",
+    "sum_up",
+]
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
@@ -99,3 +110,9 @@ def ranks_in(text: str) -> tuple[int, ...]:
             return ()
         found += range(int(first), int(last or first) + 1, int(by or 1))
     return tuple(found)
+
+
+def few(lines: Sequence[str], most: int = 16) -> list[str]:
+    """The first of these lines, and how many more there are: a job may have thousands of ranks."""
+    more = len(lines) - most
+    return [*lines[:most], f"and {more:,} more of this kind"] if more > 0 else list(lines)

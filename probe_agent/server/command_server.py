@@ -147,9 +147,8 @@ class Commands:
             raise
         finally:
             _close(theirs)
-        reading = asyncio.gather(*(_read_all(each) for each in ours))
         try:
-            out, err, status = await asyncio.wait_for(reading, timeout_s + GRACE_S)
+            out, err, status = await asyncio.wait_for(_read_together(ours), timeout_s + GRACE_S)
         except asyncio.TimeoutError:
             raise NoAnswer(
                 f"probe {' '.join(arguments[-4:])} took longer than {timeout_s:g} s", "ask fewer ranks, or later"
@@ -194,6 +193,10 @@ class Commands:
                 os.kill(self._process.pid, signal.SIGTERM)
             self._process.wait()
         self._process = self._socket = None
+
+
+async def _read_together(descriptors: list[int]) -> list[bytes]:
+    return await asyncio.gather(*map(_read_all, descriptors))
 
 
 async def _read_all(descriptor: int) -> bytes:

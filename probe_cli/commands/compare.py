@@ -23,7 +23,7 @@ from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.show import show, show_envelope
 from probe_cli.session import Session
-from probe_cli.text import seconds
+from probe_cli.text import few, seconds
 
 __all__ = ["command"]
 
@@ -134,7 +134,7 @@ def _others_of(target: TargetInfo) -> str:
 
 def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Comparison, now: float) -> list[str]:
     """What is to be known about those who were compared, whatever was compared."""
-    notes = [f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps]
+    notes = few([f"{fact.who} could not tell {gap}" for fact in facts for gap in fact.gaps])
     ranks = [fact.who.rank for fact in facts]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:

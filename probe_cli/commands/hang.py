@@ -23,7 +23,7 @@ from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.show import show, show_envelope
 from probe_cli.session import Session
-from probe_cli.text import num_ranks, ranks_text
+from probe_cli.text import few, num_ranks, ranks_text
 
 __all__ = ["command"]
 
@@ -117,7 +117,7 @@ def command(
     verdict = judged()
     if verdict.state is not State.NONE and verdict.ranks:
         verdict = judged(details=_details(session, verdict, ranks, timeout_s))
-    notes = [f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]]
+    notes = few([f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]])
     notes += _stalls(verdict, targets)
     if missing:
         notes.append(f"nothing is known of rank{'s' if missing[1:] else ''} {ranks_text(missing)}")

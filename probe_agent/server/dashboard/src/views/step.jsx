@@ -48,7 +48,7 @@ export default function Step({ params }) {
   const begin = Math.min(...rows.rows.map((row) => fixed(row.host, row.ended) - row.duration));
   const latest = made.rows.reduce((worst, row) => (row.late > (worst?.late ?? 0) ? row : worst), null);
   // Calls that C++ makes are recorded with some delay.
-  const behind = step ? 0 : Math.max(0, ...ranks.map((one) => one.step ?? 0)) - (shown ?? 0);
+  const behind = step || shown == null ? 0 : Math.max(0, ...ranks.map((one) => one.step ?? 0)) - shown;
   const height = 70 + rows.rows.length * (rows.rows.length > 24 ? 16 : 34);
 
   const option = useMemo(() => (colours) => {
