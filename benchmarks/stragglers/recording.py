@@ -39,6 +39,8 @@ TABLES = {
 WHOLE = ("torch.process_groups", "python.groups")
 #: Rows of collectives that C++ called come so late, and on a busy machine at most so late.
 LATE_S, MAX_LATE_S = 17.0, 60.0
+#: Exit code.
+SOME_UNANSWERED = 3
 KIND_OF = {sql: kind for kind, (_, sql) in KINDS.items()}
 
 
@@ -86,7 +88,9 @@ def _query(pids: Sequence[int], sql: str, path: Path) -> None:
     command = [PROBE, *(word for pid in pids for word in ("-t", str(pid))), "query", sql, "--format", "parquet"]
     command += ["-o", str(path), "--max-rows", "10000000", "--timeout", "100", "--memory", "2000"]
     command += ["--host-timeout", "100", "--max-transfer", "2000"]
-    subprocess.run(command, env=plain_environment(), timeout=300, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=plain_environment(), timeout=300, capture_output=True, text=True, check=False)
+    if done.returncode == SOME_UNANSWERED:
+        raise RuntimeError(done.stderr[-500:])  # a case without some of its ranks is none
 
 
 def recorded(folder: Path) -> list[Path]:

@@ -103,11 +103,21 @@ def _codes(columns: Sequence[np.ndarray]) -> tuple[np.ndarray, tuple[str, ...]]:
 def _told_apart(
     ranks: Sequence[RankRows], rank: np.ndarray, group: np.ndarray, groups: Sequence[str]
 ) -> tuple[tuple[str, ...], np.ndarray, np.ndarray]:
-    """Groups of one name and different members become different groups."""
+    """Groups of one name and different members become different groups. What a rank does not tell of its group, another
+    one does that says it is a member."""
     if not any(own.members for own in ranks):
         return tuple(groups), np.zeros(len(groups), dtype=np.int64), group
     number: dict[tuple[str, tuple[int, ...]], int] = {}
     members = [{name: tuple(sorted(own.members[name])) for name in own.members} for own in ranks]
+    known: dict[str, set[tuple[int, ...]]] = {}
+    for told in members:
+        for name, ranks_of in told.items():
+            known.setdefault(name, set()).add(ranks_of)
+    for own, told in zip(ranks, members, strict=True):
+        for name in known.keys() - told.keys():
+            mine = [ranks_of for ranks_of in known[name] if own.who.rank in ranks_of]
+            if len(mine) == 1:
+                told[name] = mine[0]
     pairs, inverse = np.unique(rank * len(groups) + group, return_inverse=True)
     of_pair = [
         number.setdefault(

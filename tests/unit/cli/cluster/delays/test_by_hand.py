@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,6 +147,17 @@ def test_groups_of_one_name_are_told_apart_by_their_members() -> None:
     found = analyse(ranks, num_steps=8)
 
     assert found.waited.mean(axis=1) == pytest.approx([0.1, 0.0, 0.1, 0.0], abs=1e-6)
+
+
+def test_the_members_of_a_group_that_one_rank_does_not_tell_are_known_from_the_others() -> None:
+    rows = [waits(step, "world", [step + 0.1, step + 0.3], step + 0.3) for step in range(8)]
+    ends = [float(step + 1) for step in range(8)]
+    silent, telling = (rank(number, [row[number] for row in rows], ends) for number in range(2))
+
+    found = analyse([silent, replace(telling, members={"world": (0, 1)})], num_steps=8)
+
+    assert found.covered == 1.0
+    assert found.waited.mean(axis=1) == pytest.approx([0.2, 0.0], abs=1e-6)
 
 
 def test_steps_that_are_numbered_differently_are_aligned_by_their_collectives() -> None:
