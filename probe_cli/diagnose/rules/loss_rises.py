@@ -20,7 +20,8 @@ parts AS (SELECT part, min(step) AS first, max(step) AS last, median(loss) AS lo
     median(lr) AS lr, count(*) AS steps FROM losses GROUP BY part)
 SELECT (SELECT count(*) FROM losses) AS steps, (SELECT min(loss) FROM losses) AS least,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
-    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers, newest, lowest, earliest.loss AS early
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
+    newest, lowest, earliest.loss AS early
 FROM (SELECT parts AS newest FROM parts ORDER BY part DESC LIMIT 1),
      (SELECT parts AS lowest FROM parts ORDER BY loss LIMIT 1),
      (SELECT loss FROM parts ORDER BY part LIMIT 1) AS earliest

@@ -88,4 +88,5 @@ RULE = Rule(
         Threshold("seconds", 0.05, "seconds that the 99th percentile takes"),
         Threshold("requests", 50, "requests needed to judge"),
     ),
+    explains=("pauses", "slower-than-best"),
 )
