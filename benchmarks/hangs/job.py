@@ -349,7 +349,9 @@ def train(rank: int, folder: Path, fault: str) -> None:
         batch = next(batches)
         is_spoiled = is_culprit and fault.startswith("nan_") and (folder / "plant").exists()
         layer.spoils = fault.removeprefix("nan_") if is_spoiled else ""
-        loss = model(batch * float("nan") if layer.spoils == "data" else batch).mean()
+        loss = (
+            model(batch * float("nan") if layer.spoils == "data" else batch).pow(2).mean()
+        )  # so that training cannot make it infinite
         loss.backward()
         if is_culprit and fault == "leaks_graph":
             kept.append(loss)
