@@ -206,9 +206,9 @@ def _print_tables(into: Path) -> None:
         lines = _lines(into, "healthy", name)
         if lines:
             said = sum((Counter(line["said"]) for line in lines), Counter[str]())
-            wrong = "; ".join(sentence for line in lines for sentence in line["wrong"])
+            said_wrongly = "; ".join(sentence for line in lines for sentence in line["wrong"])
             num_said = ", ".join(f"{state}: {num}" for state, num in said.items())
-            looks.append((what, str(said.total()), str(len(lines)), num_said, wrong))
+            looks.append((what, str(said.total()), str(len(lines)), num_said, said_wrongly))
     print(table(("fault", "right", "attached after", "before", "verdict", *OTHERS), rows))
     print()
     print(table(("job", "looks", "jobs", "said", "wrong"), looks))
