@@ -48,6 +48,7 @@ LOOKS_A_JOB, BETWEEN_LOOKS_S = 100, 2.0
 ALL = FAULTS | PLANTED
 PROBE = str(Path(sys.executable).with_name("probe"))
 Answer = dict[str, Any]  # JSON
+NO_ANSWER: Answer = {"state": "no answer", "cause": "", "ranks": [], "sentence": "no rank could be looked at"}
 
 
 def main() -> None:
@@ -65,6 +66,9 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the jobs end with it
     if args.others is not None:
         install_others(args.others)
+    # A host server of its own: one that serves others of this user may be of another version, or busy.
+    runtime = tempfile.TemporaryDirectory(prefix="hangs-", dir="/dev/shm")
+    os.environ["PROBE_RUNTIME_DIR"] = runtime.name
     began = monotonic()
     for kind, name, attach in _to_do(args.faults, args.healthy, args.rounds, args.looks, args.into):
         if monotonic() - began > args.seconds:
@@ -166,7 +170,7 @@ def _look_at_healthy(name: str) -> Answer:
             began = monotonic()
             verdict = _look(pids)
             said[verdict["state"]] += 1
-            if verdict["state"] not in ("no hang", "slow"):
+            if verdict["state"] not in ("no hang", "slow", NO_ANSWER["state"]):
                 wrong.append(verdict["sentence"])
             sleep(max(0.0, BETWEEN_LOOKS_S - (monotonic() - began)))
     return {"looks": said.total(), "said": dict(said), "wrong": wrong}
@@ -177,6 +181,8 @@ def _look(pids: Sequence[int]) -> Answer:
     out = io.StringIO()
     with redirect_stdout(out):
         run([*_named(pids), "hang", "--between", "0.5", "--format", "json"])
+    if not out.getvalue():
+        return NO_ANSWER
     verdict: Answer = json.loads(out.getvalue())["verdict"]
     return verdict
 
@@ -200,9 +206,9 @@ def _print_tables(into: Path) -> None:
         lines = _lines(into, "healthy", name)
         if lines:
             said = sum((Counter(line["said"]) for line in lines), Counter[str]())
-            wrong = "; ".join(sentence for line in lines for sentence in line["wrong"])
+            said_wrongly = "; ".join(sentence for line in lines for sentence in line["wrong"])
             num_said = ", ".join(f"{state}: {num}" for state, num in said.items())
-            looks.append((what, str(said.total()), str(len(lines)), num_said, wrong))
+            looks.append((what, str(said.total()), str(len(lines)), num_said, said_wrongly))
     print(table(("fault", "right", "attached after", "before", "verdict", *OTHERS), rows))
     print()
     print(table(("job", "looks", "jobs", "said", "wrong"), looks))
@@ -266,7 +272,7 @@ def _named(pids: Sequence[int]) -> list[str]:
 def _ask(pids: Sequence[int], *command: str) -> Answer:
     done = subprocess.run([PROBE, *_named(pids), *command], capture_output=True, text=True)
     if command[0] == "hang" and not done.stdout:
-        return {"verdict": {"state": "no answer", "cause": "", "ranks": [], "sentence": done.stderr.strip()}}
+        return {"verdict": NO_ANSWER}
     answer: Answer = json.loads(done.stdout) if command[0] == "hang" else {}
     return answer
 

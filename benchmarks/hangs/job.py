@@ -188,11 +188,11 @@ class Spoiled(torch.autograd.Function):
     """Nothing, with a gradient of NaN."""
 
     @staticmethod
-    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:  # type: ignore[override]  # torch says *args
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
         return x.clone()
 
     @staticmethod
-    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
         return gradient * float("nan")
 
 
@@ -349,7 +349,9 @@ def train(rank: int, folder: Path, fault: str) -> None:
         batch = next(batches)
         is_spoiled = is_culprit and fault.startswith("nan_") and (folder / "plant").exists()
         layer.spoils = fault.removeprefix("nan_") if is_spoiled else ""
-        loss = model(batch * float("nan") if layer.spoils == "data" else batch).mean()
+        loss = (
+            model(batch * float("nan") if layer.spoils == "data" else batch).pow(2).mean()
+        )  # so that training cannot make it infinite
         loss.backward()
         if is_culprit and fault == "leaks_graph":
             kept.append(loss)
