@@ -36,7 +36,7 @@ class Data(torch.utils.data.IterableDataset):
     def __iter__(self):
         for number in itertools.count():
             if KIND == "leaking":
-                self.seen.append(bytearray(200_000))  # leak in the worker
+                self.seen.append(bytearray(800_000))  # leak in the worker
             yield torch.full((64, SIZE), (number % 7) / 7.0)
 
 

@@ -140,6 +140,7 @@ def _send_operators(profile: StepsProfile, recorder: Recorder, reply: Reply, sha
         encoded = [NULL_FLOAT if size is None else size for size in sizes]
         number = buffer.number
         buffer.rows.append((*head, number(name), number(shape), number(device), sums.calls, *times, *encoded))
+    recorder.write_out(buffer)  # whoever has the answer may query the table
     rows.sort(key=lambda row: (row[6], row[4]), reverse=True)
     reply.send({"columns": [column.name for column in ProfileOps.columns[4:]], "rows": rows})
 

@@ -195,8 +195,8 @@ def test_a_reader_that_has_seen_enough_ends_us_silently(tcp: str) -> None:
 
 
 def test_a_bug_of_ours_is_one_line_and_a_file(tcp: str, probe: Probe, tmp_path: Path) -> None:
-    code = "import sys, probe_cli.client.connect as c; c.open_client = None\nfrom probe_cli.main import main\n"
-    (tmp_path / "broken.py").write_text(code + "import probe_cli.cluster.fanout as a; a.open_client = None; main()")
+    code = "import probe_cli.cluster.fanout as a\nfrom probe_cli.main import main\na.open_clients = None\nmain()\n"
+    (tmp_path / "broken.py").write_text(code)
 
     done = subprocess.run(
         [BIN / "python", tmp_path / "broken.py", tcp, "tables"],

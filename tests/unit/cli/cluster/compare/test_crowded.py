@@ -1,4 +1,4 @@
-"""Ranks whose own CPUs other work uses: nobody is late, and data are late on all."""
+"""Ranks whose own CPUs other work uses: no rank is late, and data are late on all."""
 
 from __future__ import annotations
 
