@@ -142,7 +142,7 @@ def _look_around(endpoint: str) -> None:
 
 
 def _left_open(endpoint: str, server: int, hosts_cpu_s: Callable[[], float]) -> list[list[object]]:
-    """What a page costs that is left open."""
+    """Measure the cost of a page that is left open."""
     from support.browser import browsing
 
     rows: list[list[object]] = []

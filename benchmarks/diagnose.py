@@ -212,7 +212,7 @@ def _wait_for_a_step(pid: int) -> None:
 
 
 def _diagnosis(pids: Sequence[int], num_ranks: int) -> dict[str, Any] | None:
-    """What diagnose says; None where it does not answer."""
+    """Return the answer of diagnose; None where it gives none."""
     words = ("diagnose", "--format", "json")
     said = _probe("-t", str(pids[0]), "--all", *words) if num_ranks > 1 else _ask(pids[0], *words)
     told: dict[str, Any] | None = json.loads(said) if said else None

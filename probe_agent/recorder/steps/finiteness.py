@@ -1,4 +1,4 @@
-"""Whether the values of tensors are finite: read at once on a CPU, later on another device.
+"""Finiteness of the values of tensors: read at once on a CPU, later on another device.
 
 Runs on the training thread. On a CPU the lowest and the highest value are read within a budget a step (1.1 µs for 64
 values, 0.4 ms for a million). On a device the two are enqueued, copied when the step has ended, and read once they have

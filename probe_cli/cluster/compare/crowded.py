@@ -1,4 +1,4 @@
-"""Whether other work uses a rank's own CPUs, so that all ranks get their data late.
+"""Ranks whose own CPUs other work uses, so that all ranks get their data late.
 
 The threads that send and receive (gloo's, NCCL's proxies) then wait for a CPU while every rank has come to the
 collective already. No rank's own work takes longer, so no rank is late, and the data on their way take longer for all.
@@ -83,7 +83,7 @@ def _delays(fact: Facts, study: Study) -> tuple[float, float, float] | None:
 
 
 def _has_own_cpus(mine: Facts, others: Sequence[Facts]) -> bool:
-    """Whether no other rank of its host may use its CPUs."""
+    """Return whether no other rank of its host may use its CPUs."""
     own = _cpus(mine)
     return bool(own) and not any(own & _cpus(other) for other in others if other.who.host == mine.who.host)
 
