@@ -13,7 +13,7 @@ from .kernel_log import Line
 
 __all__ = ["Event", "events"]
 
-#: What the numbers of NVIDIA's driver mean, of those that a training job meets.
+#: Meanings of the numbers of NVIDIA's driver that a training job meets.
 XIDS = {
     8: "GPU stopped processing: it took too long",
     13: "graphics engine exception: usually an illegal access or instruction of the job's own kernels",

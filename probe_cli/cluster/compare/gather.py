@@ -20,7 +20,7 @@ __all__ = ["question"]
 
 
 def question(needs: Sequence[str], extent: Extent, timeout_s: float) -> Callable[[Client], Awaitable[Facts]]:
-    """What to put to each rank. Who it is, is known to whoever asks; a fact that it cannot tell is a gap."""
+    """Return the question for each rank, whose identity the caller knows; a fact that it cannot tell is a gap."""
 
     async def ask(client: Client) -> Facts:
         told: dict[str, Any] = {}  # each by the field of Facts it fills

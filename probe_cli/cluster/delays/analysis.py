@@ -122,8 +122,8 @@ class Analysis:
         return np.zeros(0) if self._graph is None else self._graph.taken_by(tuple(ranks))
 
     def cost_at_once(self, ranks: Collection[int]) -> Cost:
-        """What the job would save if these ranks took no time at all for what all others stand still for: the limit of
-        what work may cost that no other rank does."""
+        """Return what the job would save if these ranks took no time at all for what all others stand still for: the
+        limit of what work may cost that no other rank does."""
         saved = np.zeros(0) if self._graph is None else self._graph.saved_at_once(tuple(ranks))
         return cost(tuple(ranks), saved, self.lengths, self.steps, ["rank" if len(ranks) == 1 else "work"])
 

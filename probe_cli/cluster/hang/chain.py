@@ -113,7 +113,7 @@ class _Job:
         return tuple(call for call in calls if call is calls[0] or _run_together(call, calls[0]))
 
     def is_at(self, rank: int, call: Call) -> bool:
-        """Whether this call is what its device is at, and not one before it."""
+        """Return whether this call is what its device is at, and not one before it."""
         return any((one.group, one.seq, one.peer) == (call.group, call.seq, None) for one in self.first(rank))
 
     def at(self, call: Call) -> dict[int, Call]:

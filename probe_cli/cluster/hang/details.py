@@ -121,7 +121,7 @@ async def _all_threads(client: Client) -> Backtrace | None:
 
 
 async def _tasks(client: Client) -> Details:
-    """What the tasks of its event loop wait for."""
+    """Return what the tasks of its event loop wait for."""
     try:
         stacks = await ask_stacks(client, tasks=True)
     except ProbeError:

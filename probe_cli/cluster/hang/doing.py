@@ -84,8 +84,8 @@ class Doing:
 
     @property
     def takes_long(self) -> bool:
-        """Whether a healthy job may do this for a minute or two. What a part of saving or loading does may be anything:
-        a sleep, for instance, before storage is tried again."""
+        """Return whether a healthy job may do this for a minute or two. What a part of saving or loading does may be
+        anything: a sleep, for instance, before storage is tried again."""
         return self.activity.takes_long or self.within in _CONTEXTS - {Activity.EXIT}
 
     @property

@@ -1,4 +1,4 @@
-"""Which thread holds the lock that a rank waits for, and where it took it, from the stacks of all its threads.
+"""Holders of the locks that a rank waits for, and where they took them, from the stacks of all its threads.
 
 An RLock knows its owner. A plain lock knows only that it is locked: then it is the thread that runs a line under the
 same lock, by its source. Needs local variables, in which a lock has its number.
