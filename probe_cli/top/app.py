@@ -299,7 +299,8 @@ class TopApp(App[int]):
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         if self.look is not None and event.row_key.value is not None:
-            self.push_screen(DetailScreen(self.watcher, event.row_key.value, self))
+            newest, is_paused = (lambda: self.look), (lambda: self.is_paused)
+            self.push_screen(DetailScreen(self.watcher, event.row_key.value, self.interval_s, newest, is_paused))
 
     async def action_quit(self) -> None:
         self.exit(self.look.exit_code if self.look is not None else 0)

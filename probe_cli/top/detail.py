@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -17,11 +17,8 @@ from probe_cli.render.stacks import stack_lines
 from probe_cli.render.terminal import cut, visible
 from probe_cli.text import age, mebibytes, percent, seconds
 
-from .look import PHASES, Detail, RankLook, Watcher
+from .look import PHASES, Detail, Look, RankLook, Watcher
 from .text import spark
-
-if TYPE_CHECKING:
-    from .app import TopApp
 
 __all__ = ["DetailScreen"]
 
@@ -29,7 +26,7 @@ BAR_WIDTH = 20
 
 
 class DetailScreen(Screen[None]):
-    """Follows one rank until it is left."""
+    """Follows one rank until it is left. `newest` returns the newest look, None before the first one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace", "app.pop_screen", "Back"),
@@ -45,11 +42,20 @@ class DetailScreen(Screen[None]):
     #stack { height: 1fr; border-top: solid $accent; padding: 0 1; }
     """
 
-    def __init__(self, watcher: Watcher, key: str, top: TopApp) -> None:
+    def __init__(
+        self,
+        watcher: Watcher,
+        key: str,
+        interval_s: float,
+        newest: Callable[[], Look | None],
+        is_paused: Callable[[], bool],
+    ) -> None:
         super().__init__()
         self._watcher = watcher
         self._key = key
-        self._top = top
+        self._interval_s = interval_s
+        self._newest = newest
+        self._is_paused = is_paused
         self.detail: Detail | None = None
 
     def compose(self) -> ComposeResult:
@@ -66,10 +72,10 @@ class DetailScreen(Screen[None]):
     def on_mount(self) -> None:
         self._draw()
         self._ask()
-        self.set_interval(self._top.interval_s, self._again)
+        self.set_interval(self._interval_s, self._again)
 
     def _again(self) -> None:
-        if not self._top.is_paused:
+        if not self._is_paused():
             self._draw()
             self._ask()
 
@@ -79,8 +85,8 @@ class DetailScreen(Screen[None]):
         self.app.call_from_thread(self._show, detail)
 
     def _rank(self) -> RankLook | None:
-        ranks = self._top.look.ranks if self._top.look is not None else ()
-        return next((rank for rank in ranks if rank.key == self._key), None)
+        look = self._newest()
+        return next((rank for rank in look.ranks if rank.key == self._key), None) if look is not None else None
 
     def _draw(self) -> None:
         rank = self._rank()
