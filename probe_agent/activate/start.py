@@ -109,7 +109,7 @@ def _importer(package: str, below: str) -> "Importer":
 
 
 def _forget() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+    for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
         del sys.modules[name]
 
 

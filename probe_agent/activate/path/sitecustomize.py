@@ -19,7 +19,8 @@ if os.environ.get("PROBE", "0") not in ("", "0") and "_probe_training" not in sy
     except Exception as _error:  # noqa: BLE001  # at the border: the job must start whatever we do
         with suppress(Exception):
             os.write(sys.stderr.fileno(), f"probe: the recorder is not started: {_error!r}\n".encode())
-    for _name in [name for name in sys.modules if name.partition(".")[0] == "_probe_activate"]:
+    # A copy: the recorder's thread may be importing.
+    for _name in [name for name in list(sys.modules) if name.partition(".")[0] == "_probe_activate"]:
         del sys.modules[_name]
 
 _ours = sys.modules.pop("sitecustomize")

@@ -23,7 +23,7 @@ class Source(BaseSource):
 
     def start(self) -> None:
         ours = __name__.rpartition(".hooks.")[0]
-        for name in [name for name in sys.modules if name == ours or name.startswith(ours + ".")]:
+        for name in [name for name in list(sys.modules) if name == ours or name.startswith(ours + ".")]:
             for code in _codes(sys.modules[name]):
                 skip(code)
 

@@ -28,7 +28,7 @@ HOLDS_TORCH = """
 import mmap, os, sys, time
 with open(sys.argv[1], "r+b") as file:
     mapped = mmap.mmap(file.fileno(), 0)
-print(sys.argv[2], os.getpid(), flush=True)
+os.write(1, f"{sys.argv[2]} {os.getpid()}\\n".encode())  # at once: three write to one pipe
 time.sleep(60)
 """
 
