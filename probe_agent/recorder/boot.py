@@ -7,9 +7,9 @@ target's folder; for a planned start this module makes it.
 from __future__ import annotations
 
 import os
-import signal
 
 from . import __version__
+from .guest import own_threads
 from .ring.folder import make_own
 from .runtime import Runtime, identify
 
@@ -19,7 +19,7 @@ __all__ = ["start", "start_planned"]
 def start(folder: str, how: str, host_pid: int) -> Runtime:
     """Record into `folder` until detached. Return the runtime once everything is undone."""
     # The job's signals are for the job's threads: a signal that interrupts its sleep must not arrive here.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    own_threads.block_signals()
     ticks = int(os.path.basename(folder).rpartition("-")[2])
     runtime = Runtime(folder, identify(host_pid, ticks, how, __version__))
     runtime.run()

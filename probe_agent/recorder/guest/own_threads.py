@@ -14,7 +14,7 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any
 
-__all__ = ["enter", "forget_dummy_thread", "idents", "in_child", "leave", "start", "wait_for_end"]
+__all__ = ["block_signals", "enter", "forget_dummy_thread", "idents", "in_child", "leave", "start", "wait_for_end"]
 
 #: Raised by a fault of the thread itself: if blocked, the kernel would kill the job before faulthandler can write.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGTRAP, signal.SIGSYS}
@@ -44,9 +44,14 @@ def _run(function: Callable[[], object]) -> None:
 
 def enter() -> None:
     """Make the calling thread one of the recorder's."""
-    # Not through `signal`, which converts the old mask to enum members: that took 0.1 ms.
-    _signal.pthread_sigmask(_signal.SIG_BLOCK, _BLOCKED)
+    block_signals()
     _running.add(get_ident())
+
+
+def block_signals() -> None:
+    """Let the calling thread take no signal but those of its own faults, whatever it has inherited."""
+    # Not through `signal`, which converts the old mask to enum members: that took 0.1 ms.
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, _BLOCKED)
 
 
 def leave() -> None:

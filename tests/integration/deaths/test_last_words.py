@@ -193,6 +193,22 @@ def attached_death(
     return (process.returncode, out, err), folder
 
 
+def test_a_fault_in_evaluated_code_leaves_the_stack_of_its_thread(script: Path, probe: Probe) -> None:
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        folder = inject.attach(process.pid, timeout_s=60).folder
+        until(lambda: (folder / "exit_code").exists() and (folder / "fatal.txt").exists())
+
+        probe(str(process.pid), "eval", "ctypes.string_at(0)")
+
+        assert process.wait(60) == -signal.SIGSEGV
+    assert "Segmentation fault" in (folder / "fatal.txt").read_text()
+    assert '"<eval 1>", line 1' in (folder / "fatal.txt").read_text()
+
+
 #: The oldest and the newest every time, the others with the long tests.
 PYTHONS = [
     pytest.param(python, id=version, marks=[] if version.startswith(("3.9.", "3.13.")) else pytest.mark.long)
