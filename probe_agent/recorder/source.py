@@ -7,7 +7,7 @@ imported what it `needs`, starts it, and stops it on detach or after its third f
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Callable, NamedTuple
 
 from .config import Settings
@@ -17,6 +17,7 @@ from .ring.buffer import RowBuffer
 from .ring.table import Table
 from .steps.ends import StepEnds, Steps
 from .steps.governor import Governor
+from .steps.gradient_reader import GradientReader
 from .steps.queue import StepQueue
 from .steps.step import Step
 from .steps.updates import Updates
@@ -77,6 +78,9 @@ class Recorder:
         self.batches: Callable[[], object] = lambda: None
         #: Name of the job on which its ranks have agreed; empty until they have.
         self.job = ""
+        self.gradients = GradientReader(
+            self.at_step, self._parameters, lambda: self.device.is_watched(), lambda name, error: self.fail(name, error)
+        )
         self._device: Device | None = None
         self._peers: Peers | None = None
         self._ends: StepEnds | None = None
@@ -128,6 +132,14 @@ class Recorder:
     def find(self, kind: Kind) -> list[tuple[Any, str]]:
         """Return the job's objects of `kind` with the places where they were found."""
         return inventory.find(kind, self.step.thread, self.seen)
+
+    def _parameters(self) -> Iterator[Any]:
+        """Yield the parameters of the job's models and optimizers, each once."""
+        seen: set[int] = set()
+        for one in inventory.parameters(self.find(inventory.MODEL), self.find(inventory.OPTIMIZER)):
+            if id(one) not in seen:
+                seen.add(id(one))
+                yield one
 
     def has_optimizer(self) -> bool:
         """Search the job for an optimizer; while none has stepped, its class explains why there are no steps."""

@@ -95,6 +95,34 @@ def test_few_imports_stand_inside_functions_and_each_says_why() -> None:
     assert [(place, statement) for place, statement, has_reason in doors() if not has_reason] == []
 
 
+def test_modules_are_looked_through_in_a_copy_because_another_thread_may_import() -> None:
+    loops = [
+        f"{path.relative_to(ROOT)}:{node.iter.lineno}"
+        for path in ROOT.glob("probe_agent/**/*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.For | ast.comprehension)
+        and ast.unparse(node.iter)
+        in {"sys.modules", *(f"sys.modules.{view}()" for view in ("items", "keys", "values"))}
+    ]
+
+    assert loops == []
+
+
+#: What reads gradients on the training thread: no other thread may while the job works (steps/gradient_reader.py).
+READS_GRADIENTS = {"steps/gradient_reader.py", "steps/tensor_reader.py", "steps/updates.py", "torch/device.py"}
+
+
+def test_gradients_are_read_on_the_training_thread_alone() -> None:
+    found = {
+        str(path.relative_to(RECORDER))
+        for path in RECORDER.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("grad", "_grad") and ast.unparse(node) != "autograd.grad"
+    }
+
+    assert found == READS_GRADIENTS
+
+
 def test_the_agent_package_runs_nothing_when_imported() -> None:
     code = "import sys\nbefore = set(sys.modules)\nimport probe_agent\nprint(*(set(sys.modules) - before))"
 

@@ -32,7 +32,8 @@ def _attributes(path: str, namespace: Namespace, lookup: Lookup) -> list[str]:
     try:
         value: Any = namespace[first] if first in namespace else lookup.find(first)
         for name in rest:
-            value = getattr(value, name)
+            # A gradient is a tensor like its parameter, and may not be read here (steps/gradient_reader.py).
+            value = value if name == "grad" else getattr(value, name)
         return [name for name in dir(value) if isinstance(name, str)]
     except Exception:
         return []

@@ -6,10 +6,11 @@ the training thread.
 
 from __future__ import annotations
 
+import ast
 import os
 import sys
 from collections.abc import Callable, Mapping
-from time import monotonic
+from time import monotonic, perf_counter_ns
 from typing import Any
 
 from ..control.reply import Gone, Reply
@@ -29,6 +30,8 @@ __all__ = ["Evaluator"]
 POLL_S = 0.05
 #: Time that at-step code without a timeout waits for a step.
 STEP_TIMEOUT_S = 30.0
+#: On another thread it may be freed while it is read, which ends the process (steps/gradient_reader.py).
+WAITS_FOR_STEP = "this code reads a gradient: it runs on the training thread when the step has ended"
 RESEND_S = 0.05
 #: Code that has not stopped by then is reported as still running.
 GIVE_UP_S = 0.8
@@ -63,8 +66,11 @@ class Evaluator:
         code, timeout, refusal = _parsed(request)
         if refusal is not None:
             return refusal
-        at_step = bool(request.get("at_step"))
+        waits = not request.get("at_step") and self._is_stepping() and _reads_gradients(code)
+        at_step = waits or bool(request.get("at_step"))
         evaluation, lookup = self._evaluation(code, request.get("session"), at_step)
+        if waits:
+            evaluation.notes.append(WAITS_FOR_STEP)
         try:
             if at_step:
                 self._queue.submit(evaluation)
@@ -135,6 +141,10 @@ class Evaluator:
             self._queue.pending.clear()
             self._capture.in_child()
 
+    def _is_stepping(self) -> bool:
+        step = self._step
+        return step is not None and step.thread is not None and perf_counter_ns() - step.started < STEP_TIMEOUT_S * 1e9
+
     def _evaluation(self, code: str, session: object, at_step: bool) -> tuple[Evaluation, Lookup]:
         """Return a new evaluation, whose output is captured, and its lookup of names."""
         namespace = self._namespace(session)
@@ -162,6 +172,15 @@ def _parsed(request: Mapping[str, Any]) -> tuple[str, float | None, dict[str, ob
     elif not (timeout is None or (isinstance(timeout, (int, float)) and timeout > 0)):
         refusal = {"error": {"message": f"invalid timeout {timeout!r}", "hint": "use a number of seconds above 0"}}
     return code, timeout, refusal
+
+
+def _reads_gradients(code: str) -> bool:
+    """Return whether code has the attribute `grad` of something, as far as it can be seen without running it."""
+    try:
+        nodes = ast.walk(ast.parse(code))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False  # it will be said when the code is compiled
+    return any(getattr(node, "attr", None) == "grad" or getattr(node, "value", None) == "grad" for node in nodes)
 
 
 class _Watch:

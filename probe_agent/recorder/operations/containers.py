@@ -123,7 +123,7 @@ def _held(container: Any, num: int) -> tuple[int, int, float, float]:
         of_objects += sum(map(_size, parts)) / MIB
         those = [part for part in parts if torch is not None and type(part) in (torch.Tensor, torch.nn.Parameter)]
         tensors += bool(those)
-        graphs += any(part.grad_fn is not None for part in those)
+        graphs += any(not part.is_leaf for part in those)
         size += sum(part.numel() * part.element_size() for part in those) / MIB
     share = num / max(1, len(newest))
     return round(tensors * share), round(graphs * share), size * share, (size + of_objects) * share

@@ -1,7 +1,8 @@
 """The job's models, each module with its parameters and buffers, for `torch.modules`.
 
 Reads `_modules`, `_parameters` and `_buffers`, and the shape, dtype and device of tensors; calls no code of the job and
-waits for no device. Takes 20 to 40 µs of CPU time per module, microseconds of the GIL at a time.
+waits for no device. Takes 20 to 40 µs of CPU time per module, microseconds of the GIL at a time; gradients are read by
+the training thread when a step has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..source import Recorder
+from ..steps.gradient_reader import Gradients
 from ..torch import inventory
 
 __all__ = ["answer"]
@@ -62,30 +64,31 @@ class _Sum:
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per module, parents before their children."""
+    gradients = recorder.gradients.read()
     rows: list[list[object]] = []
     for name, model, place in inventory.numbered(recorder.find(inventory.MODEL)):
         if len(rows) < MAX_MODULES:
-            rows += _rows(model, name, place)
-    notes = [] if rows else [inventory.unseen("model")]
+            rows += _rows(model, name, place, gradients)
+    notes = list(gradients.notes) if rows else [inventory.unseen("model")]
     if len(rows) > MAX_MODULES:
         del rows[MAX_MODULES:]
         notes.append(f"truncated after {MAX_MODULES:,} modules")
     return {"columns": COLUMNS, "rows": rows, "notes": notes}
 
 
-def _rows(model: Any, name: str, place: str) -> list[list[object]]:
+def _rows(model: Any, name: str, place: str, gradients: Gradients) -> list[list[object]]:
     listed = []
     for module, path, above in _walk(model, name):
         own, sums = _Sum(), _Sum()
         listed.append((module, path, len(above), own, sums))
-        for held in _tensors(module):
+        for held in _tensors(module, gradients):
             for total in (own, sums, *above):
                 total.add(held)
         above.append(sums)
     return [_row(*entry, place) for entry in listed]
 
 
-def _tensors(module: Any) -> Iterator[_Held]:
+def _tensors(module: Any, gradients: Gradients) -> Iterator[_Held]:
     for kind in ("_parameters", "_buffers"):
         for tensor in list(vars(module).get(kind, {}).values()):
             if tensor is None:
@@ -95,13 +98,16 @@ def _tensors(module: Any) -> Iterator[_Held]:
             except (RuntimeError, ValueError):
                 continue  # of a lazy module: no shape yet
             is_parameter = kind == "_parameters"
+            gradient = gradients.of(tensor) if is_parameter else None
+            # NaN, which no sum hides, becomes NULL.
+            unknown = is_parameter and tensor.requires_grad and not gradients.is_known(tensor)
             yield _Held(
                 key=id(tensor),
                 is_parameter=is_parameter,
                 number=number,
                 trainable=number if tensor.requires_grad else 0,
                 memory=memory,
-                gradient=inventory.mib(tensor.grad) if is_parameter and tensor.grad is not None else 0.0,
+                gradient=float("nan") if unknown else gradient.size if gradient is not None else 0.0,
                 dtype=str(tensor.dtype).partition(".")[2],
                 device=str(tensor.device),
             )
@@ -137,8 +143,12 @@ def _row(module: Any, path: str, depth: int, own: _Sum, sums: _Sum, place: str) 
         ", ".join(sorted(sums.devices)) or None,
         sums.memory,
         own.memory,
-        sums.gradients,
-        own.gradients,
+        _known(sums.gradients),
+        _known(own.gradients),
         bool(held.get("training")),
         type(module).__name__ == "OptimizedModule" or held.get("_compiled_call_impl") is not None,
     ]
+
+
+def _known(size: float) -> float | None:
+    return size if size == size else None

@@ -1,7 +1,8 @@
 """The job's parameters: the optimizer that holds each, and how often it was updated, for `torch.parameters`.
 
 Reads the version counters that torch keeps of every tensor, and the optimizer's state; no values, so it waits for no
-device. Takes about 10 µs per parameter on a thread of the recorder, microseconds of the GIL at a time.
+device. Takes about 10 µs per parameter on a thread of the recorder, microseconds of the GIL at a time; gradients are
+read by the training thread when a step has ended.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ..source import Recorder
+from ..steps.gradient_reader import version_of
 from ..steps.tensor_reader import PARAMETER, items_of
 from ..torch import host_number, inventory
 
@@ -36,6 +38,7 @@ class _Held(NamedTuple):
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per parameter, in the order of the modules."""
+    gradients = recorder.gradients.read()
     models = [(name, model) for name, model, _ in inventory.numbered(recorder.find(inventory.MODEL))]
     optimizers = [(name, one) for name, one, _ in inventory.numbered(recorder.find(inventory.OPTIMIZER))]
     held = _held(optimizers, {id(one) for one in recorder.seen.cleared.alive()})
@@ -43,21 +46,21 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     for item in items_of(models, optimizers, (PARAMETER,)):
         tensor = item.tensor()
         if tensor is not None and len(rows) < MAX_PARAMETERS:
-            gradient = tensor.grad if tensor.is_leaf else None
+            gradient = gradients.of(tensor)
             rows.append(
                 [
                     item.module or None,
                     item.name,
                     _size(tensor),
                     bool(tensor.requires_grad),
-                    _version(tensor),
-                    gradient is not None,
-                    None if gradient is None else _version(gradient),
+                    version_of(tensor),
+                    gradient is not None if gradients.is_known(tensor) else None,
+                    None if gradient is None else gradient.version,
                     *held.get(id(tensor), _Held()),
                     recorder.num_steps,
                 ]
             )
-    return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("model")]}
+    return {"columns": COLUMNS, "rows": rows, "notes": gradients.notes if rows else [inventory.unseen("model")]}
 
 
 def _held(optimizers: Iterable[tuple[str, Any]], cleared: set[int]) -> dict[int, _Held]:
@@ -81,11 +84,3 @@ def _size(tensor: Any) -> int | None:
         return int(tensor.numel())
     except (RuntimeError, ValueError):
         return None  # of a lazy module: no shape yet
-
-
-def _version(tensor: Any) -> int | None:
-    """Return how often a tensor was changed in place; None for one made in inference mode, which does not count."""
-    try:
-        return int(tensor._version)
-    except RuntimeError:
-        return None

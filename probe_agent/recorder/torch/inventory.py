@@ -20,8 +20,8 @@ from ..ring.table import MIB
 from .seen import Seen
 
 __all__ = [
-    "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "attributes_of", "find", "mib", "name_of", "numbered", "roots",
-    "unseen", "wrapped_in",
+    "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "attributes_of", "find", "mib", "name_of", "numbered", "parameters",
+    "roots", "unseen", "wrapped_in",
 ]  # fmt: skip
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
@@ -45,6 +45,16 @@ def find(kind: candidates.Kind, training_ident: int | None, seen: Seen) -> list[
     if kind is MODEL:
         once = candidates.outermost(once)
     return [(value, place) for value, place, _ in once]
+
+
+def parameters(models: Iterable[tuple[Any, str]], optimizers: Iterable[tuple[Any, str]]) -> Iterator[Any]:
+    """Yield the parameters of what `find` has returned, without calling the job's code; shared ones more than once."""
+    for model, _ in models:
+        for module in candidates.members(model):
+            yield from [one for one in list(vars(module).get("_parameters", {}).values()) if one is not None]
+    for optimizer, _ in optimizers:
+        for group in list(attributes_of(optimizer).get("param_groups", ())):
+            yield from list(group.get("params", ()))
 
 
 def numbered(found: Iterable[tuple[Any, str]]) -> Iterator[tuple[str, Any, str]]:

@@ -33,7 +33,7 @@ class Modules(RecorderTable):
         Column("device", "text", "", "their devices"),
         Column("memory", "float", "MiB", "parameters and buffers; if sharded, the part in this process"),
         Column("own_memory", "float", "MiB", "the same without those below it"),
-        Column("gradients", "float", "MiB", "existing gradients, including those below it"),
+        Column("gradients", "float", "MiB", "gradients when a step had ended, with those below it; NULL if none has"),
         Column("own_gradients", "float", "MiB", "the same without those below it"),
         Column("training", "bool", "", "in training mode; false after eval()"),
         Column("compiled", "bool", "", "torch.compile was applied to this very module"),
@@ -76,7 +76,7 @@ class Parameters(RecorderTable):
         Column("parameters", "int", "", "number of its elements"),
         Column("trainable", "bool", "", "it requires a gradient"),
         Column("versions", "int", "", "changes in place so far, as torch counts them; fused optimizers do not count"),
-        Column("has_gradient", "bool", "", "it has a gradient now"),
+        Column("has_gradient", "bool", "", "it had a gradient when a step had ended; NULL if none has"),
         Column("gradient_versions", "int", "", "changes in place of this gradient: a fresh one begins at 0"),
         Column("optimizer", "text", "", "class of the optimizer that holds it; NULL if none does"),
         Column("param_group", "int", "", "number of its group there"),
@@ -139,8 +139,8 @@ class Tensors(RecorderTable):
         STEP,
         Column("kind", "text", "", "parameters, gradients, optimizer state or buffers"),
         Column("device", "text", "", "where they are: cpu, cuda:0"),
-        Column("num_tensors", "int", "", "tensors of this kind"),
-        Column("memory", "float", "MiB", "their size; if sharded, the part in this process"),
+        Column("num_tensors", "int", "", "tensors of this kind; NULL of gradients if no step has ended to read them"),
+        Column("memory", "float", "MiB", "their size, NULL likewise; if sharded, the part in this process"),
         Column("full", "float", "MiB", "of gradients, their size when every parameter has one; otherwise memory"),
     )
 

@@ -34,7 +34,9 @@ _NEWEST = (
     " max(ooms), min(retries) FROM torch.memory GROUP BY device ORDER BY device"
 )
 _NOW = "SELECT * FROM process.memory"
-_TENSORS = 'SELECT kind, device, memory, "full" FROM torch.tensors ORDER BY kind, device'
+_TENSORS = (
+    'SELECT kind, device, coalesce(memory, "full"), "full", memory IS NULL FROM torch.tensors ORDER BY kind, device'
+)
 _GPUS = (
     "SELECT device, arg_max(memory_used, ts), arg_max(memory_total, ts), arg_max(gpu, ts) FROM gpu.samples"
     " WHERE device IS NOT NULL GROUP BY device"
@@ -45,8 +47,8 @@ _ALLOCATOR = "SELECT value FROM process.env WHERE name IN ('PYTORCH_CUDA_ALLOC_C
 
 def _modules(top: int) -> str:
     return (
-        "SELECT module, class, device, own_memory, own_gradients FROM torch.modules"
-        f" WHERE own_memory + own_gradients > 0 ORDER BY own_memory + own_gradients DESC, module LIMIT {top}"
+        "SELECT module, class, device, own_memory, coalesce(own_gradients, 0) AS gradients FROM torch.modules"
+        f" WHERE own_memory + gradients > 0 ORDER BY own_memory + gradients DESC, module LIMIT {top}"
     )
 
 
@@ -64,12 +66,14 @@ def _thinned(rows: str, columns: Sequence[str], by: str, last_s: float | None) -
 
 @dataclass(frozen=True)
 class Tensors:
-    """Tensors of one kind on one device, in MiB; `full` counts gradients that do not exist now, too."""
+    """Tensors of one kind on one device, in MiB; `full` counts gradients that do not exist now, too. Those that could
+    not be read are `assumed` to be `full`."""
 
     kind: str
     device: str
     mib: float
     full: float
+    assumed: bool = False
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ def look(timeout_s: float, top: int, last_s: float | None) -> Callable[[Client],
             gaps += tensors.notes
         return Look(
             _record(now),
-            tuple(Tensors(str(k), str(d), _float(m), _float(f)) for k, d, m, f in _rows(tensors)),
+            tuple(Tensors(str(k), str(d), _float(m), _float(f), bool(a)) for k, d, m, f, a in _rows(tensors)),
             tuple(Module(str(m), str(c), str(d), _float(o), _float(g)) for m, c, d, o, g in _rows(modules)),
             _devices(_rows(newest), {str(row[0]): row for row in _rows(gpus)}),
             tuple(

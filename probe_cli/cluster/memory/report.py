@@ -242,6 +242,8 @@ def notes_on(report: Report) -> list[str]:
     """Remarks about a target: memory that comes later, an allocator in trouble, others on its device."""
     who = f"{_who(report.info)}: "
     notes = []
+    if any(one.assumed for one in report.look.tensors):
+        notes.append(f"{who}every parameter is taken to have a gradient: no step ended in which that could be read")
     if report.later_gradients >= 1:
         notes.append(f"{who}gradients take {mebibytes(report.later_gradients)} more when backward has ended")
     for device in report.look.devices:
