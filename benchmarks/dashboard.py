@@ -24,7 +24,8 @@ from probe_agent.recorder.ring import folder
 from .agent import PROBE, attach
 from .machine import ROOT, provenance
 from .process import Program, plain_environment, tree_cpu_s
-from .scale import RANKS_A_HOST, addresses_of, fill, serving
+from .scale import RANKS_A_HOST, fill
+from .simulated import addresses_of, serving
 from .spread import figure, ratio, table
 
 sys.path.insert(0, str(ROOT / "tests"))

@@ -29,7 +29,7 @@ from typing import Any
 from benchmarks.machine import ROOT, provenance
 from benchmarks.spread import table
 
-__all__ = ["main"]
+__all__ = ["Program", "Result", "main", "programs", "read_results"]
 
 PROBE = str(Path(sys.executable).with_name("probe"))
 LOCK = threading.Lock()
@@ -90,13 +90,13 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="run nothing, print the table of the results")
     args = parser.parse_args()
     if args.table:
-        print(_table(_results(args.results)))
+        print(_table(read_results(args.results)))
         return
     ends = time.monotonic() + 60 * args.minutes
     wanted: list[tuple[Program, int]] = []
-    done = {(one.name, one.rule == "", one.run) for one in _results(args.results)}
+    done = {(one.name, one.rule == "", one.run) for one in read_results(args.results)}
     for run in range(args.runs):
-        for program in _programs():
+        for program in programs():
             is_healthy = program.rule == ""
             if (args.healthy == "no" and is_healthy) or (args.healthy == "only" and not is_healthy):
                 continue
@@ -119,10 +119,11 @@ def main() -> None:
 
     with ThreadPoolExecutor(args.at_once) as pool:
         list(pool.map(one, wanted))
-    print(_table(_results(args.results)))
+    print(_table(read_results(args.results)))
 
 
-def _programs() -> list[Program]:
+def programs() -> list[Program]:
+    """Return all of tests/faults, each with its twin, and the other healthy ones."""
     code = (
         "import json, faults.__main__ as m, faults.kinds as k; from dataclasses import asdict; "
         "print(json.dumps([{name: {'rule': f.rule, 'environ': f.environ, 'ranks': f.num_ranks, 'begins': f.begins_s} "
@@ -270,7 +271,8 @@ def _line(result: Result) -> str:
     return f"{result.name} {what} after {result.seconds:.0f} s: {result.headline or '-'} [{others}] {result.sentence}"
 
 
-def _results(path: Path) -> list[Result]:
+def read_results(path: Path) -> list[Result]:
+    """Return the lines of a file that a run has written."""
     if not path.exists():
         return []
     lists = ("beside", "below", "ever")

@@ -15,24 +15,22 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 from probe_agent.recorder.ring.table import Column, Table
 
 from .agent import PROBE
-from .http_query import free_port
 from .machine import provenance
 from .process import plain_environment
-from .simulated import add_target
+from .simulated import SERVERS_A_PROCESS, add_target, addresses_of, serving
 from .spread import figure, table
 
 __all__ = ["STATEMENTS", "main"]
 
 NUM_RANKS = 8
-SERVERS_A_PROCESS = 16
 
 
 class Steps(Table):
@@ -79,35 +77,6 @@ def _fill(base: Path, num_hosts: int, num_rows: int) -> None:
 
 
 @contextmanager
-def _serving(base: Path, num_hosts: int) -> Iterator[tuple[list[str], Callable[[], float]]]:
-    """Run host servers for all of them; yield their addresses, and a function that returns the CPU seconds used by
-    all."""
-    port = free_port()
-    addresses = [f"127.0.{1 + host // 250}.{1 + host % 250}:{port}" for host in range(num_hosts)]
-    with ExitStack() as running:
-        servers = []
-        for first in range(0, num_hosts, SERVERS_A_PROCESS):
-            mine = addresses[first : first + SERVERS_A_PROCESS]
-            folder = str(base / str(first // SERVERS_A_PROCESS))
-            command = [sys.executable, "-m", "benchmarks.simulated", folder, *mine]
-            server = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
-            )
-            running.callback(server.wait)
-            running.callback(server.terminate)
-            servers.append(server)
-        for server in servers:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-        yield addresses, lambda: sum(_cpu_s(server.pid) for server in servers)
-
-
-def _cpu_s(pid: int) -> float:
-    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
 def _one_behind_a_slow_link(addresses: list[str], delay_s: float) -> Iterator[list[str]]:
     """Yield the same hosts with a slow link to the first."""
     if not delay_s:
@@ -150,10 +119,11 @@ def main() -> None:
     args = parser.parse_args()
     rows: list[list[object]] = []
     for num_hosts in args.hosts:
+        direct = addresses_of(num_hosts)
         with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
             _fill(Path(folder), num_hosts, args.rows)
             with (
-                _serving(Path(folder), num_hosts) as (direct, servers_cpu_s),
+                serving(Path(folder), direct) as servers_cpu_s,
                 _one_behind_a_slow_link(direct, args.delay) as addresses,
             ):
                 for name, sql in STATEMENTS.items():
@@ -174,7 +144,15 @@ def main() -> None:
     print(f"{args.rows:,} steps a rank. Medians of {args.questions} commands with their 95 % interval.\n")
     if args.delay:
         print(f"The first host is {args.delay * 1e3:g} ms away, each way.\n")
-    headings = ["hosts", "ranks", "statement", "s", "CPU s of the command", "CPU ms of a server", "tables asked"]
+    headings = [
+        "hosts",
+        "ranks",
+        "statement",
+        "s",
+        "CPU s of the command",
+        "CPU ms of a server and its workers",
+        "tables asked",
+    ]
     print(table([*headings, "KiB moved"], rows))
     print()
     print(provenance())

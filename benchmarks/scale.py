@@ -14,8 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from probe_agent.recorder.hooks.collectives import Collectives
@@ -27,16 +26,14 @@ from probe_agent.recorder.steps.ends import Steps
 
 from .agent import PROBE
 from .delays import job
-from .http_query import free_port
 from .machine import provenance
-from .process import plain_environment, tree_cpu_s
-from .simulated import add_target, tell_peers
+from .process import plain_environment
+from .simulated import SERVERS_A_PROCESS, add_target, addresses_of, serving, tell_peers
 from .spread import table
 
-__all__ = ["RANKS_A_HOST", "addresses_of", "fill", "main", "serving"]
+__all__ = ["RANKS_A_HOST", "fill", "main"]
 
 RANKS_A_HOST = 8
-SERVERS_A_PROCESS = 16
 NUM_LAYERS, LATE_S = 5, 0.002
 AHEAD_S, BEHIND_S = 1_800.0, 1_800.0
 SAMPLED_EVERY, NUM_MODULES = 20, 12
@@ -123,34 +120,6 @@ def fill(base: Path, addresses: Sequence[str], num_ranks: int, num_steps: int, *
         if at % RANKS_A_HOST == 0:
             first_of_hosts.append(own)
     tell_peers(first_of_hosts, known)
-
-
-def addresses_of(num_hosts: int) -> list[str]:
-    """Return an address for the server of each host."""
-    port = free_port()
-    return [f"127.0.{1 + host // 250}.{1 + host % 250}:{port}" for host in range(num_hosts)]
-
-
-@contextmanager
-def serving(base: Path, addresses: Sequence[str], *, is_canned: bool = False) -> Iterator[Callable[[], float]]:
-    """Run host servers at these addresses; yield a function that returns the CPU seconds used by all and by their query
-    workers."""
-    with ExitStack() as running:
-        servers = []
-        for first in range(0, len(addresses), SERVERS_A_PROCESS):
-            mine = addresses[first : first + SERVERS_A_PROCESS]
-            folder = str(base / str(first // SERVERS_A_PROCESS))
-            command = [sys.executable, "-m", "benchmarks.simulated", *["--canned"] * is_canned, folder, *mine]
-            server = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
-            )
-            running.callback(server.wait)
-            running.callback(server.terminate)
-            servers.append(server)
-        for server in servers:
-            assert server.stdout is not None
-            assert server.stdout.readline() == "ready\n"
-        yield lambda: sum(tree_cpu_s(server.pid) for server in servers)
 
 
 def _run(address: str, words: Sequence[str], limit_s: float) -> tuple[float, float, int, str, str]:

@@ -15,8 +15,10 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,14 @@ from probe_agent.recorder.ring import folder
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
 
-__all__ = ["JOB", "add_target", "serve", "tell_peers"]
+from .http_query import free_port
+from .process import plain_environment, tree_cpu_s
+
+__all__ = ["JOB", "SERVERS_A_PROCESS", "add_target", "addresses_of", "serve", "serving", "tell_peers"]
 
 #: The name of the job that all these targets are ranks of.
 JOB = "simula"
+SERVERS_A_PROCESS = 16
 
 Rows = Sequence[tuple[object, ...]]
 
@@ -67,6 +73,34 @@ def tell_peers(folders: Sequence[Path], ranks: Sequence[tuple[str, int, int, str
     ]
     for own in folders:
         (own / "peers.json").write_text(json.dumps({"peers": peers}))
+
+
+def addresses_of(num_hosts: int) -> list[str]:
+    """Return an address for the server of each host."""
+    port = free_port()
+    return [f"127.0.{1 + host // 250}.{1 + host % 250}:{port}" for host in range(num_hosts)]
+
+
+@contextmanager
+def serving(base: Path, addresses: Sequence[str], *, is_canned: bool = False) -> Iterator[Callable[[], float]]:
+    """Run host servers at these addresses; yield a function that returns the CPU seconds used by all and by their query
+    workers."""
+    with ExitStack() as running:
+        servers = []
+        for first in range(0, len(addresses), SERVERS_A_PROCESS):
+            mine = addresses[first : first + SERVERS_A_PROCESS]
+            folder = str(base / str(first // SERVERS_A_PROCESS))
+            command = [sys.executable, "-m", "benchmarks.simulated", *["--canned"] * is_canned, folder, *mine]
+            server = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
+            )
+            running.callback(server.wait)
+            running.callback(server.terminate)
+            servers.append(server)
+        for server in servers:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+        yield lambda: sum(tree_cpu_s(server.pid) for server in servers)
 
 
 async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool) -> None:

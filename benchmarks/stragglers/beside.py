@@ -25,7 +25,7 @@ from benchmarks.spread import table
 from .job import PROGRAM
 from .scoring import ask
 
-__all__ = ["main"]
+__all__ = ["TRACEML", "install_tools", "main"]
 
 NVRX, TRACEML = "0.4.1", "0.5.0"
 PACKAGES = (f"nvidia-resiliency-ext=={NVRX}", f"traceml-ai=={TRACEML}", "msgspec", "rich", "psutil")
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.015, help="extra time per step, on average")
     parser.add_argument("--steps", type=int, default=150)
     args = parser.parse_args()
-    tools = _installed()
+    tools = install_tools()
     rows = []
     for fault in args.faults:
         with tempfile.TemporaryDirectory() as folder:
@@ -58,8 +58,8 @@ def main() -> None:
     print(provenance())
 
 
-def _installed() -> Path:
-    """Return the folder with both, made in the temporary folder if missing."""
+def install_tools() -> Path:
+    """Return the folder with both tools, made in the temporary folder if missing."""
     folder = Path(tempfile.gettempdir()) / f"benchmarks-stragglers-{os.getuid()}"
     if not (folder / "complete").exists():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *PACKAGES]
