@@ -3,7 +3,8 @@
 The newest 50 steps are held against the best 50 in a row that are still recorded. Something has changed since: a
 throttled clock, longer sequences, a growing list that is walked in each step. Noise is not told: most of the newest
 steps have to be slower than most of the best ones were, the 50 steps before must be slower too, and the time must not
-have gone to waiting for a core, which is the finding of another rule.
+have gone to waiting for a core, which is the finding of another rule. Steps before a resume in the same process are
+another job's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ WITH windows AS (
         median(duration) AS usual, quantile_cont(duration, 0.25) AS quick, quantile_cont(duration, 0.75) AS slow,
         median(batch_size) AS batch_size, {", ".join(f"median(coalesce({name}, 0)) AS {name}" for name in PHASES)}
     FROM python.steps WHERE step > (SELECT min(step) + 10 FROM python.steps)
+        AND ts > (SELECT coalesce(max(ts), '-infinity') FROM python.checkpoints
+            WHERE kind = 'load' AND has_optimizer AND error IS NULL)
     GROUP BY ALL HAVING count(*) >= 40
 ),
 delayed AS (

@@ -45,3 +45,13 @@ def test_noise_and_a_host_that_took_the_cores_are_no_change_of_the_job(judged: J
     slower = steps(400, duration=lambda step: 0.1 if step < 250 else 0.4)
     assert judged("slower-than-best", {"python.steps": slower})
     assert judged("slower-than-best", {"python.steps": slower, "process.samples": contended}) == []
+
+
+def test_steps_before_a_resume_are_those_of_another_job(judged: Judged, steps: Steps) -> None:
+    slow = steps(400, duration=lambda step: 0.01 if step < 200 else 0.15)
+    resume = {"ts": slow[200]["ts"], "step": 200, "kind": "load", "has_optimizer": True, "error": None}
+
+    assert judged("slower-than-best", {"python.steps": slow})
+    assert judged("slower-than-best", {"python.steps": slow, "python.checkpoints": [resume]}) == []
+    for other in ({"kind": "save"}, {"has_optimizer": False}, {"error": "RuntimeError: no"}):
+        assert judged("slower-than-best", {"python.steps": slow, "python.checkpoints": [{**resume, **other}]})
