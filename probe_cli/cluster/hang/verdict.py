@@ -71,6 +71,8 @@ class Verdict:
     doing: Mapping[int, Doing] = field(default_factory=dict)
     #: Seconds without progress of any rank; None if that is not known.
     stands_s: float | None = None
+    #: What the ranks do that keep a job standing and may be at work, so that it is not said to hang yet.
+    may_go_on: str = ""
     #: Seconds until torch gives up on the call that has waited longest.
     aborts_in_s: float | None = None
 
@@ -158,7 +160,7 @@ def judge(
         early = "which may be its usual time" if _is_early(after) else _not_long(after)
         return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {waits}{age}, {early}")
     if busy and len(busy) == len(verdict.ranks) and stands_s < max(patience_s, PATIENCE_STEPS * _usual(after)):
-        return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}")
+        return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}", may_go_on=said)
     if verdict.cause == Cause.UNSEEN.value or (unseen and verdict.cause in ("no progress", "init")):
         return replace(verdict, sentence=f"the job stands still: {said}; {age}")
     aborts = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from probe_cli.cluster.hang.verdict import State, Verdict
@@ -43,6 +45,24 @@ def test_a_job_that_works_or_has_not_begun_is_not_called_hung() -> None:
 
     assert looked("job-hangs", Told(verdict_of_hang=slow)) == []
     assert looked("job-hangs", Told(verdict_of_hang=meets)) == []
+
+
+def test_a_rank_that_may_be_at_work_is_suspected_once_it_has_lasted(judged: Judged, steps: Steps) -> None:
+    ended = {"python.steps": steps(50)}
+    suspected = judged("job-hangs", ended, ended)
+    waits = Verdict(
+        State.SLOW,
+        "no hang so far: rank 0 waits for data",
+        ranks=(0,),
+        stands_s=25.0,
+        may_go_on="rank 0 waits for data",
+    )
+
+    (found,) = looked("job-hangs", Told(verdict_of_hang=waits), suspected)
+
+    assert (found.certainty, found.ranks) == (Certainty.SUSPECTED, (0,))
+    assert found.sentence == "no step has ended for 25 s, and the job may hang: rank 0 waits for data"
+    assert looked("job-hangs", Told(verdict_of_hang=replace(waits, stands_s=15.0)), suspected) == []
 
 
 def test_one_process_without_a_step_has_nothing_to_judge(judged: Judged) -> None:
