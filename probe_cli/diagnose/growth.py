@@ -60,8 +60,9 @@ def is_seen(rows: Iterable[Row]) -> bool:
     return any(len(row["samples"]) >= MIN_SAMPLES for row in rows)
 
 
-def growing(rows: Iterable[Row], least_mib: float) -> Iterator[Growth]:
-    """Yield the series that grow, by `least_mib` at least in the time seen."""
+def growing(rows: Iterable[Row], least_mib: float, *, is_weighed: bool = True) -> Iterator[Growth]:
+    """Yield the series that grow, by `least_mib` at least in the time seen. Not weighed, what may be the warm-up of a
+    job is among them: for rules that see what grows."""
     for row in rows:
         samples = [Sample(one["t"], one["step"] if one["step"] >= 0 else None, one["mib"]) for one in row["samples"]]
         # What ends no higher than it was in its middle needs no test.
@@ -69,7 +70,8 @@ def growing(rows: Iterable[Row], least_mib: float) -> Iterator[Growth]:
             continue
         limits = _limits(row)
         nearest = min(limits, key=lambda limit: limit.left, default=None)
-        found = Growth(row["of"], samples[0].mib, samples[-1].mib, weighed(trend(samples), headroom(limits)), nearest)
+        judged = weighed(trend(samples), headroom(limits)) if is_weighed else trend(samples)
+        found = Growth(row["of"], samples[0].mib, samples[-1].mib, judged, nearest)
         if found.trend.state is State.GROWS and found.mib >= least_mib:
             yield found
 

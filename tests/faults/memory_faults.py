@@ -61,7 +61,7 @@ class Hoard(Dataset[tuple[Tensor, Tensor]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         if self.keeps:
-            self.kept.append(bytes(100_000) + bytes([index % 256]))
+            self.kept.append(bytes(400_000) + bytes([index % 256]))
         return torch.randn(64), torch.randn(1)
 
 

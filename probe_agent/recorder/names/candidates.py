@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 __all__ = [
-    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "Found", "Kind", "attribute", "attributes", "members",
-    "outermost", "search", "walk",
+    "KINDS", "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "Found", "Kind", "attribute", "attributes", "items",
+    "members", "outermost", "search", "walk",
 ]  # fmt: skip
 
 MAX_OBJECTS = 2_000
 MAX_DEPTH = 3
 MAX_CHILDREN = 100
+TRIES = 5
 _LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
 _PLAIN = frozenset(_LEAVES)
 
@@ -134,7 +137,18 @@ def _children(value: Any) -> list[tuple[str, Any]]:
     if kind in (list, tuple):
         return [(f"[{index}]", child) for index, child in enumerate(value[:MAX_CHILDREN])]
     held = value if issubclass(kind, dict) else attributes(value)
-    return [(name, child) for name, child in list(dict.items(held))[:MAX_CHILDREN] if type(name) is str]
+    return [(name, child) for name, child in items(held, MAX_CHILDREN) if type(name) is str]
+
+
+def items(held: dict[Any, Any], most: int, *, newest: bool = False) -> list[tuple[Any, Any]]:
+    """Return the first items of a dict, or the last ones, while other threads change it; empty if they do all the time.
+
+    Before Python 3.12 the garbage collector may run while the list is made, and gives the GIL away."""
+    for _ in range(TRIES):
+        with suppress(RuntimeError):  # it changed its size
+            listed = dict.items(held)
+            return list(islice(reversed(listed), most))[::-1] if newest else list(islice(listed, most))
+    return []
 
 
 def attributes(value: Any) -> dict[Any, Any]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from .candidates import attributes
+from .candidates import attributes, items
 
 __all__ = ["holders"]
 
@@ -56,11 +56,11 @@ def holders(idents: Collection[int], roots: Iterable[tuple[str, Mapping[str, Any
 def _children(value: Any) -> list[tuple[str, Any]]:
     kind = type(value)
     if kind in _SEQUENCES:
-        items = list(value)[-MAX_CHILDREN:] if len(value) > MAX_CHILDREN else list(value)
-        return [("", item) for item in items]
+        newest = list(value)[-MAX_CHILDREN:] if len(value) > MAX_CHILDREN else list(value)
+        return [("", item) for item in newest]
     if issubclass(kind, dict):
-        listed = list(dict.items(value))[-MAX_CHILDREN:]
+        listed = items(value, MAX_CHILDREN, newest=True)
         return [(f"[{key!r}]" if type(key) is str else "", child) for key, child in listed]
     if kind.__module__.partition(".")[0] in ("builtins", "numpy"):
         return []
-    return [(f"attribute `{name}`", child) for name, child in list(attributes(value).items())[:MAX_CHILDREN]]
+    return [(f"attribute `{name}`", child) for name, child in items(attributes(value), MAX_CHILDREN)]

@@ -16,7 +16,7 @@ from time import sleep
 from typing import Any
 
 from ..names import frames
-from ..names.candidates import attributes
+from ..names.candidates import attributes, items
 from ..ring.table import MIB
 from ..source import Recorder
 from ..torch import inventory, loaded
@@ -49,12 +49,12 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     passed = recorder.num_steps - steps
     still = {id(container) for container, _ in _found(_roots(recorder))}
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
-    for at, ((container, place), items) in enumerate(zip(found, lengths)):
-        added = 0 if at in shrunk else items - before[at]
-        if items >= MIN_ITEMS and id(container) in still:
-            row = [place, type(container).__name__, items, added, PAUSE_S, *_held(container, items), passed]
+    for at, ((container, place), num) in enumerate(zip(found, lengths)):
+        added = 0 if at in shrunk else num - before[at]
+        if num >= MIN_ITEMS and id(container) in still:
+            row = [place, type(container).__name__, num, added, PAUSE_S, *_held(container, num), passed]
             graphs = int(str(row[6]))
-            listed.append(((-graphs, -added, -items), row))
+            listed.append(((-graphs, -added, -num), row))
     listed.sort(key=lambda one: one[0])
     rows = [row for _, row in listed[:MAX_ROWS]]
     return {"columns": COLUMNS, "rows": rows, "notes": []}
@@ -85,13 +85,13 @@ def _found(roots: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[Any
 def _children(value: Any) -> list[tuple[str, Any]]:
     kind = type(value)
     if issubclass(kind, dict):
-        listed = list(islice(dict.items(value), MAX_CHILDREN))
+        listed = items(value, MAX_CHILDREN)
         return [(f"[{name!r}]" if type(name) is str else "an item", child) for name, child in listed]
     if kind in (list, tuple, set, frozenset, deque):
         return [("an item", child) for child in list(islice(value, MAX_CHILDREN))]
     if kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy"):
         return []
-    return [(f"attribute `{name}`", child) for name, child in list(attributes(value).items())[:MAX_CHILDREN]]
+    return [(f"attribute `{name}`", child) for name, child in items(attributes(value), MAX_CHILDREN)]
 
 
 def _length(container: Any) -> int:

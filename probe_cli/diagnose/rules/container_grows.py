@@ -1,8 +1,9 @@
 """A container of the job grows with each step, and memory with it.
 
 A list, dict or set that the job's frames and globals lead to got longer while it was looked at, never shorter, and the
-memory of the process grows as `memory-grows` judges it. A list of numbers for the log grows, too, but takes next to
-nothing: it is not named.
+memory of the process grows with significance. It is suspected until memory has grown for as long as `memory-grows`
+waits for: it may be a cache that will be full. A list of numbers for the log grows, too, but takes next to nothing: it
+is not named.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     series = [one for row in rows for one in row["series"] or ()]
     if not containers or not is_seen(series):
         raise NotApplicable("no container was found, or memory was seen for too short a time")
-    grown = next((found for found in growing(series, limits["mib"]) if found.of == OWN), None)
+    grown = next((found for found in growing(series, limits["mib"], is_weighed=False) if found.of == OWN), None)
     if grown is None or grown.mib < limits["share"] * grown.first:
         return
     growing_too = [row for row in containers if row["added"] > 0 and (row["size"] or 0.0) >= limits["part"] * grown.mib]
     if not growing_too:
         return
+    lasts = any(found.of == OWN for found in growing(series, limits["mib"]))
     worst = max(growing_too, key=lambda row: row["size"])
     holds = f", with {mebibytes(worst['size'])} in them"
     yield Finding(
         f"a {worst['kind']} grows with each step, to {worst['items']:,} items{holds}",
-        Certainty.LIKELY,
+        Certainty.LIKELY if lasts else Certainty.SUSPECTED,
         share=0.4,
         where=worst["place"],
         evidence=(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any, ClassVar
 
 from probe_agent.recorder.names import candidates
@@ -88,3 +89,22 @@ def test_an_optimizer_in_a_list_is_found_by_its_way() -> None:
     found = candidates.search("optimizer", roots)
 
     assert found == [(only, "item [0] of attribute `optimizers` of global `state` of __main__")]
+
+
+def test_the_items_of_a_dict_are_listed_while_the_job_adds_to_it() -> None:
+    growing = {f"key{at}": at for at in range(5_000)}
+
+    def add(phase: str, info: dict[str, int]) -> None:
+        if len(growing) < 5_002:
+            growing[f"more{len(growing)}"] = 0
+
+    gc.callbacks.append(add)
+    try:
+        listed = candidates.items(growing, 5_000)
+        newest = candidates.items(growing, 2, newest=True)
+    finally:
+        gc.callbacks.remove(add)
+
+    assert listed == [(f"key{at}", at) for at in range(5_000)]
+    assert newest == list(growing.items())[-2:]
+    assert candidates.items(growing, 3) == [("key0", 0), ("key1", 1), ("key2", 2)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from probe_cli.diagnose.finding import NotApplicable
+from probe_cli.diagnose.finding import Certainty, NotApplicable
 
 from .conftest import Judged
 
@@ -35,7 +35,15 @@ def test_a_cache_that_grows_with_memory_is_named(judged: Judged) -> None:
     (found,) = judged("container-grows", job(5.0))
 
     assert "a dict grows with each step, to 900 items" in found.sentence
+    assert found.certainty is Certainty.LIKELY
     assert "from 300 MiB to 495 MiB" in found.evidence[1]
+
+
+def test_a_container_that_grows_is_named_before_memory_alone_would_be(judged: Judged) -> None:
+    early = {**job(5.0), "process.memory": [{"host_total": 90_000.0, "host_available": 20_000.0}]}
+
+    assert judged("memory-grows", early) == []
+    assert [found.certainty for found in judged("container-grows", early)] == [Certainty.SUSPECTED]
 
 
 def test_a_log_of_numbers_and_a_cache_that_is_full_are_fine(judged: Judged) -> None:
