@@ -27,6 +27,7 @@ MAX_ROWS = 2000
 SILENT = 0.5
 #: How much longer a host may take for the rings, which take processor time alone: the machine may be busy.
 RINGS = 4
+_NO_JSON = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 _ANY_ANSWER = "SELECT count(*) FROM process.env"
 #: Most rules read its forty columns: bound and read once for all of them, which takes a third off the question.
 _STEPS = re.compile(r"\bpython\.steps\b")
@@ -106,8 +107,19 @@ async def _asked(client: Client, statements: Mapping[str, str], timeout_s: float
     (lists,) = answer.rows
     rows: dict[str, Sequence[Row]] = {}
     for name, told in zip(statements, lists, strict=True):
-        rows[name] = cast(list[Row], told) if isinstance(told, list) else []
+        rows[name] = cast(list[Row], _with_numbers(told)) if isinstance(told, list) else []
     return Evidence(rows, {}, tuple(answer.notes))
+
+
+def _with_numbers(value: object) -> object:
+    """Return an answer with the numbers that JSON has no form for, and that come as texts."""
+    if isinstance(value, str):
+        return _NO_JSON.get(value, value)
+    if isinstance(value, list):
+        return [_with_numbers(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _with_numbers(each) for name, each in value.items()}
+    return value
 
 
 def _together(statements: Mapping[str, str]) -> str:

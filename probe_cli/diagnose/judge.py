@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from probe_agent.errors import ProbeError
 from probe_agent.wire import TargetInfo
 from probe_cli.client.loop import run
 
@@ -64,8 +65,17 @@ def _judged(rule: Rule, told: Sequence[tuple[TargetInfo, Evidence]], overrides: 
         )
     try:
         return list(rule.judge(asked, rule.limits(overrides)))
-    except (NoEvidence, NotApplicable) as reason:
-        return reason
+    except Exception as failure:  # noqa: BLE001  # at the border: the other rules still judge
+        return _not_judged(failure)
+
+
+def _not_judged(failure: Exception) -> NoEvidence | NotApplicable:
+    """Why a rule says nothing. One that fails costs its own judgement, and no other's."""
+    if isinstance(failure, NoEvidence | NotApplicable):
+        return failure
+    if isinstance(failure, ProbeError):
+        return NoEvidence(failure.message)
+    return NoEvidence(f"the rule itself failed, which is a fault of Probe: {type(failure).__name__}: {failure}")
 
 
 async def _looked(
@@ -79,8 +89,8 @@ async def _looked(
         assert isinstance(found, list)
         try:
             return list(await rule.look(job, found, rule.limits(overrides)))
-        except (NoEvidence, NotApplicable) as reason:
-            return reason
+        except Exception as failure:  # noqa: BLE001  # at the border, too
+            return _not_judged(failure)
 
     wanted = [rule for rule in rules if judged[rule.name]]
     return dict(zip((rule.name for rule in wanted), await asyncio.gather(*map(look, wanted)), strict=True))

@@ -1,9 +1,9 @@
 """A container of the job grows with each step, and memory with it.
 
 A list, dict or set that the job's frames and globals lead to got longer while it was looked at, never shorter, and the
-memory of the process grows with significance. It is suspected until memory has grown for as long as `memory-grows`
-waits for: it may be a cache that will be full. A list of numbers for the log grows, too, but takes next to nothing: it
-is not named.
+memory of the process grows with significance. It is called possible until memory has grown for as long as
+`memory-grows` waits for: it may be a cache that will be full. A list of numbers for the log grows, too, but takes next
+to nothing: it is not named.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     holds = f", with {mebibytes(worst['size'])} in them"
     yield Finding(
         f"a {worst['kind']} grows with each step, to {worst['items']:,} items{holds}",
-        Certainty.LIKELY if lasts else Certainty.SUSPECTED,
+        Certainty.LIKELY if lasts else Certainty.POSSIBLE,
         share=0.4,
         where=worst["place"],
         evidence=(

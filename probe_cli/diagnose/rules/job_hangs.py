@@ -3,7 +3,7 @@
 No rank has ended a step or called a collective for ten usual steps and ten seconds at least. Then every rank is looked
 at twice, as `probe … hang` does, and the chain of waits is followed to its end: a rank that is elsewhere, has come with
 another operation, waits in another group, is stopped, or has ended. A rank that saves, loads, compiles or works has two
-minutes before this is called a hang; until then it is suspected.
+minutes before this is called a hang; until then it is possible.
 """
 
 from __future__ import annotations
@@ -56,11 +56,12 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     verdict = await verdict_of(job)
     stands_s = verdict.stands_s or 0.0
-    if verdict.may_go_on and stands_s >= limits["suspected"]:
+    if verdict.may_go_on and stands_s >= limits["possible"]:
         return [
             replace(
                 one,
                 sentence=f"no step has ended for {seconds(stands_s)}, and the job may hang: {verdict.may_go_on}",
+                certainty=Certainty.POSSIBLE,
                 share=1.0,
                 ranks=verdict.ranks,
                 advice=("ask again: what has lasted two minutes is called a hang",),
@@ -96,7 +97,7 @@ RULE = Rule(
     judge,
     (
         Threshold("seconds", 10.0, "seconds without a step before the ranks are looked at"),
-        Threshold("suspected", 20.0, "seconds without a step before a rank that may be at work is reported"),
+        Threshold("possible", 20.0, "seconds without a step before a rank that may be at work is reported"),
     ),
     explains=(
         "stalled", "timeout-near", "rank-works-alone", "collectives-dominate", "data-bound", "slower-than-best",

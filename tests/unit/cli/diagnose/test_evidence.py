@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any, cast
 
 from probe_agent.errors import NoAnswer, QueryFailed
@@ -72,3 +73,16 @@ def test_a_recorder_that_does_not_answer_is_not_asked_rule_by_rule() -> None:
     assert host.num_asked == 3
     assert set(told.rows) == {"a"}
     assert len(told.failed) == 20
+
+
+def test_numbers_that_json_has_no_form_for_are_numbers() -> None:
+    class Overflown(Host):
+        async def send(self, kind: type[QueryResult], method: str, path: str, request: QueryRequest) -> QueryResult:
+            answer = await super().send(kind, method, path, request)
+            return replace(answer, rows=[[[{"norm": "Infinity", "of": [{"loss": "NaN"}], "text": "NaN of it"}]]])
+
+    (row,) = asked(Overflown(QueryFailed), *rules("a")).rows["a"]
+
+    assert row["norm"] == float("inf")
+    assert row["of"][0]["loss"] != row["of"][0]["loss"]
+    assert row["text"] == "NaN of it"

@@ -161,3 +161,14 @@ def test_a_second_look_that_sees_too_little_cannot_judge() -> None:
     seen = replace(rule("a"), look=look)
 
     assert diagnose([seen], [told(0, a=0.5)], {}, Job({}, 1.0)).unjudged == {"a": "no stack was seen"}
+
+
+def test_a_rule_that_fails_costs_no_other_one_and_says_whose_fault_it_is() -> None:
+    broken = replace(rule("b"), judge=of_each_rank(lambda rows, limits: [Finding(str(1 / rows[0]["share"]))]))
+
+    found = diagnose([rule("a"), broken], [told(0, a=0.6, b=0.0)], {})
+
+    assert names(found) == ["a"]
+    assert found.unjudged == {
+        "b": "the rule itself failed, which is a fault of Probe: ZeroDivisionError: float division by zero"
+    }

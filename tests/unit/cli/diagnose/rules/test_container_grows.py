@@ -43,7 +43,7 @@ def test_a_container_that_grows_is_named_before_memory_alone_would_be(judged: Ju
     early = {**job(5.0), "process.memory": [{"host_total": 90_000.0, "host_available": 20_000.0}]}
 
     assert judged("memory-grows", early) == []
-    assert [found.certainty for found in judged("container-grows", early)] == [Certainty.SUSPECTED]
+    assert [found.certainty for found in judged("container-grows", early)] == [Certainty.POSSIBLE]
 
 
 def test_a_log_of_numbers_and_a_cache_that_is_full_are_fine(judged: Judged) -> None:

@@ -47,7 +47,7 @@ def test_a_job_that_works_or_has_not_begun_is_not_called_hung() -> None:
     assert looked("job-hangs", Told(verdict_of_hang=meets)) == []
 
 
-def test_a_rank_that_may_be_at_work_is_suspected_once_it_has_lasted(judged: Judged, steps: Steps) -> None:
+def test_a_rank_that_may_be_at_work_is_told_once_it_has_lasted(judged: Judged, steps: Steps) -> None:
     ended = {"python.steps": steps(50)}
     suspected = judged("job-hangs", ended, ended)
     waits = Verdict(
@@ -60,7 +60,7 @@ def test_a_rank_that_may_be_at_work_is_suspected_once_it_has_lasted(judged: Judg
 
     (found,) = looked("job-hangs", Told(verdict_of_hang=waits), suspected)
 
-    assert (found.certainty, found.ranks) == (Certainty.SUSPECTED, (0,))
+    assert (found.certainty, found.ranks) == (Certainty.POSSIBLE, (0,))
     assert found.sentence == "no step has ended for 25 s, and the job may hang: rank 0 waits for data"
     assert looked("job-hangs", Told(verdict_of_hang=replace(waits, stands_s=15.0)), suspected) == []
 
