@@ -44,7 +44,7 @@ def a_schedule_at_its_end(healthy: bool) -> None:
 def gradients_that_overflow_the_scale(healthy: bool) -> None:
     model = mlp()
     optimizer = torch.optim.Adam(model.parameters())
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)  # so that the scale stays
     for step, (inputs, targets) in enumerate(regression()):
         optimizer.zero_grad()
         loss = nn.functional.mse_loss(model(inputs), targets)
