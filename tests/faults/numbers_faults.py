@@ -152,7 +152,7 @@ def sigmoids_over_many_layers(healthy: bool) -> None:
 @fault("gradients")
 def weights_that_make_gradients_explode(healthy: bool) -> None:
     model = nn.Linear(64, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 1e-9)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2 if healthy else 1e-9)
 
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:
         return nn.functional.mse_loss(output, targets)
