@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
+
 import pytest
 
 from probe_agent.recorder.torch import flight_recorder
@@ -65,3 +68,24 @@ def test_an_nccl_entry_keeps_its_own_state_and_times():
 )
 def test_ranks_are_short(ranks, text):
     assert flight_recorder.ranks_text(ranks) == text
+
+
+def test_a_dump_is_unpickled_without_the_collector_which_is_left_as_the_job_has_it() -> None:
+    data = pickle.dumps({"entries": [{"sizes": [[1], [2]], "frames": [{}], "number": at} for at in range(3_000)]})
+    gc.collect()
+    before = gc.get_stats()[0]["collections"]
+
+    dump = flight_recorder._unpickled(data)
+
+    assert gc.get_stats()[0]["collections"] - before <= 1, "of 15,000 containers"
+    assert len(dump["entries"]) == 3_000
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        assert flight_recorder._unpickled(data) == dump
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    with pytest.raises(pickle.UnpicklingError):
+        flight_recorder._unpickled(data[:100] + b"\xff" * 50)
+    assert gc.isenabled()
