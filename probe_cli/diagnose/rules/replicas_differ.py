@@ -2,7 +2,8 @@
 
 In data-parallel training every rank makes the same update from the same averaged gradients, bit by bit. Where the
 checksums of their weights differ at the same step, a rank began with other weights, a gradient was not averaged, or its
-hardware computes something else. Each replica then trains a model of its own.
+hardware computes something else. Each replica then trains a model of its own. DDP gathers once when it is made: a model
+is taken to be sharded where that happens in forward or backward.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameter
     (SELECT any_value(dp) FROM python.roles) AS dp, (SELECT any_value(concat_ws('/', tp, pp, cp, ep, stage))
         FROM python.roles) AS place,
     calls.*
-FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%') AS sharded,
+FROM (SELECT count(*) FILTER ((op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%') AND phase IN ('forward', 'backward'))
+        AS sharded,
     count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
     FROM python.collectives WHERE step >= 0) AS calls
 """

@@ -37,11 +37,17 @@ def test_equal_weights_and_those_of_other_stages_are_fine(judged: Judged, steps:
 
 
 def test_sharded_models_and_steps_of_unlike_numbers_are_not_judged(judged: Judged, steps: Steps) -> None:
-    sharded = {"python.collectives": [{"step": 5, "op": "reduce_scatter"}]}
+    sharded = {"python.collectives": [{"step": 5, "op": "reduce_scatter", "phase": "backward"}]}
     with pytest.raises(NotApplicable):
         judged("replicas-differ", rank(steps, 1.0), rank(steps, 2.0, **sharded))
     with pytest.raises(NotApplicable):
         judged("replicas-differ", *(rank(steps, at, **{"python.steps": steps(9, counted=False)}) for at in (1.0, 2.0)))
+
+
+def test_a_gather_when_the_model_is_made_does_not_make_it_sharded(judged: Judged, steps: Steps) -> None:
+    made = {"python.collectives": [{"step": 0, "op": "all_gather", "phase": None}]}
+
+    assert judged("replicas-differ", rank(steps, 1.0, **made), rank(steps, 2.0, **made))
 
 
 def test_one_rank_or_one_answer_is_not_judged(judged: Judged, steps: Steps) -> None:
