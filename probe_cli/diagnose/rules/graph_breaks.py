@@ -1,7 +1,8 @@
 """torch.compile has broken the graph.
 
 At a graph break compiled code ends, Python runs, and compiled code begins anew: what is fused gets smaller, and small
-kernels cost more than they compute. A `print`, `.item()`, or a call that Dynamo does not know is enough.
+kernels cost more than they compute. A `print`, `.item()`, or a call that Dynamo does not know is enough. What follows a
+break is a function of its own (`torch_dynamo_resume_in_…`), whose recompilations are counted here.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 __all__ = ["RULE"]
 
 SQL = """
-SELECT function, file, lineno, count(*) AS breaks, min(step) AS since, arg_max(reason, ts) AS reason
-FROM torch.compile WHERE event = 'graph_break' GROUP BY ALL
+WITH resumed AS (SELECT count(*) AS resumed, sum(duration) AS spent FROM torch.compile
+    WHERE event = 'recompile' AND function LIKE 'torch_dynamo_resume_in_%')
+SELECT function, file, lineno, count(*) AS breaks, min(step) AS since, arg_max(reason, ts) AS reason,
+    any_value(resumed) AS resumed, any_value(spent) / (SELECT sum(duration) FROM python.steps) AS spent
+FROM torch.compile, resumed WHERE event = 'graph_break' GROUP BY function, file, lineno
 UNION ALL BY NAME SELECT NULL AS function, 0 AS breaks, 0 AS since FROM torch.compile LIMIT 100
 """
 
@@ -26,14 +30,19 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     lines = sorted((row for row in rows if row["breaks"]), key=lambda row: -row["breaks"])
     if sum(row["breaks"] for row in lines) < limits["breaks"]:
         return
+    resumed = lines[0]["resumed"]
+    again = (f"the code behind a break was compiled {resumed} times more",) if resumed else ()
     yield Finding(
         f"torch.compile broke the graph at {len(lines)} {'lines' if lines[1:] else 'line'}",
-        Certainty.POSSIBLE,
-        share=0.0,
+        Certainty.LIKELY if resumed else Certainty.POSSIBLE,
+        share=min(1.0, lines[0]["spent"] or 0.0) if resumed else 0.0,
         since_step=min(row["since"] for row in lines),
-        evidence=tuple(
-            f"{row['file']}:{row['lineno']} in {row['function']}: {row['reason'] or 'no reason was recorded'}"
-            for row in lines[:5]
+        evidence=(
+            *(
+                f"{row['file']}:{row['lineno']} in {row['function']}: {row['reason'] or 'no reason was recorded'}"
+                for row in lines[:5]
+            ),
+            *again,
         ),
         advice=(
             "take prints, .item() and other reads of values out of the compiled function",

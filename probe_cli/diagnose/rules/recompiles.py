@@ -2,7 +2,8 @@
 
 After the first steps nothing should be compiled any more. A function that is compiled once more has met a value that
 its guards do not cover: another shape, another Python number. Each time costs seconds, and after eight times Dynamo
-gives up and runs the function without compilation.
+gives up and runs the function without compilation. What follows a graph break is compiled as a function of its own:
+`graph-breaks` counts that.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SQL = """
 SELECT function, any_value(file) AS file, any_value(lineno) AS lineno, count(*) AS times,
     coalesce(sum(duration), 0) AS spent, min(step) AS since, max(step) AS newest, arg_max(reason, ts) AS reason,
     (SELECT sum(duration) FROM python.steps) AS lasted, (SELECT max(step) FROM python.steps) AS last
-FROM torch.compile WHERE event = 'recompile' GROUP BY function
+FROM torch.compile WHERE event = 'recompile' AND function NOT LIKE 'torch_dynamo_resume_in_%' GROUP BY function
 UNION ALL BY NAME SELECT NULL AS function, 0 AS times FROM torch.compile LIMIT 100
 """
 

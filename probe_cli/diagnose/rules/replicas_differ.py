@@ -23,7 +23,7 @@ SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameter
     (SELECT any_value(dp) FROM python.roles) AS dp, (SELECT any_value(concat_ws('/', tp, pp, cp, ep, stage))
         FROM python.roles) AS place,
     calls.*
-FROM (SELECT count(*) FILTER ((op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%') AND phase IN ('forward', 'backward'))
+FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%' AND phase IN ('forward', 'backward'))
         AS sharded,
     count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
     FROM python.collectives WHERE step >= 0) AS calls

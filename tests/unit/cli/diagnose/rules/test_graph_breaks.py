@@ -6,7 +6,7 @@ import pytest
 
 from probe_cli.diagnose.finding import NotApplicable
 
-from .conftest import Judged
+from .conftest import Judged, Steps
 
 BREAK = {
     "step": 0,
@@ -33,3 +33,14 @@ def test_a_whole_graph_is_fine(judged: Judged) -> None:
 def test_a_job_that_compiles_nothing_has_nothing_to_judge(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
         judged("graph-breaks", {})
+
+
+def test_what_follows_a_break_and_is_compiled_again_is_its_cost(judged: Judged, steps: Steps) -> None:
+    again = {**BREAK, "event": "recompile", "function": "torch_dynamo_resume_in_forward_at_9", "duration": 1.0}
+    tables = {"torch.compile": [{**BREAK, "duration": None}, *[again] * 3], "python.steps": steps(100)}
+
+    (found,) = judged("graph-breaks", tables)
+
+    assert found.share == pytest.approx(0.3)
+    assert found.evidence[-1] == "the code behind a break was compiled 3 times more"
+    assert judged("recompiles", tables) == []
