@@ -1,8 +1,10 @@
-"""The loss jumps from step to step by far more than its batches explain.
+"""The loss jumps from step to step, or comes and goes in waves, by far more than its batches explain.
 
 Each loss is held against the mean of its two neighbours, so that a steep fall does not count. The mean of B samples
 scatters by about 1/sqrt(B) by itself: small batches are allowed that much and more. A loss that goes up and down in
-turns comes from steps that are too long. Losses of both signs, several optimizers and rollouts are not judged.
+turns comes from steps that are too long, and so do waves: of parts of five losses, the medians leave their straight
+line by much, on both sides of it and more than once. Losses of both signs, several optimizers and rollouts are not
+judged.
 """
 
 from __future__ import annotations
@@ -19,8 +21,14 @@ WITH recent AS (SELECT step, loss, lr FROM python.steps WHERE isfinite(loss) ORD
 beside AS (SELECT step, loss, lag(loss) OVER w AS before, lead(loss) OVER w AS after, lag(loss, 2) OVER w AS earlier
     FROM recent WINDOW w AS (ORDER BY step)),
 jumps AS (SELECT (loss - (before + after) / 2) / nullif(abs(before + loss + after) / 3, 0) AS jump,
-    loss - before AS rise, before - earlier AS rise_before FROM beside WHERE before IS NOT NULL AND after IS NOT NULL)
-SELECT losses.*, jumped.*, samples.*,
+    loss - before AS rise, before - earlier AS rise_before FROM beside WHERE before IS NOT NULL AND after IS NOT NULL),
+numbered AS (SELECT loss, row_number() OVER (ORDER BY step) AS nth, avg(loss) OVER () AS mean FROM recent),
+parts AS (SELECT nth // 5 AS part, median(loss) / any_value(mean) AS loss FROM numbered
+    GROUP BY ALL HAVING count(*) = 5),
+line AS (SELECT regr_slope(loss, part) AS slope, regr_intercept(loss, part) AS intercept FROM parts),
+apart AS (SELECT part, loss - intercept - slope * part AS apart FROM parts, line),
+crossed AS (SELECT apart, sign(apart) != lag(sign(apart)) OVER (ORDER BY part) AS crosses FROM apart)
+SELECT losses.*, jumped.*, samples.*, waves.*,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
     (SELECT any_value(input_shapes) FROM python.torch_trace
      WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')) AS shapes
@@ -28,6 +36,7 @@ FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(los
         arg_max(lr, step) AS lr FROM recent) AS losses,
     (SELECT stddev(jump) FILTER (abs(jump) <= (SELECT quantile_cont(abs(jump), 0.95) FROM jumps)) * sqrt(2 / 3) AS jump,
         corr(rise, rise_before) AS turns FROM jumps) AS jumped,
+    (SELECT stddev(apart) AS waves, count(*) FILTER (crosses) AS crossings FROM crossed) AS waves,
     (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts FROM python.steps) AS samples
 """
 
@@ -41,11 +50,14 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     batch = row["batch"] or _first_size(row["shapes"]) or 8
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
-    if row["jump"] is None or row["jump"] < allowed:
+    jumps = row["jump"] is not None and row["jump"] >= allowed
+    comes_and_goes = row["waves"] is not None and row["crossings"] >= limits["crossings"]
+    if not jumps and not (comes_and_goes and row["waves"] >= max(limits["waves"], limits["noise"] / batch**0.5)):
         return
     how = "goes up and down in turns" if takes_turns else "is volatile"
+    told = f"the loss {how}: it changes by {row['jump']:.0%} of its value from step to step"
     yield Finding(
-        f"the loss {how}: it changes by {row['jump']:.0%} of its value from step to step",
+        told if jumps else f"the loss comes and goes in waves of {row['waves']:.0%} of its mean",
         Certainty.LIKELY if takes_turns else Certainty.POSSIBLE,
         evidence=(
             f"standard deviation over mean of the last {row['losses']} losses: {row['scatter'] / row['mean']:.2f}"
@@ -72,13 +84,17 @@ def _first_size(shapes: str | None) -> int | None:
 RULE = Rule(
     "loss-volatile",
     "numbers",
-    "Does the loss jump from step to step?",
+    "Does the loss jump from step to step, or come and go?",
     SQL,
     of_each_rank(judge),
     (
         Threshold("ratio", 0.2, "change from step to step as a share of the loss"),
         Threshold("noise", 5.0, "scatter of a loss of one sample, as a share of it: squares of what has heavy tails"),
         Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
+        Threshold(
+            "waves", 0.4, "deviation of the medians of five losses from their straight line, as a share of the mean"
+        ),
+        Threshold("crossings", 3, "times that they cross that line"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import pytest
@@ -35,6 +36,17 @@ def test_batches_of_four_scatter_by_themselves(judged: Judged, steps: Steps) -> 
 
 def test_a_steep_fall_is_none(judged: Judged, steps: Steps) -> None:
     assert judged("loss-volatile", {"python.steps": steps(100, loss=lambda step: 0.9**step, batch_size=64)}) == []
+
+
+def test_a_loss_that_comes_and_goes_in_waves_is_named(judged: Judged, steps: Steps) -> None:
+    waves = steps(100, loss=lambda step: 0.05 * (1.0 + 0.9 * math.sin(step / 6)), batch_size=192)
+    curved = steps(100, loss=lambda step: 0.01 + 0.96**step, batch_size=192)
+
+    (found,) = judged("loss-volatile", {"python.steps": waves})
+
+    assert found.sentence.startswith("the loss comes and goes in waves of ")
+    assert judged("loss-volatile", {"python.steps": curved}) == []
+    assert judged("loss-volatile", {"python.steps": [{**row, "batch_size": 8} for row in waves]}) == []
 
 
 def test_few_losses_and_rewards_of_both_signs_are_not_judged(judged: Judged, steps: Steps) -> None:
