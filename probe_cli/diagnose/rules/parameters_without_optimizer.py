@@ -2,7 +2,8 @@
 
 The parameters of the model that ask for a gradient are more than those that all optimizers hold: a layer that was
 added or replaced after the optimizer was made, a list that was left out. Or the optimizers hold as many, but of another
-model: none of theirs has a gradient or was ever changed, and parameters that no optimizer holds have one.
+model: none of theirs has a gradient or was ever changed, and parameters that no optimizer holds have one. Or they hold
+the parameters of a layer that is no part of the model any more.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
 ) AS optimizers, (
     SELECT count(*) FILTER (optimizer IS NULL AND has_gradient) AS astray,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NULL AND has_gradient) AS astray_of,
+        any_value(module) FILTER (optimizer IS NULL AND has_gradient) AS astray_in,
+        sum(parameters) FILTER (optimizer IS NULL AND has_gradient) AS num_astray,
+        count(*) FILTER (module IS NULL AND NOT has_gradient AND updates IS NULL) AS left_over,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0 OR versions > 8)) AS alive,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps
     FROM torch.parameters WHERE trainable
@@ -39,6 +43,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NotApplicable("no model was seen in a backward, or no optimizer of torch was found")
     if row["astray"] and not row["alive"] and row["steps"] >= limits["steps"]:
         yield _of_another_model(row)
+        return
+    if row["astray"] and row["left_over"] and row["steps"] >= limits["steps"]:
+        yield _of_a_layer_that_is_gone(row)
         return
     held, trainable = row["held"], row["trainable"]
     if row["models"] > 1 or held >= trainable:
@@ -57,6 +64,21 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         ),
         try_first='probe PID eval "[n for n, p in model.named_parameters() if p.requires_grad and all(p is not q for'
         " g in optimizer.param_groups for q in g['params'])][:10]\"",
+    )
+
+
+def _of_a_layer_that_is_gone(row: Row) -> Finding:
+    return Finding(
+        f"{row['optimizer']} holds parameters that are in no model, and {row['astray_in']} is in no optimizer",
+        Certainty.LIKELY,
+        share=min(1.0, row["num_astray"] / row["trainable"]) if row["trainable"] else None,
+        where=row["astray_in"],
+        evidence=(
+            f"{row['astray']} tensors have a gradient and are in no optimizer",
+            f"{row['left_over']} tensors of {row['optimizer']} have no module, no gradient, and were never updated",
+        ),
+        advice=("make the optimizer after the last change of the model: a replaced head, an added adapter",),
+        try_first="optimizer = torch.optim.Adam(model.parameters())",
     )
 
 

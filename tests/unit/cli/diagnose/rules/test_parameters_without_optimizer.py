@@ -44,6 +44,19 @@ def test_a_loss_network_with_gradients_beside_a_model_that_learns_is_fine(judged
         assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters}) == []
 
 
+def test_a_layer_that_was_replaced_after_the_optimizer_was_made_is_named(judged: Judged) -> None:
+    body = parameter("Net.0", "Adam", has_gradient=True, updates=80, parameters=90)
+    head = parameter("Net.6", None, has_gradient=True, parameters=10)
+    old = parameter(None, "Adam", parameters=10)
+
+    (found,) = judged("parameters-without-optimizer", {**tables(100), "torch.parameters": [body, head, old]})
+
+    assert found.sentence == "Adam holds parameters that are in no model, and Net.6 is in no optimizer"
+    assert found.share == pytest.approx(0.1)
+    for fine in ([body, head], [body, old], [body, head, {**old, "updates": 80}]):
+        assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": fine}) == []
+
+
 def test_an_optimizer_with_all_of_them_is_fine(judged: Judged) -> None:
     assert judged("parameters-without-optimizer", tables(100)) == []
 
