@@ -1,7 +1,8 @@
 """The loss spikes: single steps cost many times as much as those around them.
 
 A spike is far above the 90th percentile of the 60 losses before it, and is over within ten steps. One can be chance;
-several come from batches that are broken or of another kind, from a learning rate at the edge, or from fp16.
+several come from batches that are broken or of another kind, from a learning rate at the edge, or from fp16. What stays
+far below the losses at first matters to nobody: Adam makes such spikes where hardly any loss is left.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ WITH recent AS (SELECT step, loss, lr, grad_norm FROM python.steps WHERE isfinit
 around AS (SELECT step, loss, quantile_cont(loss, 0.9) OVER before AS usual, count(*) OVER before AS num_before,
         median(loss) OVER (ORDER BY step ROWS BETWEEN 1 FOLLOWING AND 10 FOLLOWING) AS after
     FROM recent WINDOW before AS (ORDER BY step ROWS BETWEEN 60 PRECEDING AND 1 PRECEDING)),
-spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around
-    WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual ORDER BY times DESC LIMIT 40)
+early AS (SELECT median(loss) AS at_first FROM
+    (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)),
+spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around, early
+    WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual AND loss >= at_first / 20
+    ORDER BY times DESC LIMIT 40)
 SELECT count(*) AS losses, min(loss) AS lowest, (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
     (SELECT max(rollout) FROM python.steps) AS rollouts,

@@ -29,6 +29,13 @@ def test_the_high_losses_of_the_start_are_none(judged: Judged, steps: Steps) -> 
     assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda step: 100 * 0.97**step)}) == []
 
 
+def test_spikes_far_below_the_losses_at_first_are_none(judged: Judged, steps: Steps) -> None:
+    def converged(step: int) -> float:
+        return 1.0 if step < 40 else 1e-2 if step in (150, 250) else 1e-4
+
+    assert judged("loss-spikes", {"python.steps": steps(300, loss=converged)}) == []
+
+
 def test_few_losses_are_not_judged(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence, match="20 losses"):
         judged("loss-spikes", {"python.steps": steps(20, loss=1.0)})
