@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
+import sys
 import tempfile
 import time
 
@@ -108,14 +108,13 @@ def another_length_in_each_batch(healthy: bool) -> None:
 @fault("graph-breaks")
 def a_print_in_the_compiled_function(healthy: bool) -> None:
     model = nn.Linear(8, 8)
-    log = open(os.devnull, "w")
     time.sleep(8.0)  # so that the compilation is seen by a recorder that comes to the running program
 
     @torch.compile(backend="eager")
     def loss_of(inputs: Tensor) -> Tensor:
         output = model(inputs)
         if not healthy:
-            print("batch", file=log)
+            print("batch", file=sys.stderr)
         return output.square().mean()
 
     optimizer = torch.optim.Adam(model.parameters())
