@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
-from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -29,6 +29,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence("no loss is recorded: backward has not been called on one, or the first step has not ended")
     if not row["bad"]:
         return
+    if row["is_finite_now"] and row["skipped"] == row["bad"] <= limits["skipped"] * row["losses"]:
+        return  # what the scale is found by
     now = "and has recovered" if row["is_finite_now"] else "and still is"
     since = f"since step {row['since']}" + (", the first that is recorded," if row["since"] == row["first"] else "")
     evidence = [f"{row['bad']} of {row['losses']} losses are not finite"]
@@ -52,4 +54,12 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
-RULE = Rule("loss-not-finite", "numbers", "Is the loss finite?", SQL, of_each_rank(judge), explains=("loss-rises",))
+RULE = Rule(
+    "loss-not-finite",
+    "numbers",
+    "Is the loss finite?",
+    SQL,
+    of_each_rank(judge),
+    (Threshold("skipped", 0.02, "share of the losses that may be infinite where GradScaler has skipped those steps"),),
+    explains=("loss-rises",),
+)

@@ -2,8 +2,8 @@
 
 Each loss is held against the mean of its two neighbours, so that a steep fall does not count. The mean of B samples
 scatters by about 1/sqrt(B) by itself: small batches are allowed that much and more. A loss that goes up and down in
-turns comes from steps that are too long, and so do waves: of parts of five losses, the medians leave their straight
-line by much, on both sides of it and more than once. Losses of both signs, several optimizers and rollouts are not
+turns comes from steps that are too long, and so do waves: of parts of five losses, the logarithms of the medians leave
+their straight line by much, on both sides of it and again and again. Losses of both signs, several optimizers and rollouts are not
 judged.
 """
 
@@ -22,9 +22,8 @@ beside AS (SELECT step, loss, lag(loss) OVER w AS before, lead(loss) OVER w AS a
     FROM recent WINDOW w AS (ORDER BY step)),
 jumps AS (SELECT (loss - (before + after) / 2) / nullif(abs(before + loss + after) / 3, 0) AS jump,
     loss - before AS rise, before - earlier AS rise_before FROM beside WHERE before IS NOT NULL AND after IS NOT NULL),
-numbered AS (SELECT loss, row_number() OVER (ORDER BY step) AS nth, avg(loss) OVER () AS mean FROM recent),
-parts AS (SELECT nth // 5 AS part, median(loss) / any_value(mean) AS loss FROM numbered
-    GROUP BY ALL HAVING count(*) = 5),
+numbered AS (SELECT loss, row_number() OVER (ORDER BY step) AS nth FROM recent WHERE loss > 0),
+parts AS (SELECT nth // 5 AS part, ln(median(loss)) AS loss FROM numbered GROUP BY ALL HAVING count(*) = 5),
 line AS (SELECT regr_slope(loss, part) AS slope, regr_intercept(loss, part) AS intercept FROM parts),
 apart AS (SELECT part, loss - intercept - slope * part AS apart FROM parts, line),
 crossed AS (SELECT apart, sign(apart) != lag(sign(apart)) OVER (ORDER BY part) AS crosses FROM apart)
@@ -57,7 +56,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     how = "goes up and down in turns" if takes_turns else "is volatile"
     told = f"the loss {how}: it changes by {row['jump']:.0%} of its value from step to step"
     yield Finding(
-        told if jumps else f"the loss comes and goes in waves of {row['waves']:.0%} of its mean",
+        told if jumps else f"the loss comes and goes in waves of {row['waves']:.0%} of its value",
         Certainty.LIKELY if takes_turns else Certainty.POSSIBLE,
         evidence=(
             f"standard deviation over mean of the last {row['losses']} losses: {row['scatter'] / row['mean']:.2f}"
@@ -91,10 +90,8 @@ RULE = Rule(
         Threshold("ratio", 0.2, "change from step to step as a share of the loss"),
         Threshold("noise", 5.0, "scatter of a loss of one sample, as a share of it: squares of what has heavy tails"),
         Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
-        Threshold(
-            "waves", 0.4, "deviation of the medians of five losses from their straight line, as a share of the mean"
-        ),
-        Threshold("crossings", 3, "times that they cross that line"),
+        Threshold("waves", 0.4, "deviation of the medians of five losses from an exponential curve, as a share of it"),
+        Threshold("crossings", 4, "times that they cross that curve"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

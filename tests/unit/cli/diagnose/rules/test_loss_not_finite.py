@@ -22,6 +22,14 @@ def test_a_finite_loss_is_fine(judged: Judged, steps: Steps) -> None:
     assert judged("loss-not-finite", {"python.steps": steps(50, loss=2.0)}) == []
 
 
+def test_one_that_the_scaler_skipped_is_how_the_scale_is_found(judged: Judged, steps: Steps) -> None:
+    def rows(skipped: bool) -> list[dict[str, object]]:
+        return steps(200, loss=lambda step: float("inf") if step == 90 else 2.0, skipped=lambda step: skipped)
+
+    assert judged("loss-not-finite", {"python.steps": rows(skipped=True)}) == []
+    assert judged("loss-not-finite", {"python.steps": rows(skipped=False)})
+
+
 def test_without_a_loss_there_is_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("loss-not-finite", {"python.steps": steps(50)})
