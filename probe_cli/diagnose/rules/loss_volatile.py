@@ -3,8 +3,8 @@
 Each loss is held against the mean of its two neighbours, so that a steep fall does not count. The mean of B samples
 scatters by about 1/sqrt(B) by itself: small batches are allowed that much and more. A loss that goes up and down in
 turns comes from steps that are too long, and so do waves: of parts of five losses, the logarithms of the medians leave
-their straight line by much, on both sides of it and again and again. Losses of both signs, several optimizers and rollouts are not
-judged.
+their straight line by much, on both sides of it and again and again. Losses of both signs, several optimizers and
+rollouts are not judged.
 """
 
 from __future__ import annotations
