@@ -2,7 +2,7 @@
 
 The time counts that the training thread was blocked in wait(). It holds both the transfer and the wait for the rank
 that comes last: `probe … compare` tells one from the other. What is left when no rank is late is the network, or too
-little work between two exchanges.
+little work between two exchanges. Where most of it are sends and receives, a pipeline is not filled.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ SQL = """
 WITH recent AS (FROM python.steps ORDER BY step DESC LIMIT 100),
 extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent)
 SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, sum(wait) AS waited, count(op) AS calls,
-    sum(bytes) AS bytes, mode(op) AS op
+    sum(bytes) AS bytes, mode(op) AS op,
+    coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two
 FROM extent LEFT JOIN (SELECT step, op, wait, bytes FROM python.collectives) AS calls ON step BETWEEN first AND last
 """
+
+
+OF_PIPELINES = (
+    "fill the pipeline: several times as many micro-batches as stages",
+    "let stages work on different micro-batches at the same time: a 1F1B or interleaved schedule",
+    "make the stages equally long: `probe -t PID --all compare`",
+)
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -36,8 +44,10 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         return  # a rank that hardly waits is the one that the others wait for
     row = next(row for one, row in told if one.rank == least_rank)
     cost = row["waited"] / row["steps"]
+    is_pipeline = row["between_two"] > row["waited"] / 2
+    told_where = "for its neighbours in the pipeline" if is_pipeline else "in collectives"
     yield Finding(
-        f"every rank waits in collectives at least {percent(least)} of the time",
+        f"every rank waits {told_where} at least {percent(least)} of the time",
         Certainty.LIKELY,
         cost_s=cost,
         share=least,
@@ -47,7 +57,9 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             f" ({row['op']}, {(row['bytes'] or 0) / row['steps'] / 2**20:.3g} MiB a step)",
             f"waits: {min(shares.values()):.0%} to {max(shares.values()):.0%} of the steps, over {row['steps']} steps",
         ),
-        advice=(
+        advice=OF_PIPELINES
+        if is_pipeline
+        else (
             "exchange less often: gradient accumulation under no_sync(), larger batches a rank",
             "fewer and larger calls: a larger bucket_cap_mb in DDP, FSDP units of several layers",
             "look at operations and bandwidth: `probe -t PID --all compare --by collective`",

@@ -9,8 +9,8 @@ from probe_cli.diagnose.finding import NoEvidence, NotApplicable
 from .conftest import Judged, Steps
 
 
-def calls(wait: float) -> list[dict[str, object]]:
-    return [{"step": step, "ts": "2026-01-01", "op": "all_reduce", "wait": wait, "bytes": 2**20} for step in range(100)]
+def calls(wait: float, op: str = "all_reduce") -> list[dict[str, object]]:
+    return [{"step": step, "ts": "2026-01-01", "op": op, "wait": wait, "bytes": 2**20} for step in range(100)]
 
 
 def test_ranks_that_all_wait_are_named(judged: Judged, steps: Steps) -> None:
@@ -20,6 +20,15 @@ def test_ranks_that_all_wait_are_named(judged: Judged, steps: Steps) -> None:
 
     assert found.share == pytest.approx(0.5)
     assert found.ranks == (0, 1)
+
+
+def test_a_pipeline_that_is_not_filled_is_told_from_collectives(judged: Judged, steps: Steps) -> None:
+    both = {"python.steps": steps(100), "python.collectives": calls(0.05, "recv")}
+
+    (found,) = judged("collectives-dominate", both, both)
+
+    assert found.sentence == "every rank waits for its neighbours in the pipeline at least 50 % of the time"
+    assert found.advice[0].startswith("fill the pipeline")
 
 
 def test_a_rank_that_does_not_wait_is_what_the_others_wait_for(judged: Judged, steps: Steps) -> None:
