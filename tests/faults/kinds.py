@@ -13,8 +13,8 @@ from pathlib import Path
 __all__ = ["KINDS", "NAMES"]
 
 KINDS = Path(__file__).parents[1] / "integration" / "programs" / "kinds"
-#: Those that train or serve with torch, each with its number of ranks. Two are no healthy ones as long runs: the learning
-#: rate of `mnist` falls to nothing, and the stages of `pipeline` work in turns.
+#: Those that train or serve with torch, each with its number of ranks. Two are no healthy ones as long runs: the
+#: learning rate of `mnist` falls to nothing, and the stages of `pipeline` work in turns.
 NAMES = {
     "accelerate_accumulate": 1, "amp": 1, "asyncio_server": 1, "checkpointing": 1, "compiled": 1, "custom_function": 1,
     "ddp": 2, "evolution": 1, "fsdp2": 2, "functional": 1, "gan": 1, "grpo": 1, "hf_trainer": 1, "inference": 1,
