@@ -47,12 +47,12 @@ def mlp(width: int = 64, depth: int = 3) -> nn.Sequential:
 
 
 def regression(width: int = 64, batch: int = 16) -> Iterable[tuple[Tensor, Tensor]]:
-    """Batches without end of a task that can be learned."""
+    """Batches without end of a task that can be learned, but for some noise."""
     generator = torch.Generator().manual_seed(7)
     weights = torch.randn(width, 1, generator=generator) / width**0.5
     while True:
         inputs = torch.randn(batch, width, generator=generator)
-        yield inputs, inputs @ weights
+        yield inputs, inputs @ weights + 0.1 * torch.randn(batch, 1, generator=generator)
 
 
 def train(

@@ -27,7 +27,7 @@ parts AS (SELECT nth // 5 AS part, ln(median(loss)) AS loss FROM numbered GROUP 
 line AS (SELECT regr_slope(loss, part) AS slope, regr_intercept(loss, part) AS intercept FROM parts),
 apart AS (SELECT part, loss - intercept - slope * part AS apart FROM parts, line),
 crossed AS (SELECT apart, sign(apart) != lag(sign(apart)) OVER (ORDER BY part) AS crosses FROM apart)
-SELECT losses.*, jumped.*, samples.*, waves.*,
+SELECT losses.*, jumped.*, samples.*, waves.*, early.*,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
     (SELECT any_value(input_shapes) FROM python.torch_trace
      WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')) AS shapes
@@ -36,6 +36,8 @@ FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(los
     (SELECT stddev(jump) FILTER (abs(jump) <= (SELECT quantile_cont(abs(jump), 0.95) FROM jumps)) * sqrt(2 / 3) AS jump,
         corr(rise, rise_before) AS turns FROM jumps) AS jumped,
     (SELECT stddev(apart) AS waves, count(*) FILTER (crosses) AS crossings FROM crossed) AS waves,
+    (SELECT median(loss) AS at_first FROM
+        (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)) AS early,
     (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts FROM python.steps) AS samples
 """
 
@@ -50,7 +52,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
     jumps = row["jump"] is not None and row["jump"] >= allowed
-    comes_and_goes = row["waves"] is not None and row["crossings"] >= limits["crossings"]
+    is_left = row["mean"] >= limits["left"] * row["at_first"]
+    comes_and_goes = is_left and row["waves"] is not None and row["crossings"] >= limits["crossings"]
     if not jumps and not (comes_and_goes and row["waves"] >= max(limits["waves"], limits["noise"] / batch**0.5)):
         return
     how = "goes up and down in turns" if takes_turns else "is volatile"
@@ -92,6 +95,7 @@ RULE = Rule(
         Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
         Threshold("waves", 0.4, "deviation of the medians of five losses from an exponential curve, as a share of it"),
         Threshold("crossings", 4, "times that they cross that curve"),
+        Threshold("left", 0.05, "loss, as a share of the losses at first, below which waves matter to nobody"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

@@ -4,7 +4,7 @@ The newest 50 steps are held against the best 50 in a row that are still recorde
 throttled clock, longer sequences, a growing list that is walked in each step. Noise is not told: most of the newest
 steps have to be slower than most of the best ones were, the 50 steps before must be slower too, and the time must not
 have gone to waiting for a core, which is the finding of another rule. Steps before a resume in the same process are
-another job's.
+another job's, and those of the last three seconds may share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ WITH windows AS (
     FROM python.steps WHERE step > (SELECT min(step) + 10 FROM python.steps)
         AND ts > (SELECT coalesce(max(ts), '-infinity') FROM python.checkpoints
             WHERE kind = 'load' AND has_optimizer AND error IS NULL)
+        AND ts < (SELECT max(ts) - INTERVAL 3 SECONDS FROM python.steps)
     GROUP BY ALL HAVING count(*) >= 40
 ),
 delayed AS (

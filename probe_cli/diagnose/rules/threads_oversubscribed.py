@@ -62,7 +62,9 @@ RULE = Rule(
     judge,
     (
         Threshold("times", 2.0, "threads for each core"),
-        Threshold("busy", 0.7, "share of the cores that the ranks keep busy"),
+        Threshold(
+            "busy", 0.5, "share of the cores that the ranks keep busy, which may be asked while others work, too"
+        ),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
     explains=("processor-contended", "waits-rotate", "collectives-dominate"),

@@ -43,8 +43,12 @@ def test_a_loss_that_comes_and_goes_in_waves_is_named(judged: Judged, steps: Ste
     chance = random.Random(2)
     curved = steps(100, loss=lambda step: (0.02 + 0.93**step) * chance.gauss(1.0, 0.05), batch_size=192)
 
+    high = [{**row, "loss": 9.0} for row in steps(40, batch_size=192)]
+    converged = [*high, *({**row, "step": 40 + at} for at, row in enumerate(waves))]
+
     (found,) = judged("loss-volatile", {"python.steps": waves})
 
+    assert judged("loss-volatile", {"python.steps": converged}) == []
     assert found.sentence.startswith("the loss comes and goes in waves of ")
     assert judged("loss-volatile", {"python.steps": curved}) == []
     assert judged("loss-volatile", {"python.steps": [{**row, "batch_size": 8} for row in waves]}) == []
