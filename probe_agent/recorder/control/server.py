@@ -159,7 +159,8 @@ class ControlServer:
         try:
             own_threads.start(lambda: self._handle(reply))
         except RuntimeError as error:
-            self._answer_error(reply, f"the target cannot start a thread: {error}", "raise its limit of threads (ulimit -u) or of address space (ulimit -v)")
+            remedy = "raise its limit of threads (ulimit -u) or of address space (ulimit -v)"
+            self._answer_error(reply, f"the target cannot start a thread: {error}", remedy)
             self._replies.discard(reply)
             reply.close()
 
