@@ -55,7 +55,7 @@ def dumps(*, with_entries: bool) -> Iterator[Dump]:
 
 
 def _unpickled(data: bytes) -> Dump:
-    """Return the dump, some 20,000 containers, without the garbage collector.
+    """Return the dump, about 20,000 containers, without the garbage collector.
 
     Before Python 3.12 that would run 28 times meanwhile, and keep the containers for so long that after some dumps it
     would look at all objects of the job, which stands still for that: 0.15 to 0.35 s with torch loaded.

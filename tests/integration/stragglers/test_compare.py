@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
         ("data", 3, "data_wait"),
         pytest.param("forward", 0, "forward", marks=pytest.mark.long),
         pytest.param("checkpoint", 1, "other", marks=pytest.mark.long),
-        ("backward", 2, "backward"),
+        pytest.param("backward", 2, "backward", marks=pytest.mark.long),
     ],
 )
 def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, rank: int, phase: str) -> None:

@@ -16,6 +16,7 @@ from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.operations import modules, parameters, tensor_memory  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
 from probe_agent.recorder.steps import gradient_reader  # noqa: E402
+from probe_agent.recorder.steps.gradient_reader import Gradients  # noqa: E402
 
 
 @pytest.fixture
@@ -41,17 +42,14 @@ def busily(until: float) -> Iterator[None]:
         yield
 
 
-def test_the_training_thread_reads_when_a_step_has_ended(recorder: Recorder) -> None:
+def test_the_training_thread_reads_when_a_step_has_ended(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     model = torch.nn.Linear(4, 2)
     readers: set[int] = set()
     model.weight.grad, model.bias.grad = torch.ones(2, 4), None
+    add = Gradients.add
+    monkeypatch.setattr(Gradients, "add", lambda it, one: (readers.add(threading.get_ident()), add(it, one)))
 
-    def step_ends() -> None:
-        if recorder.at_step.pending:
-            readers.add(threading.get_ident())
-        recorder.at_step.run_pending()
-
-    found = asked(recorder.gradients.read, step_ends)
+    found = asked(recorder.gradients.read, recorder.at_step.run_pending)
 
     assert found.of(model.weight) == (2 * 4 * 4 / 2**20, 0)
     assert found.of(model.bias) is None
@@ -65,16 +63,21 @@ def test_a_step_reads_for_a_millisecond_and_the_next_one_goes_on(
 ) -> None:
     monkeypatch.setattr(gradient_reader, "BUDGET_NS", 0)
     model = torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(5)))
-    num_steps = [0]
+    num_read: list[int] = []
 
     def step_ends() -> None:
-        num_steps[0] += bool(recorder.at_step.pending)
+        before = len(added)
         recorder.at_step.run_pending()
+        num_read.append(len(added) - before)
+
+    added: list[object] = []
+    add = Gradients.add
+    monkeypatch.setattr(Gradients, "add", lambda it, one: (added.append(one), add(it, one)))
 
     found = asked(recorder.gradients.read, step_ends)
 
     assert all(found.is_known(parameter) for parameter in model.parameters())
-    assert num_steps[0] >= 10
+    assert max(num_read) == 1
 
 
 def test_of_a_job_that_works_without_an_end_of_a_step_nothing_is_read(
