@@ -149,7 +149,7 @@ class GradientReader:
         began, used = monotonic(), process_time()
         if entry.wait(WAIT_S):
             return entry.found
-        is_idle = process_time() - used < IDLE_SHARE * (monotonic() - began)
+        is_idle = not self._queue.closed and process_time() - used < IDLE_SHARE * (monotonic() - began)
         if not is_idle and entry.wait(WAIT_LONGER_S):
             return entry.found
         if self._queue.withdraw(entry) and is_idle:
