@@ -2,8 +2,8 @@
 
 No thread of the recorder may read `.grad` while the job works. `parameter.grad = None` frees the gradient, gives the
 GIL away meanwhile, and clears the parameter's slot afterwards (torch 2.13): another thread that reads the slot then
-gets an object that is being freed, and the process dies of SIGSEGV. Two threads of which one trains and one reads last
-for seconds (tests/integration/samples/test_gradients.py).
+gets an object that is being freed, and the process dies of SIGSEGV: within seconds if it reads all the time
+(tests/integration/samples/test_gradients.py).
 
 Takes 1 µs per parameter on the training thread, 1 ms a step at most, and only when somebody asks. If no step ends and
 the process does nothing, as in a job that hangs, the thread of the request reads them.
@@ -39,7 +39,7 @@ class Gradient(NamedTuple):
 
 
 class Gradients:
-    """What was read, by parameter; `notes` say what was not."""
+    """The gradients that were read, by parameter; `notes` say why others were not."""
 
     def __init__(self) -> None:
         self._read: dict[int, Gradient | None] = {}
