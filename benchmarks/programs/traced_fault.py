@@ -20,6 +20,8 @@ import faults.__main__
 import torch
 import traceml_ai as traceml
 from faults.gallery import FAULTS
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 
 class Boundaries:
@@ -64,8 +66,8 @@ def main(out: str, seconds: str, name: str) -> None:
         return clears(*args, **kwargs)
 
     torch.optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
-    torch.nn.modules.module.register_module_forward_pre_hook(boundaries.is_called)
-    torch.optim.optimizer.register_optimizer_step_post_hook(boundaries.ends)
+    register_module_forward_pre_hook(boundaries.is_called)
+    register_optimizer_step_post_hook(boundaries.ends)
     assert faults.__main__.FAULTS is FAULTS
     FAULTS[name].program(False)
 
