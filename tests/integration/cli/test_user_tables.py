@@ -52,6 +52,8 @@ def test_an_attach_finds_the_calls_of_the_jobs_own_copy(probe: Probe) -> None:
         deadline = time.monotonic() + 20
         while not (errors := rows(probe, pid, "SELECT source, message FROM probe.errors")):
             assert time.monotonic() < deadline
+        while probe(pid, "query", "SELECT step FROM python.steps").returncode:  # no step has ended yet
+            assert time.monotonic() < deadline
         found = rows(probe, pid, "SELECT pid, step, number, reward, map, won FROM job.episodes ORDER BY number")
         steps = rows(probe, pid, "SELECT step FROM python.steps ORDER BY ts")
 
