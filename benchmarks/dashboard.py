@@ -19,8 +19,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from probe_agent.recorder.ring import folder
-
 from .agent import PROBE, attach
 from .machine import ROOT, provenance
 from .process import Program, plain_environment, tree_cpu_s
@@ -47,7 +45,8 @@ PAINTED = """async act => {
 
 
 def _serve(base: str, path: str) -> None:
-    """The host server over simulated targets, on its unix socket, as a command would have started it."""
+    """The host server over simulated targets, which are held as living ones already, on its unix socket, as a command
+    would have started it."""
     from probe_agent.server.access.roles import Access
     from probe_agent.server.app import create_app
     from probe_agent.server.hosting import Hosting
@@ -55,12 +54,11 @@ def _serve(base: str, path: str) -> None:
 
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as every host server does
-    held = [folder.hold(str(own)) for own in Path(base).glob("probe-*/*")]
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(128)
     app = create_app(TargetDirectory((base,)), access=Access(None))
-    Hosting(app, [listener], None, lambda: None).run(ready=lambda: print("ready", len(held), flush=True))
+    Hosting(app, [listener], None, lambda: None).run(ready=lambda: print("ready", flush=True))
 
 
 @contextmanager
@@ -69,7 +67,7 @@ def _first_host(base: Path) -> Iterator[tuple[str, int]]:
     command = [sys.executable, "-m", "benchmarks.dashboard", "--serve", str(base / "0" / "0"), path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=plain_environment(), cwd=ROOT) as server:
         assert server.stdout is not None
-        assert server.stdout.readline().startswith("ready")
+        assert server.stdout.readline() == "ready\n"
         try:
             yield f"unix:{path}", server.pid
         finally:

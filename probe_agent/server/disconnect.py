@@ -53,7 +53,12 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
     finally:
         gone.cancel()
         if not working.done():
+            working.add_done_callback(_hear)
             working.cancel()
             await asyncio.wait({working})
-            if not working.cancelled():
-                working.exception()  # nobody hears it, and asyncio would print it otherwise
+
+
+def _hear(done: asyncio.Task[Any]) -> None:
+    """Take an error that nobody waits for, also if the wait for it is cancelled itself: asyncio would print it."""
+    if not done.cancelled():
+        done.exception()

@@ -107,6 +107,8 @@ def _check(perfetto: str | None, folder: str | None, database: str | None, table
             raise BadRequest(f"cannot write {path}: its folder does not exist", "name a file in a folder that exists")
     if folder is not None and os.path.exists(folder) and (not os.path.isdir(folder) or os.listdir(folder)):
         raise BadRequest(f"{folder} exists already, and is not an empty folder", "name a new folder")
+    if database is not None and os.path.exists(database):  # a database may hold more than what was written here
+        raise BadRequest(f"{database} exists already", "name a new file, or remove this one first")
 
 
 def _timeline(session: Session, ranks: Answers[Rank], path: str, num_steps: int, timeout_s: float) -> int:

@@ -37,6 +37,8 @@ __all__ = ["command"]
 #: Commands whose output is in a report, those of them that there are. To add one, add its name.
 FINDINGS = ("status", "diagnose", "hang", "compare", "memory")
 FINDING_S = 60.0
+#: Each is asked for twice at the same time, for people and for programs: the file's ending, and the options.
+_FORMS: Mapping[str, Sequence[str]] = {"txt": (), "json": ("--format", "envelope")}
 #: Rows of one table: of one rank, and of all of them together.
 MAX_ROWS, MAX_ROWS_IN_ALL = 10_000, 200_000
 _README = """\
@@ -91,12 +93,13 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     path = output or f"probe-report-{made:%Y%m%d-%H%M%S}.zip"
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise BadRequest(f"cannot write {path}: its folder does not exist", "name a file in a folder that exists")
-    with ThreadPoolExecutor(len(FINDINGS)) as pool:
+    names = [name for name in FINDINGS if name in SHORT_HELP]
+    with ThreadPoolExecutor(len(names) * len(_FORMS)) as pool:
         ranks = session.list_ranks()
-        findings = {name: pool.submit(_finding, session, name) for name in FINDINGS if name in SHORT_HELP}
+        findings = {(name, form): pool.submit(_finding, session, name, form) for name in names for form in _FORMS}
         limits = Limits(max_rows or min(MAX_ROWS, MAX_ROWS_IN_ALL // max(1, len(ranks.answered)) + 1), timeout_s)
         answers = session.ask_ranks(take(limits), timeout_s=None, ranks=ranks)
-        outputs = {name: finding.result() for name, finding in findings.items()}
+        outputs = {name: {form: findings[name, form].result() for form in _FORMS} for name in names}
     try:
         _write(path, made, ranks, answers, outputs, limits)
     except OSError as error:
@@ -106,23 +109,19 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     return answers.exit_code
 
 
-def _finding(session: Session, name: str) -> dict[str, tuple[int, str]]:
-    """Return exit code and output of a command about the same targets, for people (`txt`) and for programs (`json`)."""
+def _finding(session: Session, name: str, form: str) -> tuple[int, str]:
+    """Return exit code and output of a command about the same targets, in one of `_FORMS`."""
     flags = ["--all"] * session.everyone + ["--no-inject"] * (not session.inject) + ["--itself"] * session.itself
     flags += ["--rank", ",".join(map(str, sorted(session.ranks)))] if session.ranks else []
     flags += [word for endpoint in session.named for word in ("-t", str(endpoint))]
-    found = {}
-    for form, options in (("txt", ()), ("json", ("--format", "envelope"))):
-        words = [sys.executable, "-c", _PROBE, *flags, name, *options]
-        try:
-            done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=FINDING_S
-            )
-        except subprocess.TimeoutExpired:
-            found[form] = (4, f"no answer within {FINDING_S:g} s\n")
-            continue
-        found[form] = (done.returncode, _json_text(done.stdout) if form == "json" else done.stdout + done.stderr)
-    return found
+    words = [sys.executable, "-c", _PROBE, *flags, name, *_FORMS[form]]
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=FINDING_S
+        )
+    except subprocess.TimeoutExpired:
+        return 4, f"no answer within {FINDING_S:g} s\n"
+    return done.returncode, _json_text(done.stdout) if form == "json" else done.stdout + done.stderr
 
 
 def _write(

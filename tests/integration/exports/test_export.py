@@ -193,11 +193,13 @@ def test_an_ended_target_is_exported(job: RecordedJob, ask: Ask, tmp_path: Path)
 def test_bad_input_is_refused_before_anybody_is_asked(job: RecordedJob, ask: Ask, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
+    (tmp_path / "own.duckdb").write_text("of somebody else")
 
     refused = {
         "nothing to write": ask(*job.named, "export"),
         "its folder does not exist": ask(*job.named, "export", "--perfetto", str(tmp_path / "no" / "t.json")),
         "not an empty folder": ask(*job.named, "export", "--parquet", str(tmp_path / "full")),
+        "own.duckdb exists already": ask(*job.named, "export", "--duckdb", str(tmp_path / "own.duckdb")),
         "--table is for": ask(*job.named, "export", "--perfetto", str(tmp_path / "t"), "--table", "python.steps"),
         "no target has a table python.stepz": ask(
             *job.named, "export", "--duckdb", str(tmp_path / "d"), "--table", "python.stepz"
@@ -206,4 +208,5 @@ def test_bad_input_is_refused_before_anybody_is_asked(job: RecordedJob, ask: Ask
 
     assert {why: done.code for why, done in refused.items()} == dict.fromkeys(refused, 2)
     assert [why for why, done in refused.items() if why not in done.err or "try: " not in done.err] == []
-    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "own.duckdb"]
+    assert (tmp_path / "own.duckdb").read_text() == "of somebody else"
