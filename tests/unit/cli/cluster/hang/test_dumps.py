@@ -58,7 +58,9 @@ def test_calls_without_a_frame_around_them_are_those_of_torch_2_2(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "data", [gzip.compress(b"{}")[:-9], gzip.compress(b"{}" * 9), b"[1, 2]", b'{"entries": {}}', b"{}"]
+    "data",
+    [gzip.compress(b"{}")[:-9], gzip.compress(b"{}" * 9), b"[1, 2]", b'{"entries": {}}', b"{}"],
+    ids=["cut off", "two objects and more", "a list", "an object of entries", "without entries"],
 )
 def test_what_is_no_dump_is_named(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "rank_0.json").write_bytes(data)
