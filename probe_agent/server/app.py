@@ -10,7 +10,9 @@ from contextlib import asynccontextmanager
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import BaseRoute
+from starlette.types import Receive, Scope, Send
 
 import probe_agent
 from probe_agent.sql.query_engine import QueryEngine
@@ -27,6 +29,14 @@ from .description import describe_with
 from .problem import handle_problems
 
 __all__ = ["create_app"]
+
+
+class _CompressionOfJobs(GZipMiddleware):
+    """Compresses what a browser is told about a whole job: of thousands of ranks it is megabytes, again and again."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_of_job = scope["type"] == "http" and scope["path"].startswith("/v1/job/")
+        await (super().__call__ if is_of_job else self.app)(scope, receive, send)
 
 
 def create_app(
@@ -68,6 +78,7 @@ def create_app(
     handle_problems(app)
     roles = _add_routes(app)
     describe_with(app)
+    app.add_middleware(_CompressionOfJobs, minimum_size=16 << 10, compresslevel=1)
     app.add_middleware(Guard, access=access, roles=roles)
     return app
 
