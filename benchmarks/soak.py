@@ -29,8 +29,8 @@ from time import monotonic, perf_counter, sleep
 from .agent import PROBE, attach, detach
 from .http_query import UnixConnection, ask, free_port, wait_until_connected
 from .machine import provenance
-from .process import Program, plain_environment
-from .spread import ratio, table
+from .process import Program, plain_environment, tree_cpu_s
+from .spread import figure, ratio, table
 
 __all__ = ["WORST", "main"]
 
@@ -94,11 +94,12 @@ def _read(port: int, token: str, draw: random.Random, seen: Counter[int]) -> Non
 
 
 @contextmanager
-def _readers(port: int, token: str, seen: Counter[str]) -> Iterator[None]:
+def _readers(port: int, token: str, seen: Counter[str]) -> Iterator[int]:
+    """Run the readers; yields the PID of their process."""
     command = [sys.executable, "-m", "benchmarks.soak", "--read", str(port), token]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        yield
+        yield process.pid
     finally:
         process.kill()
         said, _ = process.communicate()
@@ -184,6 +185,7 @@ def _resident_mib(pid: int) -> float:
 def soak(minutes: float) -> bool:
     """Run it and print the result; return whether all aims were met."""
     seen: Counter[str] = Counter()
+    cores: dict[str, list[float]] = {"server and workers": [], "readers": []}
     rates: dict[str, list[float]] = {"attacked": [], "twin": []}
     cpu_s: dict[str, list[float]] = {"attacked": [], "twin": []}
     draw = random.Random(0)
@@ -197,22 +199,30 @@ def soak(minutes: float) -> bool:
                     if name == "twin":
                         block = twin.block(seconds=BLOCK_S)
                     else:
-                        with _readers(port, token, seen):
+                        with _readers(port, token, seen) as readers:
                             sleep(2.0)  # until all of them ask
                             watch.attacked = True
+                            before = [tree_cpu_s(pid) for pid in (server.pid, readers)]
                             block = target.block(seconds=BLOCK_S)
                             watch.attacked = False
+                            for pid, began, used in zip((server.pid, readers), before, cores.values(), strict=True):
+                                used.append((tree_cpu_s(pid) - began) / block.wall_s)
                         sleep(1.0)
                     rates[name].append(block.num_pieces / block.wall_s)
                     cpu_s[name].append(block.thread_cpu_s / block.num_pieces)
             lives = server.poll() is None
         for program in (target, twin):
             detach(program, 100)
-    return _report(rates, cpu_s, watch, seen, lives)
+    return _report(rates, cpu_s, cores, watch, seen, lives)
 
 
 def _report(
-    rates: dict[str, list[float]], cpu_s: dict[str, list[float]], watch: _Watch, seen: Counter[str], lives: bool
+    rates: dict[str, list[float]],
+    cpu_s: dict[str, list[float]],
+    cores: dict[str, list[float]],
+    watch: _Watch,
+    seen: Counter[str],
+    lives: bool,
 ) -> bool:
     throughput = ratio(rates["attacked"], rates["twin"])
     answers = sorted(watch.answers_s)
@@ -228,6 +238,7 @@ def _report(
         ["throughput against the twin's", throughput.show_change(), f"aim {(LEAST_THROUGHPUT - 1) * 100:+.0f} %"],
         ["", spread, f"{len(rates['twin'])} rounds"],
         ["CPU time of a step against the twin's", ratio(cpu_s["attacked"], cpu_s["twin"]).show_change(), ""],
+        *([f"cores used by {who}", figure(used).show(1, 2), ""] for who, used in cores.items()),
         ["readers' answers by status", ", ".join(f"{k}: {n}" for k, n in sorted(seen.items())), "0: hung up on"],
     ]
     print(table(["", "seen", ""], rows))

@@ -138,6 +138,12 @@ def a_learning_rate_of_almost_nothing(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters(), 1e-3 if healthy else 1e-9), regression())
 
 
+@fault("learning-rate-too-high")
+def a_learning_rate_a_thousand_times_too_high(healthy: bool) -> None:
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters(), 1e-3 if healthy else 1.0), regression())
+
+
 @fault("layer-gradients")
 def sigmoids_over_many_layers(healthy: bool) -> None:
     layers: list[nn.Module] = []

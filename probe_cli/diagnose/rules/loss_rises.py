@@ -42,13 +42,16 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     if rise < limits["rise"] * abs(lowest["loss"]):
         return
+    before, after = lowest["lr"] or 0.0, newest["lr"] or 0.0
+    is_raised = after > limits["raised"] * before > 0
     yield Finding(
-        f"the loss rises: {lowest['loss']:.4g} around step {lowest['last']}, {newest['loss']:.4g} now",
+        f"the loss rises: {lowest['loss']:.4g} around step {lowest['last']}, {newest['loss']:.4g} now"
+        + (f"; the learning rate rose from {before:.3g} to {after:.3g}" if is_raised else ""),
         Certainty.LIKELY,
         since_step=lowest["last"],
         evidence=(
             f"medians of tenths of {row['steps']} steps; scatter within them {scatter:.3g}",
-            f"learning rate then {lowest['lr'] or 0:.3g}, now {newest['lr'] or 0:.3g}",
+            f"learning rate then {before:.3g}, now {after:.3g}",
         ),
         advice=(
             "lower the learning rate, or clip gradients, from a checkpoint before that step",
@@ -68,6 +71,7 @@ RULE = Rule(
     (
         Threshold("rise", 0.2, "rise over the lowest window, as a share of it"),
         Threshold("scatter", 4.0, "rise as a multiple of the scatter within a window"),
+        Threshold("raised", 2.0, "learning rate over the one of the lowest window that is named beside the rise"),
         Threshold("steps", 100, "losses needed to judge"),
     ),
 )

@@ -15,7 +15,16 @@ def test_the_first_step_is_told(judged: Judged, steps: Steps) -> None:
     (found,) = judged("loss-not-finite", {"python.steps": bad})
 
     assert found.since_step == 30
-    assert "since step 30 and still is" in found.sentence
+    assert found.sentence.endswith("since step 30 and still is")
+
+
+def test_a_loss_that_grew_until_it_overflowed_is_told_with_its_learning_rate(judged: Judged, steps: Steps) -> None:
+    grew = steps(50, loss=lambda step: 2.0 * 10.0**step if step < 38 else float("inf"), lr=20.0)
+
+    (found,) = judged("loss-not-finite", {"python.steps": grew})
+
+    assert "it grew to 2e+37 before, at learning rate 20" in found.sentence
+    assert found.advice[0].startswith("lower the learning rate")
 
 
 def test_a_finite_loss_is_fine(judged: Judged, steps: Steps) -> None:

@@ -15,6 +15,18 @@ def test_a_loss_that_turns_is_named_with_the_step(judged: Judged, steps: Steps) 
     (found,) = judged("loss-rises", {"python.steps": turned})
 
     assert 90 <= (found.since_step or 0) <= 120
+    assert "learning rate" not in found.sentence
+
+
+def test_a_learning_rate_that_was_raised_is_told_with_it(judged: Judged, steps: Steps) -> None:
+    def loss(step: int) -> float:
+        return 2 - step / 100 if step < 100 else step / 20 - 4
+
+    raised = steps(200, loss=loss, lr=lambda step: 0.01 if step < 100 else 0.3)
+
+    (found,) = judged("loss-rises", {"python.steps": raised})
+
+    assert "the learning rate rose from 0.01 to 0.3" in found.sentence
 
 
 def test_a_loss_that_falls_or_scatters_is_fine(judged: Judged, steps: Steps) -> None:

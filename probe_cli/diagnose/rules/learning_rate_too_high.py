@@ -1,0 +1,89 @@
+"""The learning rate is far above what its optimizer works with.
+
+Adam and its kin move every weight by about the learning rate in each update, whatever the gradient is, and weights
+begin at 0.01 to 0.2: a learning rate of 0.1 throws away in one update what they were initialised to. Afterwards units
+are saturated or dead, so gradients vanish, and the loss stays high or comes and goes. SGD moves a weight by the
+learning rate times its gradient, which is told by the loss alone: there the limit is higher, and the loss must not
+fall. Optimizers that scale the learning rate themselves (Prodigy, LARS, Adafactor) are not judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+WITH recorded AS (SELECT step, loss, lr, ntile(5) OVER (ORDER BY step) AS part FROM python.steps
+    WHERE isfinite(loss) AND lr IS NOT NULL)
+SELECT count(*) AS losses, min(step) AS first, median(lr) AS lr, max(rollouts) AS rollouts,
+    median(loss) FILTER (part = 1) AS early, median(loss) FILTER (part = 5) AS late, min(loss) AS lowest,
+    (SELECT mode(module) FROM python.torch_trace WHERE stage = 'step') AS optimizer,
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers
+FROM recorded, (SELECT max(rollout) AS rollouts FROM python.steps)
+"""
+_ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "FusedAdam", "Adam8bit", "AdamW8bit")
+_USUAL = {"SGD": "0.001 to 1"} | dict.fromkeys(_ADAM, "1e-5 to 0.01")
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
+    optimizer = str(row["optimizer"]).rpartition(".")[2]
+    if row["losses"] < limits["losses"]:
+        raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
+    if optimizer not in _USUAL or row["optimizers"] > 1:
+        raise NotApplicable("several optimizers, or one that scales its learning rate itself")
+    if row["lowest"] < 0 or row["rollouts"]:
+        raise NotApplicable("losses of both signs, or of rollouts")
+    limit = limits["sgd"] if optimizer == "SGD" else limits["adam"]
+    falls = row["late"] < limits["falls"] * row["early"]
+    is_absurd = optimizer != "SGD" and row["lr"] >= limits["absurd"]
+    if row["lr"] < limit or (falls and not is_absurd):
+        return
+    yield Finding(
+        f"the learning rate is {row['lr']:.3g}, far above what {optimizer} works with: the loss is {row['late']:.4g}"
+        + (", and does not fall" if not falls else ""),
+        Certainty.LIKELY,
+        share=1.0,
+        since_step=row["first"],
+        where=optimizer,
+        evidence=(
+            f"usual for {optimizer}: {_USUAL[optimizer]}",
+            f"median of the first fifth of {row['losses']} losses {row['early']:.6g}, of the last fifth"
+            f" {row['late']:.6g}",
+        ),
+        advice=(
+            "lower it by 10 to 1,000 times, and begin with fresh weights: units that have died or saturated stay so",
+            "look for a factor that it was multiplied by: a schedule, the world size, a missing decimal point",
+            "let it grow over the first few hundred steps (warm-up)",
+        ),
+        try_first='probe PID query "SELECT step, loss, lr, grad_norm FROM python.steps ORDER BY step DESC LIMIT 200"',
+    )
+
+
+RULE = Rule(
+    "learning-rate-too-high",
+    "numbers",
+    "Is the learning rate far above what the optimizer works with?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("adam", 0.05, "learning rate of Adam and its kin from which a loss that does not fall is its fault"),
+        Threshold("absurd", 0.5, "learning rate of Adam and its kin that is named also if the loss falls"),
+        Threshold("sgd", 5.0, "learning rate of SGD from which a loss that does not fall is its fault"),
+        Threshold("falls", 0.8, "last losses over first losses below which the loss falls"),
+        Threshold("losses", 60, "losses needed to judge"),
+    ),
+    explains=(
+        "gradients",
+        "layer-gradients",
+        "loss-flat",
+        "loss-rises",
+        "loss-spikes",
+        "loss-volatile",
+        "parameters-not-updated",
+    ),
+)
