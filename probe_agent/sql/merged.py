@@ -227,8 +227,8 @@ class MergeExecutor:
 
     def arrow(self, sql: str, notes: Sequence[str]) -> Answer:
         """Return the answer as an Arrow IPC stream. Raises QueryFailed."""
-        body, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request))
-        return Answer((body,), truncated, tuple(with_cut(list(notes), truncated, self._request)))
+        pieces, truncated = self._limited(lambda: arrow_stream(self._connection.sql(sql), self._request))
+        return Answer(pieces, truncated, tuple(with_cut(list(notes), truncated, self._request)))
 
     def _limited(self, read: Any) -> Any:  # Any: whatever `read` gives
         try:

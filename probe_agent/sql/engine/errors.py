@@ -21,6 +21,7 @@ __all__ = ["READ_ONLY", "duckdb_error", "failed"]
 READ_ONLY = "Probe's SQL is read-only: one SELECT over the tables that `probe tables` lists"
 
 _LIST = "list the tables and their columns with: probe … tables"
+_NO_MEMORY = re.compile(r"Out of Memory Error|failed \(12\)")  # ENOMEM
 _TABLE_AT = re.compile(r'"[^"]+"(?:\."[^"]+")?|[\w$]+(?:\.[\w$]+)*')
 
 
@@ -42,9 +43,9 @@ def failed(error: duckdb.Error, sql: str, tables: Mapping[str, Sequence[str]], m
 
 
 def duckdb_error(text: str) -> duckdb.Error:
-    """Return the error with this `text`, which came amid a stream of rows."""
+    """Return the error with this `text`, which came amid a stream of rows: of DuckDB, or of nanoarrow."""
     error = duckdb.Error(text)
-    is_memory = _said(error).get("exception_type") == "Out of Memory"
+    is_memory = _said(error).get("exception_type") == "Out of Memory" or _NO_MEMORY.search(text)
     return duckdb.OutOfMemoryException(text) if is_memory else error
 
 

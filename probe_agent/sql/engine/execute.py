@@ -20,7 +20,7 @@ from .databases import Database, Databases
 from .errors import failed
 from .gather import Gathered
 from .open_rings import OpenRings
-from .request import Answer, out_of_memory
+from .request import Answer, Pieces, out_of_memory
 from .source import TableSource
 from .statement import Rows, arrow_stream, json_answer, only_statement, read_rows, with_cut
 
@@ -59,12 +59,12 @@ class Executor:
         """Return the JSON of a `wire.QueryResult`, or an Arrow IPC stream. Raises QueryFailed or NoAnswer."""
         if arrow:
 
-            def read_stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[memoryview, bool]:
+            def read_stream(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Pieces, bool]:
                 return arrow_stream(connection.sql(sql), request)
 
-            (body, truncated), gathered = self._run(targets, request, take, read_stream)
+            (pieces, truncated), gathered = self._run(targets, request, take, read_stream)
             notes = with_cut([*remarks, *gathered.notes], truncated, request)
-            return Answer((body,), truncated, tuple(notes), gathered.shapes, gathered.missing)
+            return Answer(pieces, truncated, tuple(notes), gathered.shapes, gathered.missing)
 
         def read(connection: duckdb.DuckDBPyConnection, sql: str) -> Rows:
             return read_rows(connection, sql, request)

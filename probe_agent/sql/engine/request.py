@@ -11,14 +11,17 @@ from dataclasses import dataclass, field
 from probe_agent.errors import BadRequest, LimitReached
 from probe_agent.wire import QueryRequest
 
-__all__ = ["Answer", "check_request", "out_of_memory", "out_of_time"]
+__all__ = ["Answer", "Pieces", "check_request", "out_of_memory", "out_of_time"]
+
+#: The bytes of an answer, which are long enough not to be joined.
+Pieces = Sequence[bytes | bytearray]
 
 
 @dataclass(frozen=True)
 class Answer:
     """The answer of a statement, and notes on it."""
 
-    pieces: Sequence[bytes | memoryview]
+    pieces: Pieces
     truncated: bool
     notes: tuple[str, ...]
     #: The shape of each table that the statement names, as `wire.shape` makes it.

@@ -5,7 +5,6 @@ Runs in a query worker.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from probe_agent.errors import LimitReached, QueryFailed
 from probe_agent.wire import QueryRequest
 
 from .errors import READ_ONLY, duckdb_error
-from .request import Answer
+from .request import Answer, Pieces
 from .values import json_rows
 
 __all__ = [
@@ -160,10 +159,10 @@ def _without_zones(sql: str, columns: Sequence[tuple[str, str]]) -> str:
     return f"SELECT {', '.join(shown)} FROM ({sql}\n) AS t({', '.join(names)})"
 
 
-def arrow_stream(relation: Any, request: QueryRequest) -> tuple[memoryview, bool]:  # Any: None for one without rows
+def arrow_stream(relation: Any, request: QueryRequest) -> tuple[Pieces, bool]:  # Any: None for one without rows
     """Return the rows of `relation` up to the limit, and whether there are more. Raises LimitReached if they are longer
     than the query's memory."""
-    out = io.BytesIO()
+    out = _Output(request)
     most = request.max_rows
     if most < _ALL_ROWS and hasattr(relation, "limit"):  # a limit has the statement bound once more, 1 ms
         relation = relation.limit(most + 1)
@@ -177,16 +176,37 @@ def arrow_stream(relation: Any, request: QueryRequest) -> tuple[memoryview, bool
                 num_rows += len(batch)
                 if len(kept):
                     writer.write_array(kept)
-                    _check_length(out.tell(), request)
-            if not out.tell():
+            if not out.pieces:
                 writer.write_stream(CArrayStream.from_c_arrays([], schema))
-    except RuntimeError as failure:  # nanoarrow's own, in which DuckDB's is a text
-        if isinstance(failure.__context__, LimitReached):  # the end of a stream that was given up failed, too
-            raise failure.__context__ from None
-        raise duckdb_error(str(failure)) from None
+    except RuntimeError as failure:  # nanoarrow's own, in which DuckDB's and those of `out` are a text
+        raise (out.refusal or duckdb_error(str(failure))) from None
     finally:
         stream.release()  # the connection takes no other statement before
-    return out.getbuffer().toreadonly(), num_rows > most
+    return out.pieces, num_rows > most
+
+
+class _Output:
+    """What nanoarrow writes to. The pieces are not joined: an answer may be as long as the memory of its query."""
+
+    def __init__(self, request: QueryRequest) -> None:
+        self.pieces: list[bytearray] = []
+        #: Why it takes no more.
+        self.refusal: LimitReached | MemoryError | None = None
+        self._request = request
+        self._num_bytes = 0
+
+    def write(self, data: memoryview) -> int:
+        try:
+            self._num_bytes += len(data)
+            _check_length(self._num_bytes, self._request)
+            if self.pieces and len(self.pieces[-1]) + len(data) <= _PIECE_BYTES:
+                self.pieces[-1] += data
+            else:
+                self.pieces.append(bytearray(data))
+        except (LimitReached, MemoryError) as refusal:
+            self.refusal = self.refusal or refusal
+            raise
+        return len(data)
 
 
 def _check_length(num_bytes: int, request: QueryRequest) -> None:

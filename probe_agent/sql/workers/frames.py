@@ -52,7 +52,7 @@ def send_head(connection: socket.socket, said: Mapping[str, object]) -> None:
     connection.sendall(HEAD.pack(len(data)) + data)
 
 
-def send_body(connection: socket.socket, pieces: Sequence[bytes | memoryview]) -> None:
+def send_body(connection: socket.socket, pieces: Sequence[bytes | bytearray]) -> None:
     """Send the bytes that a message has announced."""
     for piece in pieces:
         connection.sendall(piece)

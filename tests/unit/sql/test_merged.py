@@ -26,7 +26,7 @@ def database() -> Iterator[MergedDatabase]:
 @pytest.fixture(scope="module")
 def stream() -> bytes:
     sql = "SELECT i a, 'text' || i AS t, i / 3 AS d, [i] AS l, i % 2 = 0 AS o, NULL::VARCHAR AS n FROM range(40) r(i)"
-    return bytes(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
+    return b"".join(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
 
 
 def damaged(stream: bytes, draw: random.Random) -> bytes:
@@ -64,8 +64,8 @@ def test_damaged_streams_are_named_and_leave_no_row(database: MergedDatabase, st
 
 def test_a_stream_that_does_not_fit_costs_its_own_rows(database: MergedDatabase, stream: bytes) -> None:
     columns = list(COLUMNS.items())
-    other = bytes(arrow_stream(duckdb.connect().sql("SELECT 'a' AS a, 2 AS b"), QueryRequest("SELECT 1"))[0])
-    words = bytes(arrow_stream(duckdb.connect().sql("SELECT 'many' AS a"), QueryRequest("SELECT 1"))[0])
+    other = b"".join(arrow_stream(duckdb.connect().sql("SELECT 'a' AS a, 2 AS b"), QueryRequest("SELECT 1"))[0])
+    words = b"".join(arrow_stream(duckdb.connect().sql("SELECT 'many' AS a"), QueryRequest("SELECT 1"))[0])
     parts = [("test.rows", columns, each) for each in (stream, stream[:100], other, stream)]
 
     num_rows, malformed = database.fill([*parts, ("test.rows", columns[:1], words)])
@@ -77,7 +77,7 @@ def test_a_stream_that_does_not_fit_costs_its_own_rows(database: MergedDatabase,
 
 def test_streams_of_other_columns_go_in_each_as_it_is(database: MergedDatabase, stream: bytes) -> None:
     sql = "SELECT i::INTEGER AS number, 'other' AS word, i::FLOAT, [], NULL, i FROM range(3) r(i)"
-    other = bytes(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
+    other = b"".join(arrow_stream(duckdb.connect().sql(sql), QueryRequest(sql))[0])
     columns = list(COLUMNS.items())
 
     filled = database.fill([("test.rows", columns, each) for each in (stream, other, stream, other)])

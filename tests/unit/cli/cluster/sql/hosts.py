@@ -41,7 +41,7 @@ def answer_in_parts(
     try:
         part, merged = Splitter(executor, tables).split(executor.parsed(sql), "_probe.parts", 1000)  # type: ignore[arg-type]
         text = executor.text_of(part.select)
-        streams = [bytes(arrow_stream(host.sql(text), REQUEST)[0]) for host in hosts]
+        streams = [b"".join(arrow_stream(host.sql(text), REQUEST)[0]) for host in hosts]
         _, malformed = executor.fill([(part.into, part.columns, stream) for stream in streams])
         assert not malformed
         return executor._connection.execute(executor.text_of(merged)).fetchall()
