@@ -208,7 +208,7 @@ def ask_many(folder: Path) -> None:
 
 @pytest.mark.busy_machine("its target takes one processor, and an attach needs the other in time")
 @pytest.mark.situation("detach from a target that starves other threads of the GIL", "completes in time")
-@pytest.mark.parametrize("name", ["spin", "malloc"])
+@pytest.mark.parametrize("name", ["spin", pytest.param("malloc", marks=pytest.mark.long)])
 def test_a_starving_target_lets_go(start: Callable[..., Any], probe: Any, name: str) -> None:
     target = start(name)
 

@@ -83,7 +83,7 @@ def test_different_output_is_shown_by_rank_and_an_exception_is_an_error(job: Job
 
 
 def test_a_named_step_is_taken_as_it_is(job: Job, probe: Probe) -> None:
-    step = next_step(job, probe) + 150
+    step = next_step(job, probe) + 60
 
     answer = probe(*job.targets, "--all", "eval", "--at-step", str(step), "trainer.current_step")
 
