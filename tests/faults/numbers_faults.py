@@ -195,18 +195,8 @@ def batches_with_wrong_labels_now_and_then(healthy: bool) -> None:
 
 @fault("loss-volatile")
 def a_learning_rate_at_the_edge(healthy: bool) -> None:
-    model = nn.Linear(64, 1)
-    inputs = torch.randn(256, 64)
-    targets = inputs @ torch.randn(64, 1)
-    scale = torch.linalg.eigvalsh(inputs.T @ inputs / 128).max().item()
-    optimizer = torch.optim.SGD(model.parameters(), (0.1 if healthy else 1.99) / scale)
-
-    def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        while True:
-            chosen = torch.randperm(256)[: 256 if healthy else 192]
-            yield inputs[chosen], targets[chosen] + torch.randn(len(chosen), 1) * 0.1
-
-    train(model, optimizer, batches())
+    model = mlp()
+    train(model, torch.optim.SGD(model.parameters(), 0.05 if healthy else 0.4), regression(batch=512))
 
 
 @fault("schedule")

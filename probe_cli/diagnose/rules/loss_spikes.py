@@ -38,7 +38,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
     if row["lowest"] < 0 or row["rollouts"] or row["optimizers"] > 1:
         raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
-    spikes = [one for one in row["spikes"] or () if one["times"] >= limits["times"]]
+    spikes = [one for one in row["spikes"] or () if one["times"] >= limits["times"] and one["loss"] >= limits["loss"]]
     if len(spikes) < limits["spikes"]:
         return
     worst = spikes[0]
@@ -69,6 +69,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("times", 6.0, "height of a spike over the 90th percentile of the losses before it"),
+        Threshold("loss", 1e-3, "height of a spike below which it matters to nobody: hardly any loss is left"),
         Threshold("spikes", 2, "spikes among the last 500 losses"),
         Threshold("losses", 80, "losses needed to judge"),
     ),

@@ -25,6 +25,14 @@ def test_what_handing_a_batch_over_takes_is_none(judged: Judged, steps: Steps) -
     assert judged("data-bound", {"python.steps": steps(100, duration=0.004, data_wait=0.001)}) == []
 
 
+def test_the_start_of_the_workers_is_none_and_one_an_epoch_is(judged: Judged, steps: Steps) -> None:
+    def starts(every: int) -> list[dict[str, object]]:
+        return steps(100, data_wait=lambda step: 3.0 if step % every == 0 else 0.0)
+
+    assert judged("data-bound", {"python.steps": starts(100)}) == []
+    assert judged("data-bound", {"python.steps": starts(25)})
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("data-bound", {"python.steps": steps(3, data_wait=0.05)})

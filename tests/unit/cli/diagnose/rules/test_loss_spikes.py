@@ -36,6 +36,12 @@ def test_spikes_far_below_the_losses_at_first_are_none(judged: Judged, steps: St
     assert judged("loss-spikes", {"python.steps": steps(300, loss=converged)}) == []
 
 
+def test_spikes_where_hardly_any_loss_is_left_are_none(judged: Judged, steps: Steps) -> None:
+    left = steps(300, loss=lambda s: 5e-4 if s in (100, 200) else 1e-5)
+
+    assert judged("loss-spikes", {"python.steps": left}) == []
+
+
 def test_few_losses_are_not_judged(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence, match="20 losses"):
         judged("loss-spikes", {"python.steps": steps(20, loss=1.0)})
