@@ -1,13 +1,17 @@
-"""Waiting for a condition, with a deadline: what a test does instead of sleeping and hoping."""
+"""Waiting for a condition, with a deadline: what a test does instead of sleeping and hoping. And stopping a process,
+which has not stopped yet when the signal is sent."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
 
-__all__ = ["until"]
+__all__ = ["stop", "until"]
 
 T = TypeVar("T")
 PAUSE_S = 0.01
@@ -27,3 +31,10 @@ def until(
         assert monotonic() < deadline, f"not within {timeout_s:g} s: {says()}"
         sleep(PAUSE_S)
     return found
+
+
+def stop(pid: int) -> None:
+    """Stop a process, and wait until all its threads have: on another processor one may still answer for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pid}/task")
+    until(lambda: {(one / "stat").read_text().rpartition(") ")[2][0] for one in tasks.iterdir()} == {"T"})

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 
 from support.commands import Probe, probe_in
-from support.waiting import until
+from support.waiting import stop, until
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -119,7 +119,7 @@ def test_a_rank_that_is_stopped_goes_on_and_is_killed_is_told_each_time(jobs: Pa
     until(lambda: "3600" in probe(str(ranks[0]), "query", timeouts).stdout)
     assert "extend-timeout" in probe(str(ranks[0]), "query", "SELECT action FROM probe.audit").stdout
 
-    os.kill(ranks[1], signal.SIGSTOP)
+    stop(ranks[1])
     stopped = hang.until(hangs)
     assert (hang.code, stopped["ranks"]) == (1, [1])
     assert f"resume it with: kill -CONT {ranks[1]}" in stopped["sentence"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-from support.waiting import until
+from support.waiting import stop, until
 
 from probe_agent import inject
 from probe_agent.errors import AttachRefused
@@ -68,8 +68,7 @@ def test_a_zombie() -> None:
 @pytest.mark.situation("stopped by SIGSTOP", "refused, and stays stopped; works after SIGCONT")
 def test_a_stopped_process_stays_stopped(start: Callable[..., Target]) -> None:
     target = start("spin")
-    os.kill(target.pid, signal.SIGSTOP)
-    until(lambda: state(target.pid) == "T")
+    stop(target.pid)
 
     with refused(target.pid, "T (stopped)", f"kill -CONT {target.pid}"):
         pass

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.commands import probe
-from support.waiting import until
+from support.waiting import stop, until
 
 from .conftest import ADDRESS_SPACE, Job
 
@@ -42,9 +42,8 @@ def pages_mib(pid: int) -> dict[str, float]:
 
 def test_a_stopped_process_is_measured_from_outside(jobs: dict[str, Job]) -> None:
     job = jobs["leaking"]
-    os.kill(job.pid, signal.SIGSTOP)
+    stop(job.pid)
     try:
-        until(lambda: "T (stopped)" in Path(f"/proc/{job.pid}/status").read_text())
         before = pages_mib(job.pid)
         found = job.memory()
         pages = pages_mib(job.pid)

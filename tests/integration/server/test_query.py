@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.waiting import stop
 
 from probe_agent.targets import Ring
 
@@ -207,7 +208,7 @@ def test_no_target_is_an_error_and_not_an_empty_answer(host: Host, tmp_path: Pat
 
 def test_a_target_that_is_stopped_is_named_and_the_others_answer_on_a_live_table(host: Host) -> None:
     stopped, living = host.target(4096, 10), host.target(4096, 10)
-    os.kill(stopped.pid, signal.SIGSTOP)
+    stop(stopped.pid)
     try:
         began = time.monotonic()
         answer = host.query("SELECT DISTINCT pid FROM process.env", timeout_s=5)

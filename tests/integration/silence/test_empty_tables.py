@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import Probe, environment, probe_in
+from support.waiting import stop
 
 PLAIN = "import time\nprint('ready', flush=True)\nwhile True: time.sleep(0.02)"
 
@@ -97,7 +98,7 @@ def test_watching_a_variable_of_a_process_without_steps_says_why(plain: str) -> 
 
 
 def test_a_target_that_cannot_answer_still_has_its_reason(probe: Probe, plain: str) -> None:
-    os.kill(int(plain), signal.SIGSTOP)
+    stop(int(plain))
     try:
         answer = probe(plain, "query", "SELECT step FROM python.steps")
     finally:

@@ -108,6 +108,7 @@ def test_steps_are_those_that_the_program_counts(loops: dict[str, Loop], kind: s
     assert {step["micro_batches"] for step in steps} == {1 if kind == "by_hand" else 0}
 
 
+@pytest.mark.busy_machine("compares two clocks in calls of 5 ms, between which the machine may do something else")
 @pytest.mark.parametrize("kind", FOUND)
 def test_their_sums_are_what_the_programs_own_clock_says(loops: dict[str, Loop], kind: str) -> None:
     loop = loops[kind]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from support.commands import environment, probe
 from support.targets import target
-from support.waiting import until
+from support.waiting import stop, until
 
 from probe_agent import inject
 from probe_agent.errors import NoAnswer
@@ -228,8 +227,7 @@ def test_a_stopped_process_shows_its_stacks_and_stays_stopped() -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGSTOP)
-        until(lambda: Process(process.pid).stat_now().letter == "T")
+        stop(process.pid)
 
         shown = probe(str(process.pid), "backtrace", "--native", "--json")
 

@@ -8,6 +8,7 @@ import signal
 from time import monotonic
 
 import pytest
+from support.waiting import stop
 
 from probe_cli.cluster.hang.verdict import LONG_S
 
@@ -143,7 +144,7 @@ def test_a_rank_that_is_gone_costs_its_own_answer_and_the_exit_code(job: Job) ->
 
 @pytest.mark.long
 def test_a_rank_that_is_stopped_hangs_the_job_and_is_named(job: Job) -> None:
-    os.kill(job.pids[2], signal.SIGSTOP)
+    stop(job.pids[2])
     try:
         began = monotonic()
         job.until(lambda: monotonic() - began > LONG_S + 3, 60.0)

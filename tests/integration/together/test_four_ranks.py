@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.commands import Probe
+from support.waiting import stop
 
 from .conftest import Job
 
@@ -76,7 +77,7 @@ def test_people_see_a_tree_with_the_source_at_its_leaves(standing: Job, probe: P
 
 def test_a_stopped_rank_is_read_from_outside_and_a_dead_host_is_named(standing: Job, probe: Probe) -> None:
     pid = standing.pid(3)
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         stopped = probe(*standing.targets, "backtrace", "--all-ranks", "--json")
     finally:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from support.forked import Forked
+from support.waiting import stop
 
 pytest.importorskip("torch")
 
@@ -122,7 +123,7 @@ def test_a_store_that_does_not_answer_costs_a_second_and_one_that_has_gone_nothi
     process, port = store
     job, rank = Job("127.0.0.1", port, 0, 2), peers(tmp_path, 0)
     rank.exchange(job)
-    process.send_signal(signal.SIGSTOP)
+    stop(process.pid)
     began = time.monotonic()
     with pytest.raises(StoreFailed):
         rank.exchange(job)
@@ -140,7 +141,7 @@ def test_a_conversation_under_way_ends_when_the_recorder_stops(
     store: tuple[subprocess.Popen[str], int], tmp_path: Path
 ) -> None:
     process, port = store
-    process.send_signal(signal.SIGSTOP)
+    stop(process.pid)
     failures: list[StoreFailed] = []
     rank = peers(tmp_path, 0)
 
