@@ -1,10 +1,11 @@
 """The learning rate is far above what its optimizer works with.
 
 Adam and its kin move every weight by about the learning rate in each update, whatever the gradient is, and weights
-begin at 0.01 to 0.2: a learning rate of 0.1 throws away in one update what they were initialised to. Afterwards units
-are saturated or dead, so gradients vanish, and the loss stays high or comes and goes. SGD moves a weight by the
-learning rate times its gradient, which is told by the loss alone: there the limit is higher, and the loss must not
-fall. Optimizers that scale the learning rate themselves (Prodigy, LARS, Adafactor) are not judged.
+begin at 0.01 to 0.2: a learning rate of 0.5 throws away in one update what they were initialised to. Afterwards units
+are saturated or dead, gradients vanish, and the loss stays high or comes and goes: such a rate is named in any case. A
+lower one, and one of SGD, which moves a weight by the learning rate times its gradient, is named where the loss was
+better before, as one that has converged is flat, too. Optimizers that scale the learning rate themselves (Prodigy,
+LARS, Adafactor) are not judged, nor is a loss of which hardly anything is left.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ __all__ = ["RULE"]
 
 SQL = """
 WITH recorded AS (SELECT step, loss, lr, ntile(5) OVER (ORDER BY step) AS part FROM python.steps
-    WHERE isfinite(loss) AND lr IS NOT NULL)
-SELECT count(*) AS losses, min(step) AS first, median(lr) AS lr, max(rollouts) AS rollouts,
-    median(loss) FILTER (part = 1) AS early, median(loss) FILTER (part = 5) AS late, min(loss) AS lowest,
+    WHERE isfinite(loss) AND lr IS NOT NULL),
+parts AS (SELECT part, median(loss) AS loss FROM recorded GROUP BY part)
+SELECT count(*) AS losses, min(step) AS first, median(lr) AS lr, min(loss) AS lowest,
+    (SELECT min(loss) FROM parts) AS best, (SELECT loss FROM parts WHERE part = 5) AS late,
+    (SELECT max(rollout) FROM python.steps) AS rollouts,
     (SELECT mode(module) FROM python.torch_trace WHERE stage = 'step') AS optimizer,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers
-FROM recorded, (SELECT max(rollout) AS rollouts FROM python.steps)
+FROM recorded
 """
 _ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "FusedAdam", "Adam8bit", "AdamW8bit")
 _USUAL = {"SGD": "0.001 to 1"} | dict.fromkeys(_ADAM, "1e-5 to 0.01")
@@ -38,22 +41,23 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NotApplicable("several optimizers, or one that scales its learning rate itself")
     if row["lowest"] < 0 or row["rollouts"]:
         raise NotApplicable("losses of both signs, or of rollouts")
+    if row["late"] < limits["left"]:
+        return
     limit = limits["sgd"] if optimizer == "SGD" else limits["adam"]
-    falls = row["late"] < limits["falls"] * row["early"]
+    was_better = row["late"] >= limits["worse"] * row["best"]
     is_absurd = optimizer != "SGD" and row["lr"] >= limits["absurd"]
-    if row["lr"] < limit or (falls and not is_absurd):
+    if not (is_absurd or (row["lr"] >= limit and was_better)):
         return
     yield Finding(
         f"the learning rate is {row['lr']:.3g}, far above what {optimizer} works with: the loss is {row['late']:.4g}"
-        + (", and does not fall" if not falls else ""),
+        + (f", and was {row['best']:.4g} before" if was_better else ""),
         Certainty.LIKELY,
         share=1.0,
         since_step=row["first"],
         where=optimizer,
         evidence=(
             f"usual for {optimizer}: {_USUAL[optimizer]}",
-            f"median of the first fifth of {row['losses']} losses {row['early']:.6g}, of the last fifth"
-            f" {row['late']:.6g}",
+            f"medians of fifths of {row['losses']} losses: the lowest {row['best']:.6g}, the last {row['late']:.6g}",
         ),
         advice=(
             "lower it by 10 to 1,000 times, and begin with fresh weights: units that have died or saturated stay so",
@@ -71,10 +75,11 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (
-        Threshold("adam", 0.05, "learning rate of Adam and its kin from which a loss that does not fall is its fault"),
-        Threshold("absurd", 0.5, "learning rate of Adam and its kin that is named also if the loss falls"),
-        Threshold("sgd", 5.0, "learning rate of SGD from which a loss that does not fall is its fault"),
-        Threshold("falls", 0.8, "last losses over first losses below which the loss falls"),
+        Threshold("absurd", 0.5, "learning rate of Adam and its kin that is named in any case"),
+        Threshold("adam", 0.05, "learning rate of Adam and its kin that is named if the loss was better before"),
+        Threshold("sgd", 5.0, "learning rate of SGD that is named if the loss was better before"),
+        Threshold("worse", 1.5, "last losses over the best ones from which the loss was better before"),
+        Threshold("left", 1e-3, "loss below which hardly any is left"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
     explains=(
