@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -17,7 +18,7 @@ from probe_cli.cluster.hang.details import Details, details
 from probe_cli.cluster.hang.looks import Look, look, look_from_outside
 from probe_cli.cluster.hang.verdict import PATIENCE_S, State, Verdict, judge
 from probe_cli.cluster.ranks.listing import Rank
-from probe_cli.endpoint import LocalProcess
+from probe_cli.endpoint import Endpoint, LocalProcess
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -95,11 +96,9 @@ def command(
         answers = session.ask_ranks(look(timeout_s), timeout_s=timeout_s + GRACE_S, ranks=ranks)
         looks = {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
         blind = session.ask_these(without, look_from_outside, timeout_s=timeout_s, needs_agent=False).answered
-        for endpoint, seen in blind:
-            rank = seen.stacks.rank if seen.stacks is not None else None
-            if rank is not None and rank not in looks and isinstance(endpoint, LocalProcess):
-                looks[rank] = seen
-                targets[rank] = _without_recorder(endpoint.pid, rank, world_size)
+        for rank, pid, seen in _numbered(blind, set(range(world_size)) - set(looks)):
+            looks[rank] = seen
+            targets[rank] = _without_recorder(pid, rank, world_size)
         return answers, looks
 
     began = time.monotonic()
@@ -168,6 +167,24 @@ def _extend(session: Session, ranks: Answers[Rank], extend_s: float, timeout_s: 
             outcomes.setdefault(sentence, []).append(rank_at[endpoint])
     kept = "calls that already wait keep their timeout: torch has no way to change it"
     return [*(f"{sentence} ({num_ranks(on)})" for sentence, on in outcomes.items()), kept]
+
+
+def _numbered(blind: Sequence[tuple[Endpoint, Look]], missing: set[int]) -> Iterator[tuple[int, int, Look]]:
+    """Yield rank, PID and look of processes without a recorder. The environment tells the rank; where it does not, as
+    of ranks that were forked, it seems to be 0, and a single process is the single rank that is missing."""
+    unknown = []
+    for endpoint, seen in blind:
+        rank = seen.stacks.rank if seen.stacks is not None else None
+        if not isinstance(endpoint, LocalProcess):
+            continue
+        if rank in missing:
+            missing.discard(rank)
+            yield rank, endpoint.pid, seen
+        else:
+            unknown.append((endpoint.pid, seen))
+    if len(unknown) == len(missing) == 1:
+        (rank,), ((pid, seen),) = missing, unknown
+        yield rank, pid, replace(seen, gaps=(f"no recorder could start in pid {pid}, taken for the rank not seen",))
 
 
 def _without_recorder(pid: int, rank: int, world_size: int) -> TargetInfo:

@@ -79,6 +79,21 @@ def test_a_rank_that_cannot_be_seen_is_told_and_never_counted_as_fine(jobs: Path
     assert "nothing is known of rank 3" in hang.answer["notes"]
 
 
+def test_a_stopped_process_without_recorder_is_the_one_rank_that_nobody_else_is(jobs: Path, probe: Probe) -> None:
+    ranks = pids(jobs / "absent")
+    assert probe(str(ranks[3]), "detach").returncode in (0, 4)  # nothing tells its rank: it was forked
+    stop(ranks[3])
+    try:
+        hang = Hang(probe, ranks)
+        said = hang.until(hangs)
+    finally:
+        os.kill(ranks[3], signal.SIGCONT)
+
+    assert (hang.code, said["ranks"]) == (1, [3])
+    assert f"resume it with: kill -CONT {ranks[3]}" in said["sentence"]
+    assert any(f"pid {ranks[3]}, taken for the rank not seen" in note for note in hang.answer["notes"])
+
+
 def test_without_a_single_rank_there_is_no_verdict(probe: Probe) -> None:
     done = probe(*named([4_194_302, 4_194_303]), "hang")
 
