@@ -11,7 +11,15 @@ import re
 import sys
 from collections.abc import Mapping
 from itertools import islice
-from types import BuiltinFunctionType, FrameType, FunctionType, GetSetDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
 from ..guest.redaction import REDACTED, redacted_command, redacted_text, redacted_value
@@ -68,8 +76,12 @@ def _attribute(holder: object, name: str) -> object:
     As `inspect.getattr_static` does, whose module would bring a thousand objects into the job."""
     of_classes = [vars(kind) for kind in type(holder).__mro__]
     own = next((names["__dict__"] for names in of_classes if "__dict__" in names), None)
-    if type(own) is GetSetDescriptorType and (found := dict.get(own.__get__(holder), name)) is not None:
-        return found
+    if type(own) is GetSetDescriptorType:
+        attributes = own.__get__(holder)
+        if type(attributes) is MappingProxyType:  # of a class with a metaclass
+            of_classes.insert(0, attributes)
+        elif (found := dict.get(attributes, name)) is not None:
+            return found
     return next((names[name] for names in of_classes if name in names), None)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import sys
 import threading
 from types import FrameType
@@ -89,9 +90,20 @@ class Trainer:
 WRITER = Trainer()
 
 
+class Registry(metaclass=abc.ABCMeta):
+    """A class with a metaclass: its dictionary is behind a proxy."""
+
+    guard = threading.RLock()
+
+
 def test_a_lock_of_a_global_object_is_shown() -> None:
     with WRITER.lock:
         assert locals_of(sys._getframe())["WRITER.lock"].startswith("<RLock held by thread ")
+
+
+def test_a_lock_of_a_class_with_a_metaclass_is_shown() -> None:
+    with Registry.guard:
+        assert locals_of(sys._getframe())["Registry.guard"].startswith("<RLock held by thread ")
 
 
 def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from() -> None:
