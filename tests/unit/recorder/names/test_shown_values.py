@@ -90,10 +90,13 @@ class Trainer:
 WRITER = Trainer()
 
 
-class Registry(metaclass=abc.ABCMeta):
+class Registry(abc.ABC):
     """A class with a metaclass: its dictionary is behind a proxy."""
 
     guard = threading.RLock()
+
+    @abc.abstractmethod
+    def name(self) -> str: ...
 
 
 def test_a_lock_of_a_global_object_is_shown() -> None:
