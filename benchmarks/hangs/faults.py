@@ -59,7 +59,7 @@ FAULTS = {
         "rank 2 reads a pipe that is never written", says="rank 2 reads a file, pipe or socket in read_pipe (stuck.py:"
     ),
     "loader": Fault("rank 2's data set hangs", says="called while it waits for its data loader"),
-    "worker": Fault("rank 2's data loader workers hang", says="sleep in for_ever (stuck.py:"),
+    "worker": Fault("rank 2's data loader workers hang", says="sleeps in for_ever (stuck.py:"),
     "worker_disk": Fault("rank 2's data loader workers wait in the kernel", says="waits uninterruptibly in the kernel"),
     "save": Fault("rank 2 is stuck in torch.save", says="rank 2 saves"),
     "disk": Fault("rank 2 waits in the kernel (state D)", says="rank 2 waits uninterruptibly in the kernel"),

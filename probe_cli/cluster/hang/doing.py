@@ -95,6 +95,8 @@ class Doing:
 
     def __str__(self) -> str:
         where = f" in {self.frame}" if self.frame else ""
+        if self.activity is Activity.COLLECTIVE and self.detail:
+            return f"is in {self.detail}{where}"
         detail = f" ({self.detail})" if self.detail else ""
         within = f", called while it {self.within.value}" if self.within else ""
         kernel = f" [{self.kernel}]" if self.kernel and self.activity in _OF_THE_KERNEL else ""
@@ -138,7 +140,8 @@ _LINES = [
     (re.compile(r"\bsleep\("), Activity.SLEEP),
     (re.compile(r"\bstore\.(get|wait|add|set|check|compare_set|multi_get)\("), Activity.STORE),
     (re.compile(r"\.acquire\(|^\s*with \w*lock\w*|\block\b.*:$", re.IGNORECASE), Activity.LOCK),
-    (re.compile(r"\.wait(pid)?\(|\bos\.wait"), Activity.CHILD),
+    (re.compile(r"\bos\.wait|\bwaitpid\("), Activity.CHILD),
+    (re.compile(r"\.wait\("), Activity.COLLECTIVE),  # torch's Work; all others have frames of Python
     (re.compile(r"\binput\("), Activity.INPUT),
     (re.compile(r"\.(read|readline|recv|recv_into)\(|\bos\.read\(|\bopen\("), Activity.READ),
 ]
@@ -236,6 +239,8 @@ def _of_frame(frame: Frame) -> Activity | None:
 def _of_call(thread: ThreadStack) -> Activity:
     """Return what the C function does that the innermost line may have called: by that line, or by its system call."""
     source = thread.frames[0].source or ""
+    if _CALLS.get(thread.syscall or "") is Activity.CHILD:
+        return Activity.CHILD
     for line, activity in _LINES:
         if line.search(source):
             return activity

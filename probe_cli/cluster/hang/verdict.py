@@ -9,7 +9,7 @@ from statistics import median
 
 from probe_agent.wire import TargetInfo
 from probe_cli.cluster.ranks.ended import has_lost_peer, in_order_of_end, told_first
-from probe_cli.text import ranks_text, seconds
+from probe_cli.text import num_ranks, ranks_text, seconds
 
 from .chain import Cause, Stop, stops
 from .details import Details
@@ -125,7 +125,7 @@ def judge(
         verdict = replace(verdict, ranks=tuple(sorted(living)), cause="left")
         about = [f"rank{'s' if lost[1:] else ''} {ranks_text(lost)} lost the connection to another rank, and ended"]
     elif found:
-        verdict = replace(verdict, ranks=found[0].ranks, cause=found[0].cause.value)
+        verdict = replace(verdict, ranks=_not_in_calls(found[0], acts), cause=found[0].cause.value)
         about = [sentence(found[0], ranks), *filter(None, [still_in(found[0], ranks)])]
     elif meets and (late := sorted({*targets, *unseen} - set(meets))):
         verdict = replace(verdict, ranks=tuple(late), cause="init")
@@ -133,6 +133,11 @@ def judge(
     elif meets:
         verdict = replace(verdict, ranks=tuple(meets), cause="init")
         about = [f"all {len(meets)} ranks wait in {acts[meets[0]].detail}{_store(targets, meets)}"]
+    elif absent := _absent_by_stacks(acts, unseen):
+        verdict = replace(verdict, ranks=absent, cause=Cause.ABSENT.value)
+        others = sorted(set(acts) - set(absent))
+        calls = ", ".join(sorted({acts[rank].detail or "a collective" for rank in others}))
+        about = [f"{num_ranks(others)} wait{'' if others[1:] else 's'} in {calls}, and nothing tells for whom"]
     else:
         verdict = replace(verdict, ranks=tuple(sorted(after)), cause="no progress")
         about = []
@@ -172,6 +177,22 @@ def judge(
     return replace(
         verdict, state=State.HANGS, sentence=f"the job hangs: {said}; {age}", aborts_in_s=min(aborts, default=None)
     )
+
+
+def _not_in_calls(stop: Stop, acts: Mapping[int, Doing]) -> tuple[int, ...]:
+    """Return the ranks to blame for a stop. Of those that have not come to a collective, one whose stack is in a call
+    that nobody has recorded, such as a receive, waits itself: others are to blame, if there are any."""
+    if stop.cause is not Cause.ABSENT:
+        return stop.ranks
+    others = tuple(rank for rank in stop.ranks if rank not in acts or acts[rank].activity is not Activity.COLLECTIVE)
+    return others or stop.ranks
+
+
+def _absent_by_stacks(acts: Mapping[int, Doing], unseen: Collection[int]) -> tuple[int, ...]:
+    """Return the ranks that are in no call while most are, where only stacks tell: sends and receives from before the
+    recorder came leave no trace on gloo. Nobody where a rank could not be seen."""
+    others = tuple(sorted(rank for rank, act in acts.items() if act.activity is not Activity.COLLECTIVE))
+    return others if not unseen and 2 * len(others) < len(acts) else ()
 
 
 def is_long(age: float, usual: float, longest: float) -> bool:

@@ -60,6 +60,8 @@ def stacks(*frames: tuple[str, str, str], job: Frame = JOB, source: str = "outsi
         ([("update", "/home/me/train.py", "    with self.lock:")], Activity.LOCK),
         ([("update", "/home/me/train.py", "    lock.acquire()")], Activity.LOCK),
         ([("fetch", "/home/me/train.py", "    os.read(reader, 1)")], Activity.READ),
+        ([("exchange", "/home/me/train.py", "    request.wait()")], Activity.COLLECTIVE),
+        ([("fetch", "/home/me/train.py", "    os.waitpid(pid, 0)")], Activity.CHILD),
         ([("recv_into", f"{LIB}/socket.py", "return self._sock.recv_into(b)")], Activity.READ),
         (
             [
@@ -116,7 +118,7 @@ def test_what_the_job_has_called_decides(frames: list[tuple[str, str, str]], act
 def test_the_line_is_the_innermost_of_the_job() -> None:
     done = doing(stacks(("all_reduce", f"{TORCH}/distributed/distributed_c10d.py", "work.wait()")))
 
-    assert str(done) == "is in a collective (all_reduce) in train (train.py:88)"
+    assert str(done) == "is in all_reduce in train (train.py:88)"
 
 
 def test_a_data_set_of_the_job_is_told_with_the_loader_that_called_it() -> None:

@@ -203,6 +203,31 @@ def test_in_a_pipeline_the_rank_that_does_not_send_is_named() -> None:
     assert "rank 0 has not called the send that answers rank 1's recv from rank 0" in said.sentence
 
 
+def test_a_rank_whose_stack_is_in_a_call_that_nobody_recorded_waits_itself() -> None:
+    seen = looks(60.0, 2, "time.sleep(3600)")
+    for rank, line in ((1, "request.wait()"), (2, "time.sleep(3600)"), (3, "request.wait()")):
+        seen[rank] = rank_look(40, False, 60.0, at(line))
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks, said.cause) == (State.HANGS, (2,), "absent")
+    assert "ranks 1-3 have not come to all_reduce 41" in said.sentence
+    assert "rank 2 sleeps" in said.sentence
+
+
+@pytest.mark.parametrize(("waiting", "ranks"), [(3, (3,)), (2, (0, 1, 2, 3))])
+def test_where_only_stacks_tell_the_one_rank_in_no_call_is_named(waiting: int, ranks: tuple[int, ...]) -> None:
+    seen = {
+        rank: rank_look(0, False, 60.0, at("request.wait()" if rank < waiting else "time.sleep(3600)"))
+        for rank in RANKS
+    }
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks) == (State.HANGS, ranks)
+    assert ("3 ranks (0-2) wait in a collective, and nothing tells for whom" in said.sentence) is (waiting == 3)
+
+
 def test_a_job_that_has_ended_does_not_hang() -> None:
     ended = {f"rank{rank}": target(rank, alive=False, state="gone", ended="exited") for rank in RANKS}
     seen = looks(60.0, 2)
@@ -298,7 +323,7 @@ def test_what_a_look_could_not_ask_is_no_progress() -> None:
 
 
 @pytest.mark.parametrize(("stood_s", "state"), [(60.0, State.SLOW), (200.0, State.HANGS)])
-@pytest.mark.parametrize("line", ["file.read(size)", "subprocess.run(command).wait()"])
+@pytest.mark.parametrize("line", ["file.read(size)", "os.waitpid(pid, 0)"])
 def test_storage_may_take_two_minutes(line: str, stood_s: float, state: State) -> None:
     seen = looks(stood_s, 2, line)
 
