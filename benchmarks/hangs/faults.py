@@ -118,7 +118,9 @@ FAULTS = {
 PLANTED = {
     "nan_forward": Planted("a layer of rank 2 makes NaN in forward", "nan", ("rank 2", "1 made NaN in forward")),
     "nan_backward": Planted("a layer of rank 2 makes NaN in backward", "nan", ("rank 2", "1 made NaN in backward")),
-    "nan_data": Planted("a batch of rank 2 has NaN", "nan", ("rank 2", "the batch has NaN")),
+    "nan_data": Planted(
+        "a batch of rank 2 gets NaN on its way to the model", "nan", ("rank 2", "input of Sequential has NaN")
+    ),
     "leaks_graph": Planted("rank 2 keeps each loss with its graph", "leaks", ("job.py:", "keeps its autograd graph")),
     "leaks_objects": Planted("rank 2 keeps Python objects", "leaks", ("job.py:", "keeps")),
     "leaks_worker": Planted("a loader worker of rank 2 keeps objects", "worker", ("job.py:", "keeps")),
