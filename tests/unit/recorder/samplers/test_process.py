@@ -91,11 +91,10 @@ def test_run_delay_of_other_threads_is_counted_apart_also_where_they_are_many(sa
     threads = [threading.Thread(target=end.wait) for _ in range(MAX_DELAYS)]
     with subprocess.Popen([sys.executable, "-c", program]) as hog:
         try:
+            os.sched_setaffinity(0, [cpu])
+            threads.append(threading.Thread(target=work))
             for thread in threads:
                 thread.start()
-            os.sched_setaffinity(0, [cpu])  # that of the last one, too, and of no other
-            threads.append(threading.Thread(target=work))
-            threads[-1].start()
             os.sched_setaffinity(0, allowed)
             it.recorder.step.thread = threading.get_ident()
             looks = len(os.listdir("/proc/self/task")) // MAX_DELAYS + 1  # until each thread has been looked at
