@@ -186,7 +186,7 @@ def arrow_stream(relation: Any, request: QueryRequest) -> tuple[Pieces, bool]:  
 
 
 class _Output:
-    """What nanoarrow writes to. The pieces are not joined: an answer may be as long as the memory of its query."""
+    """File that nanoarrow writes to. Pieces are not joined: an answer may be as long as the memory of its query."""
 
     def __init__(self, request: QueryRequest) -> None:
         self.pieces: list[bytearray] = []
