@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -96,7 +97,7 @@ def command(
         answers = session.ask_ranks(look(timeout_s), timeout_s=timeout_s + GRACE_S, ranks=ranks)
         looks = {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
         blind = session.ask_these(without, look_from_outside, timeout_s=timeout_s, needs_agent=False).answered
-        for rank, pid, seen in _numbered(blind, set(range(world_size)) - set(looks)):
+        for rank, pid, seen in _numbered(blind, set(looks), world_size):
             looks[rank] = seen
             targets[rank] = _without_recorder(pid, rank, world_size)
         return answers, looks
@@ -169,19 +170,22 @@ def _extend(session: Session, ranks: Answers[Rank], extend_s: float, timeout_s: 
     return [*(f"{sentence} ({num_ranks(on)})" for sentence, on in outcomes.items()), kept]
 
 
-def _numbered(blind: Sequence[tuple[Endpoint, Look]], missing: set[int]) -> Iterator[tuple[int, int, Look]]:
-    """Yield rank, PID and look of processes without a recorder. The environment tells the rank; where it does not, as
-    of ranks that were forked, it seems to be 0, and a single process is the single rank that is missing."""
-    unknown = []
-    for endpoint, seen in blind:
+def _numbered(
+    blind: Sequence[tuple[Endpoint, Look]], known: Collection[int], world_size: int
+) -> Iterator[tuple[int, int, Look]]:
+    """Yield rank, PID and look of processes without a recorder, none of them in `known`. The environment tells the
+    rank; where it does not, as of ranks that were forked, it seems to be 0, and a single process is the single rank
+    that is missing."""
+    processes = [(at.pid, seen) for at, seen in blind if isinstance(at, LocalProcess) and seen.stacks is not None]
+    claims = Counter(seen.stacks.rank for _, seen in processes if seen.stacks is not None)
+    missing, unknown = set(range(world_size)) - set(known), []
+    for pid, seen in processes:
         rank = seen.stacks.rank if seen.stacks is not None else None
-        if not isinstance(endpoint, LocalProcess):
+        if rank is None or rank in known or claims[rank] > 1:
+            unknown.append((pid, seen))
             continue
-        if rank in missing:
-            missing.discard(rank)
-            yield rank, endpoint.pid, seen
-        else:
-            unknown.append((endpoint.pid, seen))
+        missing.discard(rank)
+        yield rank, pid, seen
     if len(unknown) == len(missing) == 1:
         (rank,), ((pid, seen),) = missing, unknown
         yield rank, pid, replace(seen, gaps=(f"no recorder could start in pid {pid}, taken for the rank not seen",))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -92,6 +94,30 @@ def test_a_stopped_process_without_recorder_is_the_one_rank_that_nobody_else_is(
     assert (hang.code, said["ranks"]) == (1, [3])
     assert f"resume it with: kill -CONT {ranks[3]}" in said["sentence"]
     assert any(f"pid {ranks[3]}, taken for the rank not seen" in note for note in hang.answer["notes"])
+
+
+def test_stopped_processes_without_recorder_are_told_by_their_environment_alone(probe: Probe) -> None:
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    program = [sys.executable, "-c", "import time\nprint('ready', flush=True)\ntime.sleep(600)"]
+    ranks = [
+        subprocess.Popen(program, env={**os.environ, **shared, "RANK": str(rank)}, stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    try:
+        for process in ranks:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            stop(process.pid)
+        done = probe(*named([process.pid for process in ranks]), "hang", "--between", "0.5", "--format", "json")
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["rank"], row["pid"], row["doing"]) for row in rows] == [
+        (rank, process.pid, "is stopped by a signal") for rank, process in enumerate(ranks)
+    ]
 
 
 def test_without_a_single_rank_there_is_no_verdict(probe: Probe) -> None:
