@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import ast
 import os
-import sys
 from collections.abc import Callable, Mapping
 from time import monotonic, perf_counter_ns
 from typing import Any
 
 from ..control.reply import Gone, Reply
 from ..guest import own_threads
+from ..guest.walk import innermost
 from ..names import frames
 from ..names.lookup import Lookup
 from ..steps.queue import StepQueue
@@ -249,7 +249,7 @@ class _Watch:
         return self._answer(reason)
 
     def _given_up(self, reason: str) -> dict[str, object]:
-        frame = sys._current_frames().get(self._evaluation.ident or 0)
+        frame = innermost().get(self._evaluation.ident or 0)
         place = "an unknown place" if frame is None else frames.where(frame)
         del frame
         thread = "the training thread" if self._queue is not None else "its thread"

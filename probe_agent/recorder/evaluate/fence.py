@@ -6,11 +6,12 @@ CPython delivers an asynchronous exception "soon", perhaps after the code has en
 
 from __future__ import annotations
 
-import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import sleep
 from typing import Any
+
+from ..guest.walk import innermost, outwards
 
 __all__ = ["Fence", "Stopped"]
 
@@ -74,12 +75,7 @@ class Fence:
 
 def _is_importing(ident: int) -> bool:
     """Return whether the thread is inside the import system: stopped there, it could leave a module lock taken."""
-    frame = sys._current_frames().get(ident)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
+    return any(frame.f_code.co_filename.startswith("<frozen importlib") for frame in outwards(innermost().get(ident)))
 
 
 def _set_async_exception(ident: int, kind: type[BaseException] | None) -> bool:

@@ -13,6 +13,8 @@ from _thread import allocate_lock
 from types import FrameType
 from typing import Any
 
+from .walk import innermost, outwards
+
 __all__ = ["main_ident", "repair_threading"]
 
 
@@ -24,7 +26,7 @@ def main_ident() -> int | None:
     ident = _ident_by_frames()
     if ident is None and "threading" in sys.modules:
         ident = getattr(sys.modules["threading"].main_thread(), "ident", None)
-        if "greenlet" in sys.modules and ident not in (idents := list(sys._current_frames())):
+        if "greenlet" in sys.modules and ident not in (idents := list(innermost())):
             # With gevent that is a greenlet's. The interpreter lists its first thread last.
             ident = idents[-1]
     return ident
@@ -33,17 +35,13 @@ def main_ident() -> int | None:
 def _ident_by_frames() -> int | None:
     """Return the thread that runs the body of the script."""
     script = vars(sys.modules["__main__"])
-    frames = sys._current_frames()
+    frames = innermost()
     # No frame in a variable: one of them is this call, which would keep alive everything that its callers hold.
     return next((ident for ident in list(frames) if _runs(frames.pop(ident), script)), None)
 
 
-def _runs(frame: FrameType | None, script: dict[str, Any]) -> bool:
-    while frame is not None:
-        if frame.f_globals is script and frame.f_code.co_name == "<module>":
-            return True
-        frame = frame.f_back
-    return False
+def _runs(frame: FrameType, script: dict[str, Any]) -> bool:
+    return any(one.f_globals is script and one.f_code.co_name == "<module>" for one in outwards(frame))
 
 
 def repair_threading() -> bool:

@@ -26,6 +26,7 @@ from typing import Any
 from weakref import ref
 
 from ..guest import own_threads
+from ..guest.walk import innermost, outwards
 from ..names import frames
 from ..source import Recorder
 from ..source import Source as BaseSource
@@ -241,20 +242,15 @@ class Source(BaseSource):
 
     def _outermost(self) -> Iterator[tuple[int, Any]]:
         """Yield the outermost module that each of the job's threads is in."""
-        innermost = sys._current_frames()
-        found: FrameType | None
+        stacks = innermost()
         for thread in own_threads.idents():
-            innermost.pop(thread, None)
-        for thread in list(innermost):
-            found, frame = None, innermost.pop(thread, None)
-            while frame is not None:
-                if frame.f_code is self._code:
-                    found = frame
-                frame = frame.f_back
-            if found is not None:
+            stacks.pop(thread, None)
+        for thread in list(stacks):
+            found = [frame for frame in outwards(stacks.pop(thread)) if frame.f_code is self._code]
+            if found:
                 (name, *_) = self._code.co_varnames
-                module = frames.read(found, (name,)).get(name)
-                found = None
+                module = frames.read(found[-1], (name,)).get(name)
+                found.clear()
                 if module is not None and _can_be_watched(type(module)):
                     yield thread, module
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from types import CodeType, FrameType
 from typing import Any
 
+from ..guest.walk import innermost, outwards, variables
 from .cells import cell_name
 
 __all__ = ["defines", "is_user", "is_user_file", "library_frames", "read", "user_frames", "where"]
@@ -55,13 +56,11 @@ def _is_machinery(frame: FrameType) -> bool:
 def _frames(ident: int, runner: CodeType) -> list[FrameType]:
     """Return all frames but the recorder's, innermost first."""
     frames: list[FrameType] = []
-    frame = sys._current_frames().get(ident)
-    while frame is not None:
+    for frame in outwards(innermost().get(ident)):
         if frame.f_code is runner:
             frames.clear()
         elif not _is_ours(frame):
             frames.append(frame)
-        frame = frame.f_back
     return frames
 
 
@@ -99,12 +98,12 @@ def defines(frame: FrameType, name: str) -> bool:
     code = frame.f_code
     if code.co_flags & _CO_OPTIMIZED:
         return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars
-    return name in frame.f_locals
+    return name in variables(frame)
 
 
 def read(frame: FrameType, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return the current values of the frame's locals: of `names`, or of all."""
-    found = frame.f_locals
+    found: Any = variables(frame)
     values = {name: found[name] for name in (list(found) if names is None else names) if name in found}
     # A snapshot known only to the frame and the recorder is emptied: it would keep tensors alive until the frame ends.
     # A snapshot that the job got from locals() is left alone.

@@ -17,6 +17,7 @@ from ..guest import own_threads
 from ..guest.end_mark import what_was_raised
 from ..guest.main_thread import main_ident
 from ..guest.thread_ids import native_ids
+from ..guest.walk import innermost, outwards
 from ..names.cells import cell_line, cell_name
 from ..names.values import locals_of
 from ..source import Recorder
@@ -48,7 +49,7 @@ def take(
     threading: Any = sys.modules.get("threading")
     known: dict[int, Any] = dict(getattr(threading, "_active", {}))
     threads: list[dict[str, object]] = []
-    frames = sys._current_frames()
+    frames = innermost()
     if main not in frames:  # it runs exit handlers, say, in a program that has never imported threading
         main = next((ident for ident, tid in native_ids(list(frames)).items() if tid == os.getpid()), main)
     idents = [ident for ident in frames if all_threads or ident in (main, training_ident)]
@@ -90,10 +91,9 @@ def _is_of_subinterpreter(frame: FrameType) -> bool:
 
 def _name_in_subinterpreter(frame: FrameType | None, ident: int) -> str:
     """Return the thread's name in the `threading` of its own interpreter."""
-    while frame is not None:
-        if dict.get(frame.f_globals, "__name__") == "threading":
-            return str(getattr(dict.get(frame.f_globals, "_active", {}).get(ident), "name", ""))
-        frame = frame.f_back
+    for one in outwards(frame):
+        if dict.get(one.f_globals, "__name__") == "threading":
+            return str(getattr(dict.get(one.f_globals, "_active", {}).get(ident), "name", ""))
     return ""
 
 
@@ -103,13 +103,13 @@ def _shuts_down() -> bool:
     return threading is not None and not threading.main_thread().is_alive()
 
 
-def _frames_of(frame: FrameType | None, with_ours: bool, with_locals: bool) -> list[dict[str, object]]:
-    """Return `frame` and its callers, innermost first; `lineno` is the line being executed.
+def _frames_of(top: FrameType, with_ours: bool, with_locals: bool) -> list[dict[str, object]]:
+    """Return `top` and its callers, innermost first; `lineno` is the line being executed.
 
     Without `with_ours` the frames of hooks between two frames of the job are left out.
     """
     frames: list[dict[str, object]] = []
-    while frame is not None:
+    for frame in outwards(top):
         code = frame.f_code
         func = getattr(code, "co_qualname", code.co_name)  # qualified since Python 3.11
         module = dict.get(frame.f_globals, "__name__")
@@ -121,5 +121,4 @@ def _frames_of(frame: FrameType | None, with_ours: bool, with_locals: bool) -> l
             if with_locals and not with_ours and len(frames) < MAX_FRAMES_WITH_LOCALS:
                 told["locals"] = locals_of(frame)
             frames.append(told)
-        frame = frame.f_back
     return frames

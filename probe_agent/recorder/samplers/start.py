@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from time import monotonic, time
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..guest import own_threads
 from ..guest.main_thread import main_ident
+from ..guest.walk import innermost, outwards, variables
 from ..job.arrivals import STEPS, WAITS, Arrivals, StoreWatch, Waiting, neighbours
 from ..job.rank import meeting_place, number_in, rank_and_size
 from ..ring.folder import START
@@ -146,7 +147,7 @@ class Source(BaseSource):
         """Return what the main thread does now."""
         ident = main_ident()
         # Not in a variable: a frame of this call must not hold what the job's frames hold.
-        frames = list(_callers(sys._current_frames().get(ident) if ident is not None else None))
+        frames = outwards(innermost().get(ident) if ident is not None else None)
         try:
             self._place = next((_place(frame) for frame in frames if not _is_library(frame)), "")
             init = next((frame for frame in frames if _is_init(frame)), None)
@@ -262,12 +263,6 @@ class Source(BaseSource):
         os.rename(self._path + ".new", self._path)
 
 
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _import(frames: list[FrameType]) -> Now:
     """Return the import that the frames are in: the innermost package, and the one that the job's code imports."""
     imports = [at for at, frame in enumerate(frames) if _is_import(frame)]
@@ -277,7 +272,7 @@ def _import(frames: list[FrameType]) -> Now:
     # What the standard library takes counts for the package that imports it.
     names = [name for name in names if name not in _STANDARD] or names[-1:]
     if not names:
-        name = str(frames[imports[-1]].f_locals.get("name", "")).partition(".")[0]
+        name = str(variables(frames[imports[-1]]).get("name", "")).partition(".")[0]
         return Now(IMPORT, name)
     return Now(IMPORT, names[0], names[-1] if names[-1] != names[0] else "")
 
@@ -308,7 +303,7 @@ def _place(frame: FrameType) -> str:
 
 def _waiting(frame: FrameType) -> Waiting:
     """Return the arguments of a call of init_process_group; what it was not given is in the environment."""
-    given: Mapping[str, Any] = frame.f_locals
+    given = variables(frame)
     rank, world_size = given.get("rank", -1), given.get("world_size", -1)
     rank = rank if isinstance(rank, int) and rank >= 0 else number_in("RANK", -1)
     world_size = world_size if isinstance(world_size, int) and world_size > 0 else number_in("WORLD_SIZE", -1)

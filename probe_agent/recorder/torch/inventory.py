@@ -15,6 +15,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from ..guest.main_thread import main_ident
+from ..guest.walk import variables
 from ..names import candidates, frames
 from ..ring.table import MIB
 from .seen import Seen
@@ -104,7 +105,7 @@ def roots(
     found: list[tuple[str, Mapping[str, Any]]] = [
         (f"local of {frames.where(frame)}", frames.read(frame))
         for frame in stack
-        if frame.f_locals is not frame.f_globals
+        if variables(frame) is not frame.f_globals
     ]
     if of_thread is frames.library_frames:
         return found

@@ -76,7 +76,6 @@ def test_run_delay_is_the_time_the_thread_waits_for_a_cpu_that_another_process_u
 
 
 def test_run_delay_of_other_threads_is_counted_apart_also_where_they_are_many(sampling):
-    it = sampling(Source, Samples)
     allowed = os.sched_getaffinity(0)
     cpu = min(allowed)
     program = f"import os\nos.sched_setaffinity(0, [{cpu}])\nwhile True: pass"
@@ -96,6 +95,7 @@ def test_run_delay_of_other_threads_is_counted_apart_also_where_they_are_many(sa
             for thread in threads:
                 thread.start()
             os.sched_setaffinity(0, allowed)
+            it = sampling(Source, Samples)  # now: a round of looks is over the threads that live when it begins
             it.recorder.step.thread = threading.get_ident()
             looks = len(os.listdir("/proc/self/task")) // MAX_DELAYS + 1  # until each thread has been looked at
             for _ in range(looks):
