@@ -1,4 +1,4 @@
-"""Limits that a query worker sets itself: memory, CPU time, priority.
+"""Limits that a query worker sets itself: memory, CPU time, priority, stops.
 
 Runs in the worker: 30 µs a statement. The kernel enforces them, whatever DuckDB does: an allocation beyond the limit
 fails and DuckDB answers Out of Memory; a worker beyond its CPU time is ended. The server enforces the wall-clock limit.
@@ -14,7 +14,16 @@ import signal
 from contextlib import suppress
 from time import sleep
 
-__all__ = ["GROWN_BYTES", "die_with", "free_memory", "give_way", "hold_cpu", "hold_memory", "mapped_bytes"]
+__all__ = [
+    "GROWN_BYTES",
+    "die_with",
+    "free_memory",
+    "give_way",
+    "hold_cpu",
+    "hold_memory",
+    "mapped_bytes",
+    "stop_after_each",
+]
 
 #: What a statement may map beyond its memory: answers, sorting, fragments that DuckDB does not count.
 SLACK_BYTES = 512 << 20
@@ -23,6 +32,7 @@ GROWN_BYTES = 256 << 20
 #: The kernel lets ten autogroups a second be changed, on the whole host.
 _AUTOGROUP_TRIES, _AUTOGROUP_WAIT_S = 8, 0.05
 _PR_SET_PDEATHSIG = 1
+_CLOCK_PROCESS_CPUTIME_ID = 2
 #: More than any address space has, and a number that the kernel accepts.
 _MOST_BYTES = 1 << 62
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -76,6 +86,23 @@ def give_way(pid: int) -> None:
             if error.errno != errno.EAGAIN:
                 return  # the kernel has no autogroups, we may not write there, or it has ended
             sleep(_AUTOGROUP_WAIT_S)
+
+
+def stop_after_each(cpu_s: float) -> None:
+    """Have the kernel stop this process (SIGSTOP) each time it has used so much CPU time. Somebody has to continue it.
+
+    Does nothing where the kernel or the C library has no timers of that kind.
+    """
+    event = (ctypes.c_int * 16)(0, 0, signal.SIGSTOP, 0)  # struct sigevent: a value, the signal, SIGEV_SIGNAL
+    seconds, nanoseconds = divmod(int(cpu_s * 1e9), 10**9)
+    times = (ctypes.c_long * 4)(seconds, nanoseconds, seconds, nanoseconds)  # again and again, for the first time
+    timer = ctypes.c_void_p()
+    for library in (None, "librt.so.1"):  # the second before glibc 2.34
+        with suppress(OSError, AttributeError):
+            c = ctypes.CDLL(library)
+            if c.timer_create(_CLOCK_PROCESS_CPUTIME_ID, event, ctypes.byref(timer)) == 0:
+                c.timer_settime(timer, 0, times, None)
+            return
 
 
 def die_with(parent: int) -> None:

@@ -59,8 +59,9 @@ def out_of_memory(memory_mb: int) -> LimitReached:
 
 
 def out_of_time(timeout_s: float, *, gave_way: bool = False) -> LimitReached:
-    """Return the error of a query that has used up its time; one that gave way ran on what CPUs were idle."""
-    why = "; it asked with the read token, so it ran only while nothing else needed the CPU" if gave_way else ""
+    """Return the error of a query that has used up its time; one that gave way had little of the CPUs."""
+    share = "such queries share a sixteenth of the host's CPUs, and only what nothing else needs"
+    why = f"; it asked with the read token: {share}" if gave_way else ""
     return LimitReached(
         f"the query did not end within {timeout_s:g} s and was stopped{why}",
         "select less, or allow more: --timeout SECONDS",

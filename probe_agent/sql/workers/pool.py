@@ -23,9 +23,9 @@ from probe_agent.sql.engine.request import out_of_time
 
 from .frames import HEAD, MAX_HEAD_BYTES, Job, packed
 from .process import ZygoteProcess
-from .zygote import GIVE_WAY, KILL
+from .zygote import GIVE_WAY, KILL, TURN_S
 
-__all__ = ["Asker", "Reply", "Workers"]
+__all__ = ["REST_S", "Asker", "Reply", "Workers"]
 
 #: Who asks: a token for reading, a token for control, or this user on this host.
 Asker = Literal["reader", "control", "owner"]
@@ -39,6 +39,9 @@ _CREDIT_A_SECOND, _MAX_CREDIT_S = 0.02, 3.0
 #: A statement that runs for so long, or uses up the credit, gives way. A worker that has once done that does so for
 #: ever, so it is replaced when there is credit for so much; to get a new one ready takes this much.
 _SHORT_S, _ENOUGH_S, _BIRTH_S = 1.0, 0.5, 0.03
+#: How long a worker that gives way rests after each turn, so that all of them together use a sixteenth of the
+#: processors. One that the job leaves idle is not free: two may be one core, and all of them share caches and memory.
+REST_S = TURN_S * max(0.0, 16 * _AT_ONCE["reader"] / _PROCESSORS - 1)
 #: Threads of DuckDB: of a ring's 1,000,000 rows it makes nine parts.
 _MAX_THREADS = 8
 #: Workers that wait for the next statement, of each kind.
@@ -172,7 +175,7 @@ class Workers:
         zygote = self._zygotes[0]
         threads = 1 if for_readers else min(_MAX_THREADS, _PROCESSORS)
         gives_way = for_readers and not self._credit.spend(_BIRTH_S)
-        number, connection = zygote.fork(threads, gives_way=gives_way)
+        number, connection = zygote.fork(threads, rest_s=REST_S if for_readers else 0.0, gives_way=gives_way)
         connection.setblocking(False)
         return _Worker(number, connection, zygote, for_readers, gives_way)
 

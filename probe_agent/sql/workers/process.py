@@ -53,20 +53,20 @@ class ZygoteProcess:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
-    def fork(self, threads: int = 0, *, gives_way: bool = False) -> tuple[int, socket.socket]:
+    def fork(self, threads: int = 0, *, rest_s: float = 0, gives_way: bool = False) -> tuple[int, socket.socket]:
         """Return the number and the socket of a new worker, which may not have been forked yet. Raises OSError if the
         zygote has gone."""
         number = next(self._numbers)
         ours, theirs = socket.socketpair()
         with theirs:
-            asked = ASK.pack(FORK, number, threads, gives_way)
+            asked = ASK.pack(FORK, number, threads, rest_s, gives_way)
             socket.send_fds(self._socket, [asked], [theirs.fileno()], socket.MSG_NOSIGNAL)
         return number, ours
 
     def tell(self, number: int, verb: int) -> None:
         """KILL a worker, or make it GIVE_WAY."""
         with contextlib.suppress(OSError):  # it has gone, and all workers with it
-            self._socket.send(ASK.pack(verb, number, 0, False), socket.MSG_NOSIGNAL)
+            self._socket.send(ASK.pack(verb, number, 0, 0.0, False), socket.MSG_NOSIGNAL)
 
     def why(self) -> str:
         """Return the last line that it wrote to stderr, or its exit code."""

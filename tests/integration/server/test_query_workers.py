@@ -23,6 +23,8 @@ from support.waiting import until
 
 from probe_agent.server.location import find
 from probe_agent.sql.query_engine import QueryEngine
+from probe_agent.sql.workers.pool import REST_S
+from probe_agent.sql.workers.zygote import TURN_S
 
 from .served import PROBE, Served, serving, training
 from .test_sandbox import SLOW, busy_below, cpu_seconds
@@ -76,6 +78,10 @@ def below(pid: int) -> list[int]:
             with suppress(OSError):
                 found += map(int, task.read_text().split())
     return found[1:]
+
+
+def cpu_of_workers(server: Served) -> float:
+    return sum(cpu_seconds(each) or 0.0 for each in workers_of(server))
 
 
 def resident_mib(pid: int) -> float:
@@ -274,6 +280,22 @@ def test_workers_as_the_kernel_sees_them(server: Served, pid: int) -> None:
     inode = next(line.split()[6] for line in listening.splitlines() if line.endswith(server.unix))
     for each in found:
         assert f"socket:[{inode}]" not in [os.readlink(entry) for entry in Path(f"/proc/{each}/fd").iterdir()]
+
+
+def test_long_statements_of_readers_take_little_of_the_processors(server: Served, pid: int) -> None:
+    share = REST_S and TURN_S / (TURN_S + REST_S)
+    if not share:
+        pytest.skip("on so many processors they are not limited")
+    with ThreadPoolExecutor() as reader:
+        answer = reader.submit(ask, server, pid, SLOW, timeout_s=5)
+        time.sleep(1.5)  # from 1 s on it is a long one
+        began, spent = time.monotonic(), cpu_of_workers(server)
+        time.sleep(2.5)
+        used = (cpu_of_workers(server) - spent) / (time.monotonic() - began)
+
+    assert 0.2 * share < used < 2 * share, answer.result().text
+    assert "such queries share a sixteenth of the host's CPUs" in answer.result().json()["error"]["message"]
+    assert ask(server, pid, "SELECT 7").json()["rows"] == [[7]]
 
 
 def test_a_statement_that_is_no_text_is_refused(server: Served, pid: int) -> None:
