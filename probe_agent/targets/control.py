@@ -11,7 +11,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from select import select
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from probe_agent import inject
@@ -28,6 +28,8 @@ __all__ = ["ANSWER_S", "ask", "settings", "stream"]
 ANSWER_S = 2.0
 #: A recorder that has been silent for this long may not get the GIL by itself.
 SILENCE_S = 0.1
+#: How long to wait where as many connections as the kernel keeps for a recorder wait for it already.
+_QUEUE_S = 0.02
 #: The longest line that is accepted from a target: a `repr` can be long.
 _MAX_LINE_BYTES = 64 << 20
 
@@ -42,7 +44,7 @@ def ask(target: Target, op: str, *, timeout_s: float = ANSWER_S, **fields: objec
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(timeout_s)
             with socket_address(target.control_path) as address:
-                connection.connect(address)
+                _connect(connection, address, deadline)
             connection.sendall(_line(op, fields))
             # The recorder's tick may take the turn that the nudge was for, so it is nudged again.
             while not select([connection], [], [], min(timeout_s, SILENCE_S))[0] and monotonic() < deadline:
@@ -90,6 +92,16 @@ async def stream(target: Target, op: str, **fields: object) -> AsyncIterator[Ans
     finally:
         waking.cancel()
         writer.close()  # the target takes a closed connection for "cancel"
+
+
+def _connect(connection: socket.socket, address: str, deadline: float) -> None:
+    while True:
+        try:
+            return connection.connect(address)
+        except BlockingIOError:  # of a unix socket: its queue is full
+            if monotonic() > deadline:
+                raise TimeoutError from None
+            sleep(_QUEUE_S)
 
 
 async def _wake_after_silence(target: Target) -> None:

@@ -6,13 +6,16 @@ import json
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from support.waiting import until
+from support.waiting import stop, until
 
+from probe_agent.errors import NoAnswer
 from probe_agent.inject import py_spy
 from probe_agent.targets import TargetDirectory, take_stacks
+from probe_agent.targets.control import ask
 
 from .conftest import Host
 
@@ -82,6 +85,27 @@ def test_a_stopped_target_is_reported_and_read_from_outside(host: Host) -> None:
     assert taken["threads"][0]["frames"][-1]["func"] == "<module>"
     assert "is stopped" in taken["notes"][0]
     assert f"kill -CONT {target.pid}" in taken["notes"][0]
+
+
+def test_a_stopped_target_with_a_full_queue_is_still_said_to_be_stopped(host: Host) -> None:
+    process = host.target(64, 1)
+    target = TargetDirectory((str(host.base),)).find(process.pid)
+    stop(process.pid)
+    try:
+        with ExitStack() as asking:
+            queue_is_full = 0
+            while not queue_is_full:
+                waiting = asking.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                queue_is_full = waiting.connect_ex(target.control_path)
+
+        with pytest.raises(NoAnswer, match="did not answer environment: it is stopped") as refused:
+            ask(target, "environment", timeout_s=0.5)
+    finally:
+        process.send_signal(18)
+
+    assert refused.value.hint == f"continue it: kill -CONT {process.pid}"
+    assert ask(target, "environment", timeout_s=10)["rows"]
 
 
 def test_eval_streams_what_is_printed_and_ends_with_the_result(full_host: Host) -> None:
