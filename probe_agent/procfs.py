@@ -57,6 +57,11 @@ class Stat:
         return int(self.fields[9])
 
     @property
+    def cpu_s(self) -> float:
+        """CPU seconds used so far, in steps of 10 ms."""
+        return (int(self.fields[11]) + int(self.fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    @property
     def cpu_user_s(self) -> float:
         return int(self.fields[11]) / _TICKS_A_SECOND
 

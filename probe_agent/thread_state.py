@@ -49,16 +49,19 @@ class ThreadState:
     state: str
     syscall: str | None
     waits_in: str | None
+    cpu_s: float
 
 
 def read_thread_state(process: Process, tid: int) -> ThreadState:
     """Return the state of one thread of `process`, by the number that we see. Raises what reading /proc raises."""
-    letter = process.stat_now(tid).letter
+    stat = process.stat_now(tid)
+    letter = stat.letter
     waits_in = _read(process, tid, "wchan")
     return ThreadState(
         STATES.get(letter, letter),
         None if letter == "R" else _call_in(_read(process, tid, "syscall")),
         None if waits_in in ("", "0") else waits_in,
+        stat.cpu_s,
     )
 
 

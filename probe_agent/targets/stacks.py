@@ -167,7 +167,7 @@ def with_state(process: Process | None, thread: ThreadStack) -> ThreadStack:
         seen = read_thread_state(process, tid)
     except OSError:
         return thread
-    return replace(thread, state=seen.state, syscall=seen.syscall, waits_in=seen.waits_in)
+    return replace(thread, state=seen.state, syscall=seen.syscall, waits_in=seen.waits_in, cpu_s=seen.cpu_s)
 
 
 def _from_outside(target: Target, all_threads: bool, note: str, with_locals: bool = False) -> Backtrace:

@@ -81,6 +81,8 @@ class ThreadStack:
     """the system call it is in; null outside of one, or without the rights of a debugger"""
     waits_in: str | None = None
     """the kernel function it waits in; null when it runs, or the kernel does not say"""
+    cpu_s: float | None = None
+    """CPU seconds it has used so far; null if they cannot be read"""
 
     @property
     def kernel(self) -> str:

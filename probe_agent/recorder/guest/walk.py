@@ -4,7 +4,7 @@ CPython 3.11 makes the object of a frame when it is first asked for. If that mak
 finalizer of the job then lets go of the GIL, the other thread may leave the function meanwhile, and the interpreter
 writes to where its frame was: a crash of the job. CPython itself holds the collector off for `sys._current_frames()`
 since 3.11.5, not for `f_back` and `f_locals`. Here each walk is one call of C code, in which nobody else gets the GIL,
-so that the job never sees its collector disabled. A walk takes 0.05 µs a frame.
+so that the job never sees its collector disabled. A walk takes 6 µs and 0.2 µs a frame.
 """
 
 from __future__ import annotations

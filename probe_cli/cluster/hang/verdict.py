@@ -9,11 +9,11 @@ from statistics import median
 
 from probe_agent.wire import TargetInfo
 from probe_cli.cluster.ranks.ended import has_lost_peer, in_order_of_end, told_first
-from probe_cli.text import num_ranks, ranks_text, seconds
+from probe_cli.text import num_ranks, percent, ranks_text, seconds
 
 from .chain import Cause, Stop, stops
 from .details import Details
-from .doing import Activity, Doing, doing, has_moved
+from .doing import Activity, Doing, doing, has_moved, trains
 from .looks import Look, as_ranks
 from .text import sentence, still_in
 
@@ -29,6 +29,9 @@ IDLE_START_S = 60.0
 PATIENCE_S, PATIENCE_STEPS = 120.0, 30.0
 #: A step that takes so many times the median, and so much longer, is slow.
 SLOW_STEPS, SLOW_S = 5.0, 1.0
+#: A training thread that uses so much of a CPU between two looks works, also where both find it waiting for the threads
+#: that share its work. One that hangs uses none, one that sleeps and looks again for a sign 1 %.
+WORKS_SHARE = 0.05
 #: A process that has run for so long should have left init_process_group.
 LONG_INIT_S = 60.0
 
@@ -143,7 +146,9 @@ def judge(
         about = []
     for rank in verdict.ranks[:4]:
         if rank in after and rank not in gone:
-            about += [f"rank {rank} {acts[rank]}", *found_out.get(rank, Details()).sentences]
+            used = _used(rank, before, after) / between_s if acts[rank].activity is Activity.NATIVE else 0.0
+            works = f", and has used {percent(used)} of a CPU meanwhile" if used >= WORKS_SHARE else ""
+            about += [f"rank {rank} {acts[rank]}{works}", *found_out.get(rank, Details()).sentences]
     said = "; ".join(dict.fromkeys(about))
     store_failure = next((one.store_failure for one in found_out.values() if one.store_failure), "")
     if store_failure and (stands_s is not None or _age(targets, meets) > LONG_INIT_S):
@@ -156,7 +161,7 @@ def judge(
         known = "nothing has moved for {}, and how long this job usually takes is not known"
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
-    busy = [rank for rank in verdict.ranks if _is_busy(rank, verdict, before, after, found_out)]
+    busy = [rank for rank in verdict.ranks if _is_busy(rank, verdict, before, after, between_s, found_out)]
     is_idle = bool(found) and found[0].cause in _CERTAIN and not busy
     if _is_early(after) and is_idle and stands_s >= IDLE_START_S:
         stands_long = True
@@ -233,6 +238,7 @@ def _is_busy(
     verdict: Verdict,
     before: Mapping[int, Look],
     after: Mapping[int, Look],
+    between_s: float,
     details: Mapping[int, Details],
 ) -> bool:
     """Return whether the rank works, or does what may take a healthy job a minute or two."""
@@ -242,10 +248,20 @@ def _is_busy(
     if act.activity in (Activity.ENDED, Activity.STOPPED):
         return False
     # A rank that waits for its device in a loop runs as well: what it has called tells then.
-    works = act.is_running and verdict.cause in (Cause.ABSENT.value, "no progress", "init")
+    runs = act.is_running or _used(rank, before, after) >= WORKS_SHARE * between_s
+    works = runs and verdict.cause in (Cause.ABSENT.value, "no progress", "init")
     waits_for_work = rank in details and details[rank].may_be_healthy
     moves = act.activity is not Activity.GIL and bool(has_moved(before[rank].stacks, after[rank].stacks))
     return act.takes_long or works or moves or waits_for_work
+
+
+def _used(rank: int, before: Mapping[int, Look], after: Mapping[int, Look]) -> float:
+    """CPU seconds of the rank's training thread between the looks; 0 where they are not known."""
+    seen = [looks[rank].stacks if rank in looks else None for looks in (before, after)]
+    first, second = (trains(stacks) if stacks is not None else None for stacks in seen)
+    if first is None or second is None or first.cpu_s is None or second.cpu_s is None or first.tid != second.tid:
+        return 0.0
+    return second.cpu_s - first.cpu_s
 
 
 def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, Look], between_s: float) -> Verdict:

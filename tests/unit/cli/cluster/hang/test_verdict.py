@@ -345,6 +345,23 @@ def test_a_rank_in_state_d_is_given_time_and_then_named_with_the_kernel_function
     assert verdict(shorter, shorter).state is State.SLOW
 
 
+@pytest.mark.parametrize(("used", "state"), [(0.0, State.HANGS), (0.02, State.HANGS), (0.4, State.SLOW)])
+def test_a_thread_that_uses_the_cpu_works_also_where_it_waits_for_those_that_share_its_work(
+    used: float, state: State
+) -> None:
+    def seen(cpu_s: float) -> dict[int, Look]:
+        evaluates = at("model(batch)")
+        waits = replace(evaluates.threads[0], state="sleeping", syscall="futex", cpu_s=cpu_s)
+        found = looks(60.0, 2)
+        found[2] = replace(found[2], stacks=replace(evaluates, threads=(waits,)))
+        return found
+
+    said = verdict(seen(7.0), seen(7.0 + 2 * used))
+
+    assert (said.state, said.ranks) == (state, (2,))
+    assert ("has used 40 % of a CPU meanwhile" in said.sentence) == (state is State.SLOW)
+
+
 def test_a_loader_whose_worker_works_is_given_time() -> None:
     seen = looks(60.0, 2, "batch = next(batches)")
 
