@@ -35,8 +35,11 @@ demo: $(VENV)/.demo
 
 # Files are taken in the order of the tree: long ones come first, and the short ones in tests/unit fill the end.
 # A test runs a second time, at once and alone, only if it is marked busy_machine and nothing else has failed: exit code 10.
-test: lint types arrows
-	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder; code=$$?; [ $$code -eq 10 ] || exit $$code; \
+# Types are checked beside the first tests, and what is wrong with them is shown behind the tests.
+test: lint arrows
+	echo "mypy --strict, beside the tests"; $(BIN)/mypy > $(VENV)/mypy.log & typed=$$!; \
+	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder; code=$$?; \
+	wait $$typed || { cat $(VENV)/mypy.log; exit 1; }; [ $$code -eq 10 ] || exit $$code; \
 	echo "a second time, alone:"; $(BIN)/python -m pytest --last-failed
 
 test-long: $(VENV)/.test

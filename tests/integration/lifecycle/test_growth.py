@@ -20,7 +20,7 @@ from .conftest import Training, training, wait_until_ready
 
 pytestmark = pytest.mark.torch
 
-ROUNDS = int(os.environ.get("GROWTH_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("GROWTH_ROUNDS", "6"))
 
 
 def size(target: Training) -> dict[str, float]:

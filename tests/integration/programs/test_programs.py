@@ -54,8 +54,9 @@ OTHERS: dict[str, tuple[str, ...] | None] = {
     "gevent_loop": None,
     "numpy_loop": None,
 }
-#: Left to `make test-long`: four processes on two cores, and the slowest of what tests/integration/frameworks has too.
-LONG = {"fsdp2", "lightning_fit", "tensor_parallel"}
+#: Left to `make test-long`: four processes on two cores, the slowest of what tests/integration/frameworks has too, and
+#: those whose parts other programs have: `nanogpt` accumulates, test_compiled_matrix.py compiles.
+LONG = {"accelerate_accumulate", "compiled", "fsdp2", "lightning_fit", "tensor_parallel"}
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in TRAINING]
 )

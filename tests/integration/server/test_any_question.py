@@ -31,7 +31,7 @@ def operations(server: Served) -> list[Any]:
 
 def ask_each(operations: list[Any], check: Callable[[Any], None]) -> None:
     """Send a few requests to each; always the same ones."""
-    few = hypothesis.settings(max_examples=8, deadline=None, derandomize=True, database=None)
+    few = hypothesis.settings(max_examples=5, deadline=None, derandomize=True, database=None)
     for operation in operations:
 
         @few
