@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.diagnose.sampling import Stack, lines_of, stacks_of
@@ -31,8 +31,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows:
         raise NotApplicable("no torch DataLoader was found")
     (first, *_) = rows
-    if not first["steps"] or any(row["num_workers"] for row in rows):
+    if any(row["num_workers"] for row in rows):
         return
+    if first["steps"] < limits["steps"]:
+        raise NoEvidence(f"{first['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     share = first["waited"] / first["lasted"]
     cost = first["waited"] / first["steps"]
     if share < limits["share"] or cost < limits["seconds"]:
@@ -77,6 +79,7 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (
+        Threshold("steps", 20, "steps needed to judge"),
         Threshold("share", 0.10, "share of the step's time spent making batches"),
         Threshold("seconds", 0.002, "seconds a step spent making batches: what a worker takes to hand one over"),
     ),

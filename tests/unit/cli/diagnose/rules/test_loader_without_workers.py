@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probe_cli.diagnose.finding import NotApplicable
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
 
@@ -42,3 +42,11 @@ def test_a_data_set_in_memory_needs_no_workers(judged: Judged, steps: Steps) -> 
 def test_without_a_loader_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("loader-without-workers", {"python.steps": steps(100, data_wait=0.05)})
+
+
+def test_the_first_steps_tell_too_little(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NoEvidence, match="5 steps recorded, 20 needed"):
+        judged(
+            "loader-without-workers",
+            {"python.steps": steps(5, data_wait=0.05), "torch.dataloaders": [{**LOADER, "num_workers": 0}]},
+        )
