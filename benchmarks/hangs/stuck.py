@@ -83,7 +83,7 @@ def spin() -> None:
 def wait_in_the_kernel(folder: Path, seconds: float | None = None) -> None:
     """Wait uninterruptibly (state D), as for storage that does not answer: a parent of `vfork` waits so until its child
     runs a program, and this child opens a FIFO before that."""
-    fifo = folder / "storage"
+    fifo = folder / f"storage_{os.getpid()}"  # two loader workers may wait at once
     os.mkfifo(fifo)
     if seconds is not None:
         subprocess.Popen([sys.executable, "-c", f"import time; time.sleep({seconds}); open({str(fifo)!r}, 'w')"])
