@@ -19,11 +19,13 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 SQL = """
-SELECT loader, place, num_workers, dataset, batch_size, recent.*
+SELECT loader, place, num_workers, dataset, batch_size, recent.*, host.*
 FROM torch.dataloaders, (
     SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted
     FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
-) AS recent
+) AS recent, (
+    SELECT sum(run_delay) / sum(period) AS delay FROM (FROM process.samples ORDER BY ts DESC LIMIT 30)
+) AS host
 """
 
 
@@ -37,7 +39,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{first['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     share = first["waited"] / first["lasted"]
     cost = first["waited"] / first["steps"]
-    if share < limits["share"] or cost < limits["seconds"]:
+    on_a_free_core = cost * (1 - (first["delay"] or 0.0))
+    if share < limits["share"] or on_a_free_core < limits["seconds"]:
         return
     yield Finding(
         f"the data loader has no worker processes: batches are made on the training thread, {percent(share)} of the"
@@ -81,7 +84,7 @@ RULE = Rule(
     (
         Threshold("steps", 20, "steps needed to judge"),
         Threshold("share", 0.10, "share of the step's time spent making batches"),
-        Threshold("seconds", 0.002, "seconds a step spent making batches: what a worker takes to hand one over"),
+        Threshold("seconds", 0.002, "seconds a step spent making batches, less what the host is busy: what a worker takes to hand one over"),
     ),
     explains=("data-bound",),
     is_live=True,

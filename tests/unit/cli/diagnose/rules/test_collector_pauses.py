@@ -28,6 +28,13 @@ def test_short_pauses_and_none_are_fine(judged: Judged, steps: Steps) -> None:
     assert judged("collector-pauses", {"python.steps": steps(100)}) == []
 
 
+def test_one_long_collection_does_not_tell_how_often_it_comes(judged: Judged, steps: Steps) -> None:
+    rows = steps(100)
+    long = {"step": rows[50]["step"], "ts": rows[50]["ts"], "duration": 3.0, "collected": 0, "generation": 2}
+
+    assert judged("collector-pauses", {"python.steps": rows, "python.gc": [*pauses(steps, 0.0001), long]}) == []
+
+
 def test_without_steps_there_is_no_evidence(judged: Judged) -> None:
     with pytest.raises(NoEvidence):
         judged("collector-pauses", {})

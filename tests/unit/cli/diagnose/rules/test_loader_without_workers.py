@@ -39,6 +39,16 @@ def test_a_data_set_in_memory_needs_no_workers(judged: Judged, steps: Steps) -> 
     assert judged("loader-without-workers", tables) == []
 
 
+def test_a_busy_host_makes_no_slow_data_set(judged: Judged, steps: Steps) -> None:
+    tables = {
+        "python.steps": steps(100, duration=0.012, data_wait=0.003),
+        "torch.dataloaders": [{**LOADER, "num_workers": 0}],
+        "process.samples": [{"ts": "2026-11-20 12:00:00", "period": 1.0, "run_delay": 0.6}],
+    }
+
+    assert judged("loader-without-workers", tables) == []
+
+
 def test_without_a_loader_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("loader-without-workers", {"python.steps": steps(100, data_wait=0.05)})
