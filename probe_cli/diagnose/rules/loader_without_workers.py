@@ -84,7 +84,7 @@ RULE = Rule(
     (
         Threshold("steps", 20, "steps needed to judge"),
         Threshold("share", 0.10, "share of the step's time spent making batches"),
-        Threshold("seconds", 0.002, "seconds a step spent making batches, less what the host is busy: what a worker takes to hand one over"),
+        Threshold("seconds", 0.002, "seconds to make a batch on a free core: what a worker takes to hand one over"),
     ),
     explains=("data-bound",),
     is_live=True,
