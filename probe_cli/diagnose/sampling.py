@@ -25,7 +25,7 @@ from .finding import Certainty, Finding, NoEvidence
 from .job import Job
 from .rule import Limits, Look, Row
 
-__all__ = ["STEPS", "Stack", "lines_of", "look_for", "stacks_of", "suspected"]
+__all__ = ["FORMATS", "STEPS", "Stack", "lines_of", "look_for", "stacks_of", "suspected"]
 
 #: A first look is as long as a step, but not shorter than this. What takes a seventh of the time is missed in one of
 #: seven of them, what takes a third in one of a hundred.
@@ -34,6 +34,8 @@ WATCH_S, PAUSE_S, GRACE_S = 2.0, 0.015, 8.0
 
 #: Innermost frame first.
 Stack = Sequence[Frame]
+#: The file in which torch makes text of a tensor, for which it reads its values.
+FORMATS = re.compile(r"/torch/_tensor_str\.py$")
 #: Fewer stacks than this tell no shares.
 ENOUGH = 8
 #: Recent steps, for `suspected`.

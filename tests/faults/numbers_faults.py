@@ -40,6 +40,29 @@ def a_schedule_at_its_end(healthy: bool) -> None:
     train(model, optimizer, regression(), after_step=lambda step: schedule.step())
 
 
+@fault("learning-rate-zero")
+def a_decay_per_epoch_that_is_stepped_per_batch(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.97)
+    train(
+        model,
+        optimizer,
+        regression(),
+        after_step=lambda step: schedule.step() if not healthy or step % 1000 == 999 else None,
+    )
+
+
+@fault("activations-dead")
+def inputs_that_were_not_normalised(healthy: bool) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    scale = 1.0 if healthy else 255.0
+    train(
+        model, optimizer, ((inputs * scale, targets) for inputs, targets in regression()), loss_of=nn.functional.l1_loss
+    )
+
+
 @fault("scaler-skips")
 def gradients_that_overflow_the_scale(healthy: bool) -> None:
     model = mlp()

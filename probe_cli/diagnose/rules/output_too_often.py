@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from probe_cli.diagnose.rule import Rule, Threshold, of_each_rank
-from probe_cli.diagnose.sampling import STEPS, Stack, look_for, suspected
+from probe_cli.diagnose.sampling import FORMATS, STEPS, Stack, look_for, suspected
 
 __all__ = ["RULE"]
 
@@ -19,7 +19,7 @@ LINE = re.compile(r"\bprint\(|\.(write|writelines|flush|fsync|info|debug|warning
 
 def _prints(stack: Stack) -> bool:
     for frame in stack:
-        if LIBRARY.search(frame.file) or (frame.source and LINE.search(frame.source)):
+        if LIBRARY.search(frame.file) or FORMATS.search(frame.file) or (frame.source and LINE.search(frame.source)):
             return True
         if "/torch/" in frame.file or "/multiprocessing/" in frame.file:
             return False

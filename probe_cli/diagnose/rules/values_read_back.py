@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from probe_cli.diagnose.rule import Rule, Threshold, of_each_rank
-from probe_cli.diagnose.sampling import STEPS, Stack, look_for, suspected
+from probe_cli.diagnose.sampling import FORMATS, STEPS, Stack, look_for, suspected
 
 __all__ = ["RULE"]
 
@@ -21,8 +21,9 @@ LINE = re.compile(
 
 
 def _reads(stack: Stack) -> bool:
-    """Whether the innermost line, which called into C, or the job's reads a value."""
-    return any(frame.source and LINE.search(frame.source) for frame in stack[:1])
+    """Whether the innermost line, which called into C, reads a value, but for one that is printed."""
+    prints = any(FORMATS.search(frame.file) for frame in stack)
+    return not prints and any(frame.source and LINE.search(frame.source) for frame in stack[:1])
 
 
 RULE = Rule(

@@ -19,6 +19,11 @@ TRAINS = (
     Frame("linear", "/x/site-packages/torch/nn/functional.py", 7, 0, "python", "return linear(input)"),
     Frame("train", "/job/train.py", 80, 1, "python", "    print(model(inputs))"),
 )
+PRINTS_A_TENSOR = (
+    Frame("__init__", "/x/site-packages/torch/_tensor_str.py", 139, 0, "python", "value_str = f'{value.item()}'"),
+    Frame("__repr__", "/x/site-packages/torch/_tensor.py", 590, 1, "python", "return torch._tensor_str._str(self)"),
+    Frame("train", "/job/train.py", 92, 2, "python", "    print(logits)"),
+)
 SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
 
 
@@ -30,6 +35,15 @@ def test_the_lines_that_print_are_named_with_their_share() -> None:
     assert found.share == 0.5
     assert found.where == "train (train.py:88): log.info(loss)"
     assert any("17 % of the stacks: train (train.py:90): print(step)" in text for text in found.evidence)
+
+
+def test_a_tensor_that_is_printed_is_output_and_no_value_that_is_read() -> None:
+    told = Told(stacks_of_0=[PRINTS_A_TENSOR] * 6 + [TRAINS] * 6, more_stacks_of_0=[])
+
+    (found,) = looked("output-too-often", told, [SUSPECTED])
+
+    assert found.where == "train (train.py:92): print(logits)"
+    assert looked("values-read-back", told, [SUSPECTED]) == []
 
 
 def test_a_line_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:

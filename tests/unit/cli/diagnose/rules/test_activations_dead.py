@@ -1,0 +1,47 @@
+"""Activations that are dead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+
+from .conftest import Judged, Steps
+
+
+def gradients(*zeros: int) -> list[dict[str, Any]]:
+    """Of a weight of 100 elements and a bias of 10 in each layer, so many are 0."""
+    counts = iter(zeros)
+    return [
+        {
+            "place": 2 * at + (name == "bias"),
+            "module": f"Net.{at}",
+            "parameter": name,
+            "values": size,
+            "zeros": next(counts),
+        }
+        for at in range(len(zeros) // 2)
+        for name, size in (("weight", 100), ("bias", 10))
+    ]
+
+
+def test_a_model_whose_last_bias_alone_has_a_gradient_is_named(judged: Judged, steps: Steps) -> None:
+    tables = {"python.steps": steps(50), "torch.gradients": gradients(100, 10, 100, 10, 100, 0)}
+
+    (found,) = judged("activations-dead", tables)
+
+    assert "every gradient of its 3 weights is exactly 0" in found.sentence
+
+
+def test_a_layer_without_gradients_and_a_step_without_any_are_fine(judged: Judged, steps: Steps) -> None:
+    for zeros in ((100, 10, 99, 10, 100, 0), (100, 10, 100, 10, 0, 0), (100, 10, 100, 10, 100, 10)):
+        assert judged("activations-dead", {"python.steps": steps(50), "torch.gradients": gradients(*zeros)}) == []
+
+
+def test_without_gradients_or_steps_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NotApplicable):
+        judged("activations-dead", {"python.steps": steps(50)})
+    with pytest.raises(NoEvidence):
+        judged("activations-dead", {"python.steps": steps(3), "torch.gradients": gradients(100, 10, 100, 0)})
