@@ -1,8 +1,8 @@
-"""The activations are dead: no weight gets a gradient.
+"""The activations are dead: no gradient reaches the layers before them.
 
 If every input of a ReLU is negative, its output and its gradient are exactly zero, for every batch. Where that holds
-for a whole layer, nothing before it learns, nor does the layer behind it, which multiplies zeros: of all parameters the
-last biases alone still have gradients. Inputs that are not normalised, a learning rate far too high at the start, and
+for a whole layer, nothing before it learns, and the layer behind it multiplies zeros: the gradient of its weight is
+exactly zero, that of its bias is not. Inputs that are not normalised, a learning rate far too high at the start, and
 large negative biases do that.
 """
 
@@ -29,19 +29,25 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     models: dict[str, list[Row]] = {}
     for row in rows:
         models.setdefault(str(row["module"]).partition(".")[0], []).append(row)
-    for name, told in models.items():
+    for told in models.values():
         weights = [row for row in told if row["parameter"] != "bias"]
-        others = [row for row in told if row["parameter"] == "bias" and row["zeros"] < row["values"]]
-        if len(weights) < limits["layers"] or not others or any(row["zeros"] < row["values"] for row in weights):
+        fed = {row["module"] for row in told if row["parameter"] == "bias" and row["zeros"] < row["values"]}
+        num_dead = next((at for at, row in enumerate(weights) if row["zeros"] < row["values"]), len(weights))
+        behind = next((at for at, row in enumerate(weights[:num_dead]) if row["module"] in fed), 0)
+        if behind < limits["layers"]:
             continue
+        first, last, module = weights[0], weights[behind - 1], weights[behind]["module"]
         yield Finding(
-            f"the activations of {name} are dead: every gradient of its {len(weights)} weights is exactly 0",
+            f"the activations before {module} are dead: its input is all 0, and no gradient comes through it",
             Certainty.CERTAIN,
             share=1.0,
-            where=str(weights[0]["module"]),
-            evidence=tuple(
-                f"{row['module']}.{row['parameter']}: {row['zeros']:,} of {row['values']:,} gradients are 0"
-                for row in (weights[0], weights[-1], others[-1])
+            where=str(module),
+            evidence=(
+                *(
+                    f"{one['module']}.{one['parameter']}: all {one['values']:,} gradients are 0"
+                    for one in (first, last)
+                ),
+                f"{module}: those of its weight are all 0, those of its bias are not",
             ),
             advice=(
                 "start anew from a checkpoint before it, or from the beginning: dead activations do not come back",
@@ -56,11 +62,11 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 RULE = Rule(
     "activations-dead",
     "numbers",
-    "Does any weight get a gradient?",
+    "Do gradients reach the first layers?",
     SQL,
     of_each_rank(judge),
     (
-        Threshold("layers", 2, "weights needed to judge"),
+        Threshold("layers", 1, "weights before the dead activations"),
         Threshold("steps", 10, "steps needed to judge"),
     ),
     explains=("layer-gradients", "loss-flat", "gradients", "parameters-not-updated"),

@@ -27,16 +27,26 @@ def gradients(*zeros: int) -> list[dict[str, Any]]:
     ]
 
 
-def test_a_model_whose_last_bias_alone_has_a_gradient_is_named(judged: Judged, steps: Steps) -> None:
-    tables = {"python.steps": steps(50), "torch.gradients": gradients(100, 10, 100, 10, 100, 0)}
+def test_the_layer_whose_input_is_all_zero_is_named(judged: Judged, steps: Steps) -> None:
+    last, middle = (
+        {"python.steps": steps(50), "torch.gradients": gradients(*zeros)}
+        for zeros in ((100, 10, 100, 10, 100, 0), (100, 10, 100, 2, 7, 0))
+    )
 
-    (found,) = judged("activations-dead", tables)
+    (at_last,), (in_the_middle,) = judged("activations-dead", last), judged("activations-dead", middle)
 
-    assert "every gradient of its 3 weights is exactly 0" in found.sentence
+    assert (at_last.where, in_the_middle.where) == ("Net.2", "Net.1")
+    assert "its input is all 0" in at_last.sentence
 
 
 def test_a_layer_without_gradients_and_a_step_without_any_are_fine(judged: Judged, steps: Steps) -> None:
-    for zeros in ((100, 10, 99, 10, 100, 0), (100, 10, 100, 10, 0, 0), (100, 10, 100, 10, 100, 10)):
+    healthy = (
+        (100, 10, 99, 10, 100, 0),  # the first two are used in part
+        (100, 10, 100, 10, 0, 0),  # the first two are not used in this step
+        (100, 10, 100, 10, 100, 10),  # nor is any
+        (100, 0, 0, 0, 0, 0),  # the input of the model is all 0
+    )
+    for zeros in healthy:
         assert judged("activations-dead", {"python.steps": steps(50), "torch.gradients": gradients(*zeros)}) == []
 
 
