@@ -78,12 +78,49 @@ def siblings_of(pid: int) -> Siblings | None:
         found = _with_same_store(process, environment)
         place = f"{environment.get('MASTER_ADDR', '')}:{environment['MASTER_PORT']}"
         return Siblings(f"the store {place}", tuple(found), _launcher_of(process))
+    if (found := _started_by_first(process, environment)) is not None:
+        return found
     launched = launched_by(process.parent_pid)
     if launched is None or pid not in [one.pid for one in launched[1]]:
         return None
     program = _program(process)
     spawned = tuple((None, one) for one in launched[1] if _program(one) == program)
     return Siblings(f"their parent, pid {process.parent_pid}", spawned, _launcher_of(process))
+
+
+def _started_by_first(process: Process, environment: Mapping[str, str]) -> Siblings | None:
+    """Return the ranks of a host whose first one has started the others as the same program again, with LOCAL_RANK and
+    without RANK, as Lightning does."""
+    parent = read_process(process.parent_pid) if _is_further(environment) else None
+    first = process if parent is None else parent
+    further = list(_further(first))
+    if not further:
+        return None
+    on_first_host = further[0][0].get("NODE_RANK", "0") == "0"
+    ranks = [(0, first), *((int(variables["LOCAL_RANK"]), one) for variables, one in further)]
+    told = tuple((rank if on_first_host else None, one) for rank, one in ranks)
+    return Siblings(f"what pid {first.pid} has started", told, "")
+
+
+def _further(first: Process) -> Iterator[tuple[Mapping[str, str], Process]]:
+    program = _program(first)
+    for one in all_processes():
+        try:
+            if one.parent_pid != first.pid or not one.is_alive or _program(one) != program or _is_loader(one):
+                continue
+        except OSError:
+            continue  # it has ended, or belongs to another user
+        if _is_further(variables := _environment(one)):
+            yield variables, one
+
+
+def _is_further(environment: Mapping[str, str]) -> bool:
+    return (
+        environment.get("LOCAL_RANK", "").isdecimal()
+        and "RANK" not in environment
+        and "MASTER_PORT" in environment
+        and "WORLD_SIZE" in environment
+    )
 
 
 def _program(process: Process) -> str:
@@ -126,13 +163,17 @@ def _spawned(process: Process, children: Children) -> list[Process]:
     return found if found and _only_waits(process) else []
 
 
+def _is_loader(process: Process) -> bool:
+    """Whether it is a worker of a data loader. Raises OSError once it has ended."""
+    return process.read("comm").strip() == LOADER_NAME
+
+
 def _may_train(child: Process, parent_command: tuple[str, ...]) -> bool:
     try:
-        is_loader = child.read("comm").strip() == LOADER_NAME
         kind, program = program_of(child.command)
         is_copy = child.command == parent_command
         is_spawned = kind == "code" and program.startswith("from multiprocessing.spawn ")
-        return child.is_alive and (is_copy or is_spawned) and not is_loader and _has_torch(child)
+        return child.is_alive and (is_copy or is_spawned) and not _is_loader(child) and _has_torch(child)
     except OSError:
         return False
 

@@ -10,6 +10,7 @@ import click
 from probe_agent.errors import AttachDelayed, AttachRefused, BadRequest
 from probe_cli.client.attach import attach
 from probe_cli.client.loop import run
+from probe_cli.cluster.ranks.launched import unprepared
 from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.endpoint import LocalProcess
 from probe_cli.messages import print_error, remark
@@ -29,14 +30,20 @@ __all__ = ["command"]
 def command(session: Session, pid: int | None, timeout_s: float, risk_seccomp: bool) -> int:
     """Put the recorder into a running Python process. A second time is a no-op.
 
-    Other commands do this by themselves for a bare PID; `probe doctor PID` says what would prevent it. If the recorder
-    has to wait for the GIL, the exit code is 4 and the stacks show who holds it; the recorder starts when it is
-    released.
+    With --all also into the other ranks of its job on this host. Other commands do this by themselves for a bare PID;
+    `probe doctor PID` says what would prevent it. If the recorder has to wait for the GIL, the exit code is 4 and the
+    stacks show who holds it; the recorder starts when it is released.
     """
     if not session.inject:
         raise BadRequest("--no-inject forbids what inject does", "leave out --no-inject")
     num_failed = 0
     processes = session.processes(pid)
+    if session.everyone:
+        for process in tuple(processes):
+            others = run(unprepared(process, processes, ()))
+            if others.processes:
+                remark(str(others))
+            processes += [one.pid for one in others.processes]
     for process in processes:
         started = time.perf_counter()
         try:

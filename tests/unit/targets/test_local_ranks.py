@@ -31,6 +31,18 @@ with open(sys.argv[1], "r+b") as file:
 os.write(1, f"{sys.argv[2]} {os.getpid()}\\n".encode())  # at once: three write to one pipe
 time.sleep(60)
 """
+#: As Lightning starts its ranks, beside another program.
+STARTS_OTHERS = """
+import os, subprocess, sys, time
+if "LOCAL_RANK" in os.environ:
+    os.write(1, f"{os.environ['LOCAL_RANK']} {os.getpid()}\\n".encode())
+else:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29510", NODE_RANK="0", LOCAL_RANK="0", WORLD_SIZE="3")
+    for rank in "12":
+        subprocess.Popen([sys.executable, "-S", __file__], env={**os.environ, "LOCAL_RANK": rank})
+    subprocess.Popen(["sleep", "60"])
+time.sleep(60)
+"""
 
 
 class Started:
@@ -100,6 +112,25 @@ def test_of_what_a_parent_has_started_only_the_same_program_is_of_the_job(tmp_pa
         os.killpg(parent.pid, signal.SIGKILL)
     assert found is not None
     assert {process.pid for _, process in found.ranks} == {int(pids["0"]), int(pids["1"])}
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_the_first_rank_of_a_host_and_those_that_it_has_started_are_found_from_each(tmp_path: Path, asked: int) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(STARTS_OTHERS)
+    ours = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK")}
+    with subprocess.Popen(
+        [sys.executable, "-S", script], env=ours, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as first:
+        assert first.stdout is not None
+        pids = {0: first.pid} | {int(rank): int(pid) for rank, pid in (first.stdout.readline().split() for _ in "12")}
+
+        found = siblings_of(pids[asked])
+
+        os.killpg(first.pid, signal.SIGKILL)
+    assert found is not None
+    assert {rank: process.pid for rank, process in found.ranks} == pids
+    assert found.by == f"what pid {first.pid} has started"
 
 
 def test_a_process_of_which_nothing_says_that_it_is_a_rank_has_none() -> None:
