@@ -11,6 +11,7 @@ from probe_agent.wire import TargetInfo
 from probe_cli.cluster.ranks.ended import has_lost_peer, in_order_of_end, told_first
 from probe_cli.text import num_ranks, percent, ranks_text, seconds
 
+from .calls import Rank
 from .chain import Cause, Stop, stops
 from .details import Details
 from .doing import Activity, Doing, doing, has_moved, trains
@@ -161,7 +162,14 @@ def judge(
         known = "nothing has moved for {}, and how long this job usually takes is not known"
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
-    busy = [rank for rank in verdict.ranks if _is_busy(rank, verdict, before, after, between_s, found_out)]
+    # Who joins a group waits for the others; if these wait in calls for those who join it, nobody is at work.
+    others = [rank for rank in targets if rank not in meets]
+    is_deadlock = bool(meets and others and not unseen) and all(_is_in_a_call(ranks.get(rank)) for rank in others)
+    busy = [
+        rank
+        for rank in verdict.ranks
+        if not (is_deadlock and rank in meets) and _is_busy(rank, verdict, before, after, between_s, found_out)
+    ]
     is_idle = bool(found) and found[0].cause in _CERTAIN and not busy
     if _is_early(after) and is_idle and stands_s >= IDLE_START_S:
         stands_long = True
@@ -203,6 +211,10 @@ def _absent_by_stacks(acts: Mapping[int, Doing], unseen: Collection[int]) -> tup
 def is_long(age: float, usual: float, longest: float) -> bool:
     """Whether `age` seconds without a step are long for a job whose steps take so long in the median, and at most."""
     return age >= max(LONG_S, LONG_STEPS * usual, LONGEST * longest)
+
+
+def _is_in_a_call(rank: Rank | None) -> bool:
+    return rank is not None and any(not call.is_over for call in rank.calls)
 
 
 def _is_early(looks: Mapping[int, Look]) -> bool:

@@ -71,6 +71,34 @@ def test_the_rank_that_has_not_come_is_named_with_what_it_does() -> None:
     assert said.aborts_in_s == pytest.approx(1740.0)
 
 
+JOINS = Backtrace(
+    (
+        ThreadStack(
+            "MainThread", 1, 1, True, True, False,
+            (
+                Frame("new_group", "/x/site-packages/torch/distributed/distributed_c10d.py", 5, 0, "python", ""),
+                Frame("setup", "/home/me/train.py", 48, 1, "python", "group = dist.new_group()"),
+            ),
+        ),
+    ),
+    "outside",
+    (),
+)  # fmt: skip
+
+
+def test_ranks_that_join_a_group_hang_at_once_if_all_others_wait_in_calls_for_them() -> None:
+    seen = {
+        rank: rank_look(40, False, 30.0, JOINS) if rank < 2 else rank_look(41, True, 30.0, at("x")) for rank in RANKS
+    }
+
+    said = verdict(seen, seen)
+    one_unseen = verdict({rank: seen[rank] for rank in (0, 1, 2)}, {rank: seen[rank] for rank in (0, 1, 2)})
+
+    assert (said.state, said.ranks) == (State.HANGS, (0, 1))
+    assert "rank 0 waits to join a process group (new_group) in setup (train.py:48)" in said.sentence
+    assert one_unseen.state is not State.HANGS
+
+
 def test_ranks_that_are_still_in_a_call_that_others_have_ended_are_told_with_it() -> None:
     def call(op: str, seq: int) -> tuple[object, ...]:
         return ("0", op, seq, 60.0, "scheduled", "[4]", "float32", 16, 1800.0, False)
