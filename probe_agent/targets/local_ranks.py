@@ -78,8 +78,8 @@ def siblings_of(pid: int) -> Siblings | None:
         found = _with_same_store(process, environment)
         place = f"{environment.get('MASTER_ADDR', '')}:{environment['MASTER_PORT']}"
         return Siblings(f"the store {place}", tuple(found), _launcher_of(process))
-    if (found := _started_by_first(process, environment)) is not None:
-        return found
+    if (started_here := _started_by_first(process, environment)) is not None:
+        return started_here
     launched = launched_by(process.parent_pid)
     if launched is None or pid not in [one.pid for one in launched[1]]:
         return None
