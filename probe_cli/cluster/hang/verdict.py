@@ -162,7 +162,7 @@ def judge(
         known = "nothing has moved for {}, and how long this job usually takes is not known"
         return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
-    # Who joins a group waits for the others; if these wait in calls for those who join it, nobody is at work.
+    # Who joins a group waits for the others; if these wait in calls for those who join it, no rank is at work.
     others = [rank for rank in targets if rank not in meets]
     is_deadlock = bool(meets and others and not unseen) and all(_is_in_a_call(ranks.get(rank)) for rank in others)
     busy = [
