@@ -17,6 +17,7 @@ __all__ = ["RULE"]
 
 SQL = """
 SELECT count(*) AS samples, sum(cpu) / sum(period) AS cores, coalesce(sum(run_delay) / sum(period), 0) AS delay,
+    coalesce(sum(forced_switches) / sum(period), 0) AS forced,
     (SELECT try_cast(value AS BIGINT) FROM process.env WHERE name = 'cpus the main thread may use') AS cpus,
     (SELECT try_cast(value AS BIGINT) FROM process.env WHERE name = 'torch.get_num_threads()') AS threads
 FROM (FROM process.samples ORDER BY ts DESC LIMIT 30)
@@ -33,7 +34,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         threads, cpus = sum(row["threads"] for _, row in here), max(row["cpus"] for _, row in here)
         cores, delay = sum(row["cores"] for _, row in here), max(row["delay"] for _, row in here)
         many = threads >= limits["times"] * cpus and max(row["threads"] for _, row in here) > 1
-        if not many or cores < limits["busy"] * cpus:
+        forced = sum(row["forced"] for _, row in here)
+        if not many or (cores < limits["busy"] * cpus and forced < limits["forced"] * cpus):
             continue
         yield Finding(
             f"{threads} threads for operators run on {cpus} cores"
@@ -45,6 +47,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             evidence=(
                 f"they keep {cores:.2g} of {cpus} cores busy; a training thread waits for a core"
                 f" {percent(delay)} of the time",
+                f"{forced:.0f} times a second one of their threads loses its core to another",
             ),
             advice=(
                 "give each rank its part: OMP_NUM_THREADS = cores / ranks of the host, or torch.set_num_threads",
@@ -65,6 +68,7 @@ RULE = Rule(
         Threshold(
             "busy", 0.5, "share of the cores that the ranks keep busy, which may be asked while others work, too"
         ),
+        Threshold("forced", 1000.0, "forced switches a second and core, which tell it where others keep them busy"),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
     explains=("processor-contended", "waits-rotate", "collectives-dominate"),

@@ -9,8 +9,8 @@ from probe_cli.diagnose.finding import NoEvidence
 from .conftest import Judged
 
 
-def rank(threads: int, cores: float) -> dict[str, list[dict[str, object]]]:
-    sample = {"step": 1, "period": 1.0, "cpu": cores, "run_delay": 0.3}
+def rank(threads: int, cores: float, forced: int = 0) -> dict[str, list[dict[str, object]]]:
+    sample = {"step": 1, "period": 1.0, "cpu": cores, "run_delay": 0.3, "forced_switches": forced}
     return {
         "process.samples": [{**sample, "ts": f"2026-01-01 00:00:{at:02}"} for at in range(10)],
         "process.env": [
@@ -25,6 +25,13 @@ def test_the_threads_of_all_ranks_of_a_host_are_counted(judged: Judged) -> None:
 
     assert "8 threads for operators run on 4 cores, 2 ranks with 4 each" in found.sentence
     assert found.try_first == "OMP_NUM_THREADS=2"
+
+
+def test_threads_that_take_the_cores_from_each_other_are_named_on_a_busy_host(judged: Judged) -> None:
+    (found,) = judged("threads-oversubscribed", rank(16, 0.7, forced=8000))
+
+    assert found.evidence[1] == "8000 times a second one of their threads loses its core to another"
+    assert judged("threads-oversubscribed", rank(16, 0.7, forced=900)) == []
 
 
 def test_as_many_threads_as_cores_and_cores_that_idle_are_fine(judged: Judged) -> None:
