@@ -27,7 +27,9 @@ spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around, early
 SELECT count(*) AS losses, min(loss) AS lowest, (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
-    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
+    (SELECT count(DISTINCT module) FROM python.torch_trace
+        WHERE stage = 'forward' AND module LIKE '%#%' AND module NOT LIKE '%.%') AS further_models
 FROM recent
 """
 
@@ -36,8 +38,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if row["losses"] < limits["losses"]:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
-    if row["lowest"] < 0 or row["rollouts"] or row["optimizers"] > 1:
-        raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
+    if row["lowest"] < 0 or row["rollouts"] or row["optimizers"] > 1 or row["further_models"] > 2:
+        raise NotApplicable("losses of both signs, of several optimizers or models, or of rollouts")
     spikes = [one for one in row["spikes"] or () if one["times"] >= limits["times"] and one["loss"] >= limits["loss"]]
     if len(spikes) < limits["spikes"]:
         return

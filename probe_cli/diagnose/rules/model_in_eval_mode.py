@@ -58,5 +58,6 @@ RULE = Rule(
     "Does the model train in training mode?",
     SQL,
     of_each_rank(judge),
+    explains=("loss-spikes", "loss-volatile"),
     is_live=True,
 )

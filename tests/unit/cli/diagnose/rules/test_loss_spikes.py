@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
 
@@ -40,6 +40,17 @@ def test_spikes_where_hardly_any_loss_is_left_are_none(judged: Judged, steps: St
     left = steps(300, loss=lambda s: 5e-4 if s in (100, 200) else 1e-5)
 
     assert judged("loss-spikes", {"python.steps": left}) == []
+
+
+def test_losses_of_many_models_one_after_another_are_not_compared(judged: Judged, steps: Steps) -> None:
+    clients = [{"step": at, "module": f"Net#{at}", "stage": "forward", "duration": 0.1} for at in range(2, 6)]
+    tables = {
+        "python.steps": steps(300, loss=lambda s: 50.0 if s in (100, 200) else 1.0),
+        "python.torch_trace": clients,
+    }
+
+    with pytest.raises(NotApplicable):
+        judged("loss-spikes", tables)
 
 
 def test_few_losses_are_not_judged(judged: Judged, steps: Steps) -> None:
