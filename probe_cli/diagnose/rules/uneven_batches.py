@@ -7,22 +7,25 @@ input in sampled steps, or else of the data loader's batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
 from probe_cli.text import num_ranks
 
 __all__ = ["RULE"]
 
 SQL = """
+WITH seen AS (FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')
+    AND input_shapes <> '' ORDER BY step DESC LIMIT 50)
 SELECT (SELECT count(*) FROM python.steps) AS steps,
     (SELECT avg(batch_size) FROM (FROM python.steps ORDER BY step DESC LIMIT 200) WHERE batch_size > 0) AS samples,
     (SELECT avg(list_product(list_transform(string_split(split_part(input_shapes, ',', 1), 'x'),
             lambda size: try_cast(size AS DOUBLE))))
-        FROM (FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')
-            AND input_shapes <> '' ORDER BY step DESC LIMIT 50)) AS elements,
+        FROM seen) AS elements,
+    (SELECT avg(forward) FILTER (step IN (SELECT step FROM seen)) / avg(forward) FROM python.steps
+        WHERE step >= (SELECT min(step) FROM seen)) AS sampled,
     (SELECT max(stage) FROM python.roles) AS stage, (SELECT max(pp) FROM python.roles) AS pp
 """
 
@@ -38,6 +41,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             continue
         usual = median(sizes.values()) if len(sizes) > 2 else min(sizes.values())
         more = sorted(rank for rank, size in sizes.items() if size > (1 + limits["more"]) * usual)
+        if name == "elements":
+            more = [rank for rank in more if not _is_by_turns(rank, rows, limits)]
         if more:
             worst = max(more, key=lambda rank: sizes[rank])
             yield Finding(
@@ -54,6 +59,14 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             )
         return
     raise NoEvidence("no sizes of batches are recorded of two ranks: neither a DataLoader nor a sampled step")
+
+
+def _is_by_turns(rank: int, rows: Mapping[int, Row], limits: Limits) -> bool:
+    """Whether the rank's sampled steps are longer than its other ones, beside those of the other ranks: where large
+    batches go round, the steps that are sampled may all be those of one rank."""
+    others = [row["sampled"] for one, row in rows.items() if one != rank and row["sampled"]]
+    sampled = rows[rank]["sampled"]
+    return bool(others and sampled) and sampled > (1 + limits["more"]) * median(others)
 
 
 RULE = Rule(

@@ -28,6 +28,26 @@ def test_longer_sequences_are_seen_by_the_shape_of_the_input(judged: Judged, ste
     assert found.ranks == (1,)
 
 
+def test_large_batches_that_go_round_are_fine_though_the_sampled_steps_are_all_of_one_rank(
+    judged: Judged, steps: Steps
+) -> None:
+    def rank(turn: int) -> dict[str, list[dict[str, object]]]:
+        calls = [
+            {
+                "step": step,
+                "module": "Net",
+                "stage": "forward",
+                "phase": "train",
+                "input_shapes": "48x15" if turn else "156x15",
+            }
+            for step in range(0, 200, 20)
+        ]
+        own = steps(200, forward=lambda step: 0.09 if step % 4 == turn else 0.03)
+        return {"python.steps": own, "python.torch_trace": calls}
+
+    assert judged("uneven-batches", *map(rank, range(4))) == []
+
+
 def test_equal_batches_and_stages_of_a_pipeline_are_fine(judged: Judged, steps: Steps) -> None:
     same = {"python.steps": steps(50, batch_size=16)}
     assert judged("uneven-batches", same, same) == []
