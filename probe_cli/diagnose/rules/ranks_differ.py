@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.rule import Asked, Limits, Rule
@@ -17,7 +17,10 @@ from probe_cli.text import num_ranks
 
 __all__ = ["RULE"]
 
-SQL = "SELECT kind, name, value FROM process.env WHERE kind IN ('version', 'setting', 'seed', 'variable', 'code')"
+SQL = """
+SELECT kind, name, value, (SELECT count(*) FROM python.steps) AS steps
+FROM process.env WHERE kind IN ('version', 'setting', 'seed', 'variable', 'code')
+"""
 #: Settings that may differ between hosts without harm.
 MAY_DIFFER = frozenset({"cpus the main thread may use"})
 #: Variables that change what a rank computes or how it talks to others; not those that name a rank, a device, an
@@ -41,7 +44,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     if len(told) < 2:
         raise NoEvidence("fewer than two ranks have answered")
     keys = sorted({key for values in told.values() for key in values if _is_compared(key)})
-    found = [finding for key in keys if (finding := _difference(key, told)) is not None]
+    trains = {one.rank for one in asked if one.rows and one.rows[0]["steps"]}
+    found = [finding for key in keys if (finding := _difference(key, told, trains)) is not None]
     yield from found[:MAX_NAMED]
 
 
@@ -50,10 +54,12 @@ def _is_compared(key: Key) -> bool:
     return name not in MAY_DIFFER and (kind != "variable" or COMPARED.fullmatch(name) is not None)
 
 
-def _difference(key: Key, told: Mapping[int, Mapping[Key, str | None]]) -> Finding | None:
+def _difference(key: Key, told: Mapping[int, Mapping[Key, str | None]], trains: Collection[int]) -> Finding | None:
     kind, name = key
     # A variable may be set on some ranks only; what else is missing was not told.
     values = {rank: of_rank.get(key) for rank, of_rank in told.items() if key in of_rank or kind == "variable"}
+    if kind == "seed":  # of a rank that waits as a spare, or watches, it does not matter
+        values = {rank: value for rank, value in values.items() if rank in trains} or values
     (usual, num), *others = Counter(values.values()).most_common()
     if not others or (kind == "seed" and num <= len(values) / 2):
         return None

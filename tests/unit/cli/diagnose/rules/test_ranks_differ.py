@@ -6,7 +6,7 @@ import pytest
 
 from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
 
-from .conftest import Judged
+from .conftest import Judged, Steps
 
 
 def env(version: str) -> dict[str, list[dict[str, object]]]:
@@ -50,3 +50,14 @@ def test_one_odd_seed_is_named_and_a_seed_for_each_rank_is_usual(judged: Judged)
 
     assert (found.ranks, found.certainty) == ((2,), Certainty.POSSIBLE)
     assert judged("ranks-differ", *seeded("1", "2", "3", "4")) == []
+
+
+def test_the_seed_of_a_rank_that_does_not_train_is_left_out(judged: Judged, steps: Steps) -> None:
+    def rank(seed: str, num_steps: int) -> dict[str, list[dict[str, object]]]:
+        told = [{"kind": "seed", "name": "torch.initial_seed()", "value": seed}]
+        return {"process.env": told, "python.steps": steps(num_steps)}
+
+    ranks = [rank("0", 20), rank("0", 20), rank("0", 20)]
+
+    assert judged("ranks-differ", *ranks, rank("7", 0)) == []
+    assert len(judged("ranks-differ", *ranks, rank("7", 20))) == 1
