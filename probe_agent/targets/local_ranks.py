@@ -91,18 +91,19 @@ def siblings_of(pid: int) -> Siblings | None:
 def _started_by_first(process: Process, environment: Mapping[str, str]) -> Siblings | None:
     """Return the ranks of a host whose first one has started the others as the same program again, with LOCAL_RANK and
     without RANK, as Lightning does."""
-    parent = read_process(process.parent_pid) if _is_further(environment) else None
+    parent = read_process(process.parent_pid) if _is_started_by_a_rank(environment) else None
     first = process if parent is None else parent
-    further = list(_further(first))
-    if not further:
+    later = list(_started_later(first))
+    if not later:
         return None
-    on_first_host = further[0][0].get("NODE_RANK", "0") == "0"
-    ranks = [(0, first), *((int(variables["LOCAL_RANK"]), one) for variables, one in further)]
+    on_first_host = later[0][0].get("NODE_RANK", "0") == "0"
+    ranks = [(0, first), *((int(variables["LOCAL_RANK"]), one) for variables, one in later)]
     told = tuple((rank if on_first_host else None, one) for rank, one in ranks)
     return Siblings(f"what pid {first.pid} has started", told, "")
 
 
-def _further(first: Process) -> Iterator[tuple[Mapping[str, str], Process]]:
+def _started_later(first: Process) -> Iterator[tuple[Mapping[str, str], Process]]:
+    """The ranks that the first one of a host has started, each with its variables."""
     program = _program(first)
     for one in all_processes():
         try:
@@ -110,11 +111,12 @@ def _further(first: Process) -> Iterator[tuple[Mapping[str, str], Process]]:
                 continue
         except OSError:
             continue  # it has ended, or belongs to another user
-        if _is_further(variables := _environment(one)):
+        if _is_started_by_a_rank(variables := _environment(one)):
             yield variables, one
 
 
-def _is_further(environment: Mapping[str, str]) -> bool:
+def _is_started_by_a_rank(environment: Mapping[str, str]) -> bool:
+    """Whether these are the variables that Lightning gives; torchrun and others set RANK as well."""
     return (
         environment.get("LOCAL_RANK", "").isdecimal()
         and "RANK" not in environment
@@ -164,7 +166,7 @@ def _spawned(process: Process, children: Children) -> list[Process]:
 
 
 def _is_loader(process: Process) -> bool:
-    """Whether it is a worker of a data loader. Raises OSError once it has ended."""
+    """Whether it is a worker of a data loader. Raises OSError if it has ended."""
     return process.read("comm").strip() == LOADER_NAME
 
 

@@ -2,7 +2,7 @@
 
 A schedule that has come to its end, was stepped per batch though it counts epochs, or a warm-up that never began: the
 job computes, and nothing is learned. The last steps of a cosine or a line are not meant: a learning rate that has been
-below a hundredth of its highest for a sixth of the steps, and falls on, has come down too fast.
+below a hundredth of its highest for a sixth of the steps has come down too fast.
 """
 
 from __future__ import annotations

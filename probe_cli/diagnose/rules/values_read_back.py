@@ -21,7 +21,7 @@ LINE = re.compile(
 
 
 def _reads(stack: Stack) -> bool:
-    """Whether the innermost line, which called into C, reads a value, but for one that is printed."""
+    """Whether the innermost line reads a value, and not to print it."""
     prints = any(FORMATS.search(frame.file) for frame in stack)
     return not prints and any(frame.source and LINE.search(frame.source) for frame in stack[:1])
 

@@ -39,6 +39,17 @@ def test_the_layer_whose_input_is_all_zero_is_named(judged: Judged, steps: Steps
     assert "its input is all 0" in at_last.sentence
 
 
+def test_a_last_layer_with_one_output_is_named_too(judged: Judged, steps: Steps) -> None:
+    rows = gradients(100, 10, 100, 0)
+    rows[-1]["values"] = 1
+
+    (found,) = judged("activations-dead", {"python.steps": steps(50), "torch.gradients": rows})
+
+    assert found.where == "Net.1"
+    assert found.evidence[0] == "Net.0.weight: all gradients are 0"
+    assert len(found.evidence) == 2
+
+
 def test_a_layer_without_gradients_and_a_step_without_any_are_fine(judged: Judged, steps: Steps) -> None:
     healthy = (
         (100, 10, 99, 10, 100, 0),  # the first two are used in part
