@@ -26,10 +26,10 @@ while True:
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator[int]:
+def process(*arguments: str, **variables: str) -> Iterator[int]:
     """A Python process in a loop, ready."""
     with subprocess.Popen(
-        [sys.executable, "-c", LOOP, *arguments], stdout=subprocess.PIPE, text=True, env=environment()
+        [sys.executable, "-c", LOOP, *arguments], stdout=subprocess.PIPE, text=True, env=environment(**variables)
     ) as running:
         try:
             assert running.stdout is not None
@@ -202,3 +202,16 @@ def test_a_detach_says_that_the_rings_are_gone_or_keeps_them(pid: str, probe: Pr
     assert "its rings are removed (to keep them: probe PID detach --keep)" in gone.stderr
     assert folders() == [folder]
     shutil.rmtree(folder)
+
+
+def test_inject_attaches_to_all_ranks_of_a_job_if_it_is_told_so(probe: Probe) -> None:
+    job = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29520"}
+    with process(RANK="0", **job) as first, process(RANK="1", **job) as second, process() as stranger:
+        done = probe("-t", str(first), "--all", "inject")
+
+        attached = {pid for pid in (first, second, stranger) if f"attached to {pid} in" in done.stderr}
+        again = probe("-t", str(second), "inject")
+
+    assert done.returncode == 0
+    assert attached == {first, second}
+    assert "was attached already" in again.stderr
