@@ -14,7 +14,7 @@ from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
 
-__all__ = ["has_lost_peer", "in_order_of_end", "none_lives", "rank_text", "told_first"]
+__all__ = ["has_lost_peer", "in_order_of_end", "none_lives", "one_run", "rank_text", "told_first"]
 
 #: At most this many are named.
 MAX_NAMED = 16
@@ -63,6 +63,12 @@ def in_order_of_end(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
     near = [target for target in ordered if _last(target) - _last(ordered[0]) <= UNSEEN_S]
     cause = next((target for target in near if not has_lost_peer(target)), None)
     return ordered if cause is None else [cause, *(target for target in ordered if target is not cause)]
+
+
+def one_run(targets: Iterable[TargetInfo], pid: int | None) -> list[TargetInfo]:
+    """Of the ranks of a job that was started several times, those of the start that has `pid`, or of the last one."""
+    runs = sorted(_jobs(targets), key=lambda ranks: max(map(_last, ranks)))
+    return next((run for run in runs if any(target.pid == pid for target in run)), runs[-1] if runs else [])
 
 
 def has_lost_peer(target: TargetInfo) -> bool:

@@ -23,11 +23,12 @@ from probe_cli.endpoint import (
     MissingRanks,
     Report,
     TcpServer,
+    ThisHost,
     UnixServer,
     parse_endpoint,
 )
 
-from .ended import none_lives, told_first
+from .ended import none_lives, one_run, told_first
 from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
 from .launched import Unprepared, unprepared
 from .listing import LIST_S
@@ -86,8 +87,10 @@ async def find_job(
         else:
             refused = tuple((LocalProcess(pid), refusal) for pid, refusal in some.refusals())
             answers = Answers(answers.answered, answers.unanswered + refused)
-    if ended := _all_ended(answers.answered):
-        return Job((), (*answers.unanswered, *ended))
+    if ended := _ended_job(answers):
+        if ended.endpoints:
+            remark("no rank of this job lives: what they left is asked")
+        return ended
     one_job([target for _, told in answers.answered for target in told.targets if target.alive], endpoints)
     here: dict[Key, TargetInfo] = {}
     found: dict[Endpoint, None] = {}
@@ -136,11 +139,35 @@ async def _unprepared(answered: Sequence[tuple[Endpoint, _Told]], ranks: Collect
     return found
 
 
-def _all_ended(answered: Sequence[tuple[Endpoint, _Told]]) -> list[tuple[Endpoint, ProbeError]]:
-    """Why no target can be asked, if none lives; a folder may belong to one that has ended."""
-    if any(isinstance(at, Archive | Report) or any(target.alive for target in told.targets) for at, told in answered):
-        return []
-    return [(at, none_lives(told.targets, at)) for at, told in answered if told.targets]
+def _ended_job(answers: Answers[_Told]) -> Job | None:
+    """If no target lives: the ranks of a job that has ended, where one of them or the job was named, and why no target
+    of the other endpoints can be asked. A folder may belong to a target that has ended."""
+    for at, told in answers.answered:
+        if isinstance(at, Archive | Report) or any(target.alive for target in told.targets):
+            return None
+    ranks: dict[Endpoint, TargetInfo] = {}
+    missing = [*answers.unanswered]
+    for endpoint, told in answers.answered:
+        if endpoint.selector:
+            ranks.update((_one(endpoint, target.pid), target) for target in one_run(told.targets, _pid(endpoint)))
+        elif told.targets:
+            missing.append((endpoint, none_lives(told.targets, endpoint)))
+    one_job(ranks.values(), [at for at, _ in answers.answered])
+    known = {target.rank for target in ranks.values()} - {None}
+    if absent := set(range(max((target.world_size for target in ranks.values()), default=0))) - known if known else ():
+        who = MissingRanks(tuple(sorted(absent)))
+        missing.append((who, NoAnswer(f"{who}: nothing is known of them", _ASK_THEIR_HOST)))
+    return Job(tuple(ranks), tuple(missing)) if ranks or missing else None
+
+
+def _pid(endpoint: Endpoint) -> int | None:
+    return None if isinstance(endpoint, Archive) else endpoint.pid
+
+
+def _one(endpoint: Endpoint, pid: int) -> Endpoint:
+    if isinstance(endpoint, TcpServer | UnixServer) and not isinstance(endpoint, ThisHost):
+        return replace(endpoint, rank=None, pid=pid, job=None)
+    return LocalProcess(pid)
 
 
 def _ended_of_living_jobs(
@@ -159,6 +186,7 @@ def _ended_of_living_jobs(
 
 #: What to do about ranks of which nothing is known.
 _ELSEWHERE = "start ranks that have no recorder with PROBE=1"
+_ASK_THEIR_HOST = "name the host servers of the job's other hosts, too: -t HOST:PORT"
 _ASK_DEAD = "query what it left by its PID, or by its server and rank"
 
 

@@ -209,3 +209,7 @@ def test_a_job_that_is_killed_while_it_hangs_leaves_who_did_not_come(jobs: Path,
     assert "was the first to end: it was killed by SIGKILL" in said["sentence"]
     assert "it hung before that: rank 3 has not come to all_reduce 8 of group " in said["sentence"]
     assert [row["in_call"] for row in hang.answer["rows"]][3] is None
+
+    by_one_pid = probe("-t", str(ranks[1]), "--all", "hang", "--format", "json")
+    told = json.loads(by_one_pid.stdout)["verdict"]
+    assert (by_one_pid.returncode, told["state"], told["ranks"]) == (1, "died", [3]), by_one_pid.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from probe_agent.wire import TargetInfo
-from probe_cli.cluster.ranks.ended import none_lives, told_first
+from probe_cli.cluster.ranks.ended import none_lives, one_run, told_first
 
 ENDED = TargetInfo(
     pid=100,
@@ -99,3 +99,13 @@ def test_if_no_target_is_alive_the_error_names_the_newest_jobs_first_rank() -> N
     said = none_lives([rank(0), rank(1, ended_at=2001.0)]).message
 
     assert "2 ended: pid 100 (rank 0), pid 101 (rank 1); rank 0 (pid 100 on node1) was the first to end" in said
+
+
+def test_of_a_job_that_was_started_twice_the_start_of_a_pid_is_meant_or_the_last_one() -> None:
+    first = [rank(0), rank(1, ended_at=2001.0)]
+    again = [replace(target, pid=target.pid + 100, attached_at=3000.0, ended_at=4000.0) for target in first]
+
+    assert one_run([*again, *first], 101) == first
+    assert one_run([*first, *again], 201) == again
+    assert one_run([*first, *again], None) == again
+    assert one_run([], 101) == []
