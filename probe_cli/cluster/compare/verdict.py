@@ -410,7 +410,9 @@ def _too_little(study: Study) -> str:
             f"{num_calls} of {len(facts)} ranks told of a collective, send or receive, so it is not known who waits for"
             " whom (those that C++ calls are known where TORCH_FR_BUFFER_SIZE is not 0)"
         )
-    if len(study.facts) < 2 or len(analysis.steps) < MIN_STEPS:
+    if len(study.facts) < 2:
+        return f"it takes two ranks to compare, and the collectives of {len(facts) - len(study.facts)} are not known"
+    if len(analysis.steps) < MIN_STEPS:
         return f"the ranks have {len(analysis.steps)} steps in common, {MIN_STEPS} are needed"
     if study.num_silent > MAX_SILENT * (study.num_silent + len(study.facts)):
         return f"the collectives of {study.num_silent} ranks in these steps are not known"
