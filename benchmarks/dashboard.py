@@ -192,7 +192,7 @@ def _hover(page: Any, box: dict[str, float], at: int) -> float:
 
 
 def _beside_a_job(rounds: int, seconds: float) -> None:
-    """The CPU time of a step, with another page in the browser and with ours: the browser is on another machine in real life."""
+    """The CPU time of a step with ours or an empty page in the browser, which is on another machine in real life."""
     from support.browser import browsing
 
     closed: list[float] = []

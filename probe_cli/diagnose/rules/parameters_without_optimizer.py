@@ -3,7 +3,8 @@
 The parameters of the model that ask for a gradient are more than those that all optimizers hold: a layer that was
 added or replaced after the optimizer was made, a list that was left out. Or the optimizers hold as many, but of another
 model: none of theirs has a gradient or was ever changed, and parameters that no optimizer holds have one. Or they hold
-the parameters of a layer that is no part of the model any more.
+the parameters of a layer that is no part of the model any more. Where an optimizer has shards or copies in their place,
+as with DeepSpeed's ZeRO, nothing is said.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
     FROM torch.modules WHERE depth = 0
       AND module IN (SELECT DISTINCT module FROM python.torch_trace WHERE stage = 'backward')
 ) AS modules, (
-    SELECT sum(parameters) AS held, count(*) AS param_groups, any_value(optimizer) AS optimizer FROM torch.optimizers
+    SELECT sum(parameters) AS held, count(*) AS param_groups, any_value(optimizer) AS optimizer,
+        sum(num_tensors) AS tensors, max(world_size) AS world_size
+    FROM torch.optimizers
 ) AS optimizers, (
     SELECT count(*) FILTER (optimizer IS NULL AND has_gradient) AS astray,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NULL AND has_gradient) AS astray_of,
@@ -31,7 +34,8 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         sum(parameters) FILTER (optimizer IS NULL AND has_gradient) AS num_astray,
         count(*) FILTER (module IS NULL AND NOT has_gradient AND updates IS NULL) AS left_over,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0 OR versions > 8)) AS alive,
-        any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps
+        any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps,
+        count(*) FILTER (optimizer IS NOT NULL AND module IS NOT NULL) AS held_of_models
     FROM torch.parameters WHERE trainable
 ) AS gradients
 """
@@ -50,6 +54,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     held, trainable = row["held"], row["trainable"]
     if row["models"] > 1 or held >= trainable:
         return
+    if not row["tensors"] or (not row["held_of_models"] and held * (row["world_size"] or 1) >= trainable):
+        raise NotApplicable("the optimizer has shards or copies of the parameters in their place, as with ZeRO")
     yield Finding(
         f"{percent(1 - held / trainable)} of {row['module']}'s trainable parameters are in no optimizer"
         if held

@@ -12,8 +12,9 @@ SPAN = {"module": "Net", "stage": "backward", "step": 1, "ts": "2026-01-01"}
 NET = {"module": "Net", "class": "Net", "depth": 0, "trainable": 100, "parameters": 100, "place": "model"}
 
 
-def tables(held: int) -> dict[str, list[dict[str, object]]]:
-    optimizer = {"optimizer": "Adam", "param_group": 0, "parameters": held}
+def tables(held: int, num_tensors: int = 1, world_size: int = 1) -> dict[str, list[dict[str, object]]]:
+    size = {"num_tensors": num_tensors, "parameters": held}
+    optimizer = {"optimizer": "Adam", "param_group": 0, "world_size": world_size, **size}
     return {"python.torch_trace": [SPAN], "torch.modules": [NET], "torch.optimizers": [optimizer]}
 
 
@@ -21,6 +22,17 @@ def test_parameters_that_no_optimizer_holds_are_counted(judged: Judged) -> None:
     (found,) = judged("parameters-without-optimizer", tables(60))
 
     assert found.sentence == "40 % of Net's trainable parameters are in no optimizer"
+
+
+def test_an_optimizer_with_shards_of_the_parameters_cannot_be_judged(judged: Judged) -> None:
+    """DeepSpeed's ZeRO gives it a flat piece (stages 1 and 2), or nothing between its steps (stage 3)."""
+    for shards in (tables(52, world_size=2), tables(0, num_tensors=0)):
+        with pytest.raises(NotApplicable):
+            judged("parameters-without-optimizer", {**shards, "torch.parameters": [parameter(None, "Adam")]})
+
+    of_the_model = {**tables(52, world_size=2), "torch.parameters": [parameter("Net", "Adam")]}
+    (found,) = judged("parameters-without-optimizer", of_the_model)
+    assert found.sentence == "48 % of Net's trainable parameters are in no optimizer"
 
 
 def parameter(module: str | None, optimizer: str | None, **more: object) -> dict[str, object]:
