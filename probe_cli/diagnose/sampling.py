@@ -1,5 +1,5 @@
 """Stacks of a rank's training thread, for the rules that name lines of the job: a dozen over one step, and a few dozen
-over two seconds where one of the dozen is what the rule looks for.
+over several steps where one of the dozen is what the rule looks for.
 
 Read from outside, so the rank neither stops nor runs code of ours for it. Runs in the CLI on its event loop, once for
 all rules.
@@ -30,7 +30,9 @@ __all__ = ["FORMATS", "STEPS", "Stack", "lines_of", "look_for", "stacks_of", "su
 #: A first look is as long as a step, but not shorter than this. What takes a seventh of the time is missed in one of
 #: seven of them, what takes a third in one of a hundred.
 FIRST_S = 0.3
-WATCH_S, PAUSE_S, GRACE_S = 2.0, 0.015, 8.0
+#: The longer look is as long as four steps, within these bounds.
+LEAST_WATCH_S, WATCH_S = 1.0, 2.0
+PAUSE_S, GRACE_S = 0.015, 8.0
 
 #: Innermost frame first.
 Stack = Sequence[Frame]
@@ -91,7 +93,8 @@ async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]
     first_s = min(WATCH_S, max(FIRST_S, step_s))
     stacks = await job.once(f"stacks of {rank}", lambda: _sampled(job, rank, first_s))
     if any(map(is_wanted, stacks)) or 0 < len(stacks) < ENOUGH:
-        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _sampled(job, rank, WATCH_S - FIRST_S))
+        more_s = max(LEAST_WATCH_S, min(WATCH_S, 4 * step_s)) - FIRST_S
+        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _sampled(job, rank, more_s))
     return stacks if len(stacks) >= ENOUGH else []
 
 
