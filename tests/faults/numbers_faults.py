@@ -104,6 +104,25 @@ def an_optimizer_of_a_copy(healthy: bool) -> None:
     train(model, optimizer, regression())
 
 
+@fault("parameters-without-optimizer")
+def an_optimizer_of_a_pretrained_teacher(healthy: bool) -> None:
+    teacher, student = mlp(), mlp()
+    first = torch.optim.Adam(teacher.parameters())
+    for _, (inputs, targets) in zip(range(100), regression(), strict=False):
+        nn.functional.mse_loss(teacher(inputs), targets).backward()
+        first.step()
+        first.zero_grad()
+    del first
+    optimizer = torch.optim.Adam((student if healthy else teacher).parameters())
+    for inputs, _ in regression():
+        with torch.no_grad():
+            wanted = teacher(inputs)
+        loss = nn.functional.mse_loss(student(inputs), wanted)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 @fault("loss-rises")
 def a_learning_rate_that_grows_too_far(healthy: bool) -> None:
     model = nn.Linear(64, 1)

@@ -4,8 +4,9 @@ Adam and its kin move every weight by about the learning rate in each update, wh
 begin at 0.01 to 0.2: a learning rate of 0.5 throws away in one update what they were initialised to. Afterwards units
 are saturated or dead, gradients vanish, and the loss stays high or comes and goes: such a rate is named in any case. A
 lower one, and one of SGD, which moves a weight by the learning rate times its gradient, is named where the loss was
-better before, as one that has converged is flat, too. Optimizers that scale the learning rate themselves (Prodigy,
-LARS, Adafactor) are not judged, nor is a loss of which hardly anything is left.
+better before; where it is merely flat, as one that has converged is, too, only with Adam in a network of many modules.
+Optimizers that scale the learning rate themselves (Prodigy, LARS, Adafactor) are not judged, nor is a loss of which
+hardly anything is left.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ WITH recorded AS (SELECT step, loss, lr, ntile(5) OVER (ORDER BY step) AS part F
     WHERE isfinite(loss) AND lr IS NOT NULL),
 parts AS (SELECT part, median(loss) AS loss FROM recorded GROUP BY part)
 SELECT count(*) AS losses, min(step) AS first, median(lr) AS lr, min(loss) AS lowest,
-    (SELECT min(loss) FROM parts) AS best, (SELECT loss FROM parts WHERE part = 5) AS late,
+    (SELECT min(loss) FROM parts) AS best, (SELECT loss FROM parts WHERE part = 1) AS early,
+    (SELECT loss FROM parts WHERE part = 5) AS late,
+    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'forward') AS modules,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
     (SELECT mode(module) FROM python.torch_trace WHERE stage = 'step') AS optimizer,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers
@@ -46,12 +49,15 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     limit = limits["sgd"] if optimizer == "SGD" else limits["adam"]
     was_better = row["late"] >= limits["worse"] * row["best"]
     is_absurd = optimizer != "SGD" and row["lr"] >= limits["absurd"]
-    if not (is_absurd or (row["lr"] >= limit and was_better)):
+    is_deep = optimizer != "SGD" and row["modules"] >= limits["modules"]
+    is_flat = row["late"] >= limits["flat"] * row["early"]
+    if not is_absurd and not (row["lr"] >= limit and (was_better or (is_deep and is_flat))):
         return
+    then = f", and was {row['best']:.4g} before" if was_better else ", and does not fall" if is_flat else ""
     yield Finding(
         f"the learning rate is {row['lr']:.3g}, far above what {optimizer} works with: the loss is {row['late']:.4g}"
-        + (f", and was {row['best']:.4g} before" if was_better else ""),
-        Certainty.LIKELY,
+        + then,
+        Certainty.LIKELY if is_absurd or was_better else Certainty.POSSIBLE,
         share=1.0,
         since_step=row["first"],
         where=optimizer,
@@ -79,6 +85,8 @@ RULE = Rule(
         Threshold("adam", 0.05, "learning rate of Adam and its kin that is named if the loss was better before"),
         Threshold("sgd", 5.0, "learning rate of SGD that is named if the loss was better before"),
         Threshold("worse", 1.5, "last losses over the best ones from which the loss was better before"),
+        Threshold("flat", 0.97, "last losses over the first ones from which the loss does not fall"),
+        Threshold("modules", 8, "modules of a network in which a flat loss is enough"),
         Threshold("left", 1e-3, "loss below which hardly any is left"),
         Threshold("losses", 60, "losses needed to judge"),
     ),

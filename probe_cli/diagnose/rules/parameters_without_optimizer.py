@@ -2,16 +2,22 @@
 
 The parameters of the model that ask for a gradient are more than those that all optimizers hold: a layer that was
 added or replaced after the optimizer was made, a list that was left out. Or the optimizers hold as many, but of another
-model: none of theirs has a gradient or was ever changed, and parameters that no optimizer holds have one. Or they hold
-the parameters of a layer that is no part of the model any more. Where an optimizer has shards or copies in their place,
-as with DeepSpeed's ZeRO, nothing is said.
+model: none of theirs has a gradient or changes, and parameters that no optimizer holds have one; of those that were
+changed before, as in a pretrained model, a second look tells. Or they hold the parameters of a layer that is no part of
+the model any more. Where an optimizer has shards or copies in their place, as with DeepSpeed's ZeRO, nothing is said.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
-from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_agent.wire import QueryRequest, QueryResult
+from probe_cli.client import Client
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
@@ -33,7 +39,8 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         any_value(module) FILTER (optimizer IS NULL AND has_gradient) AS astray_in,
         sum(parameters) FILTER (optimizer IS NULL AND has_gradient) AS num_astray,
         count(*) FILTER (module IS NULL AND NOT has_gradient AND updates IS NULL) AS left_over,
-        count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0 OR versions > 8)) AS alive,
+        count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
+        count(*) FILTER (optimizer IS NOT NULL AND versions > 8) AS changed,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps,
         count(*) FILTER (optimizer IS NOT NULL AND module IS NOT NULL) AS held_of_models
     FROM torch.parameters WHERE trainable
@@ -41,12 +48,22 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
 """
 
 
+#: Put twice, for a job whose optimizer has no gradients but parameters that were changed at some time.
+CHANGES = """
+SELECT coalesce(sum(versions) FILTER (optimizer IS NOT NULL), 0), max(steps_seen) FROM torch.parameters WHERE trainable
+"""
+#: Steps between the two, and how long they are waited for.
+BETWEEN_STEPS, PAUSE_S, NUM_LOOKS = 3, 0.4, 8
+
+
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if not row["models"] or not row["param_groups"]:
         raise NotApplicable("no model was seen in a backward, or no optimizer of torch was found")
     if row["astray"] and not row["alive"] and row["steps"] >= limits["steps"]:
-        yield _of_another_model(row)
+        found = _of_another_model(row)
+        # Before the recorder came, or by an optimizer that leaves no gradient and counts no updates.
+        yield replace(found, certainty=Certainty.SUSPECTED) if row["changed"] else found
         return
     if row["astray"] and row["left_over"] and row["steps"] >= limits["steps"]:
         yield _of_a_layer_that_is_gone(row)
@@ -73,6 +90,32 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """Confirm that no parameter of the optimizer changes while the job takes steps."""
+    told = []
+    for one in found:
+        rank = one.ranks[0]
+        if one.certainty is Certainty.SUSPECTED and await job.once(f"changes of {rank}", partial(_changes, job, rank)):
+            continue
+        told.append(replace(one, certainty=Certainty.LIKELY))
+    return told
+
+
+async def _changes(job: Job, rank: int) -> bool:
+    async def count(client: Client) -> Sequence[int]:
+        request = QueryRequest(CHANGES, timeout_s=job.timeout_s)
+        rows = (await client.send(QueryResult, "POST", "/v1/query", request)).rows
+        return [int(str(value)) for value in rows[0]]
+
+    seen: list[Sequence[int]] = []
+    for _ in range(NUM_LOOKS):
+        seen += (await job.ask(count, job.endpoints_of([rank])[:1])).values()
+        if seen and seen[-1][1] - seen[0][1] >= BETWEEN_STEPS:
+            return seen[-1][0] != seen[0][0]
+        await asyncio.sleep(PAUSE_S)
+    raise NoEvidence("the job took no steps between two looks at its parameters: ask again later")
+
+
 def _of_a_layer_that_is_gone(row: Row) -> Finding:
     return Finding(
         f"{row['optimizer']} holds parameters that are in no model, and {row['astray_in']} is in no optimizer",
@@ -96,7 +139,7 @@ def _of_another_model(row: Row) -> Finding:
         share=1.0,
         where=row["astray_of"],
         evidence=(
-            f"no parameter of {row['optimizer']} has a gradient or was changed in {row['steps']:,} steps",
+            f"no parameter of {row['optimizer']} has a gradient, and none is changed ({row['steps']:,} steps seen)",
             f"{row['astray']} tensors of {row['astray_of']} have a gradient and are in no optimizer",
         ),
         advice=("make the optimizer with the parameters of the model that is called, after its last change",),
@@ -113,4 +156,5 @@ RULE = Rule(
     (Threshold("steps", 20, "steps needed to tell that the optimizer's parameters never change"),),
     explains=("loss-flat", "zero-grad-missing", "parameters-not-updated", "gradients", "schedule"),
     is_live=True,
+    look=look,
 )

@@ -1,10 +1,11 @@
 """The job is slower than it was.
 
-The newest 50 steps are held against the best 50 in a row that are still recorded. Something has changed since: a
-throttled clock, longer sequences, a growing list that is walked in each step. Noise is not told: most of the newest
-steps have to be slower than most of the best ones were, the 50 steps before must be slower too, and the time must not
-have gone to waiting for a core, which is the finding of another rule. Steps before a resume in the same process are
-another job's, and those of the last three seconds may share the cores with the command that asks.
+The newest steps are held against the best ones in a row that are still recorded, 50 of each or those of two seconds.
+Something has changed since: a throttled clock, longer sequences, a growing list that is walked in each step. Noise is
+not told: most of the newest steps have to be slower than most of the best ones were, as many steps before must be
+slower too, and the time must not have gone to waiting for a core, which is the finding of another rule. Steps before a
+resume in the same process are another job's, and those of the last three seconds may share the cores with the command
+that asks.
 """
 
 from __future__ import annotations
@@ -19,20 +20,22 @@ __all__ = ["RULE"]
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
 SQL = f"""
-WITH windows AS (
-    SELECT step // 50 AS w, min(step) AS first, max(step) AS last, count(*) AS steps,
+WITH sized AS (SELECT greatest(50, ceil(2 / greatest(median(duration), 1e-6))::BIGINT) AS size FROM python.steps),
+windows AS (
+    SELECT step // size AS w, min(step) AS first, max(step) AS last, count(*) AS steps,
         min(ts) AS began, max(ts) AS ended,
         median(duration) AS usual, quantile_cont(duration, 0.25) AS quick, quantile_cont(duration, 0.75) AS slow,
         median(batch_size) AS batch_size, {", ".join(f"median(coalesce({name}, 0)) AS {name}" for name in PHASES)}
-    FROM python.steps WHERE step > (SELECT min(step) + 10 FROM python.steps)
+    FROM python.steps, sized WHERE step > (SELECT min(step) + 10 FROM python.steps)
         AND ts > (SELECT coalesce(max(ts), '-infinity') FROM python.checkpoints
             WHERE kind = 'load' AND has_optimizer AND error IS NULL)
         AND ts < (SELECT max(ts) - INTERVAL 3 SECONDS FROM python.steps)
-    GROUP BY ALL HAVING count(*) >= 40
+    GROUP BY step // size HAVING count(*) >= 0.8 * any_value(size)
 ),
 delayed AS (
     SELECT windows.*, (
-        SELECT sum(run_delay) / sum(period) FROM process.samples WHERE ts BETWEEN began AND ended) AS delay
+        SELECT sum(run_delay) / sum(period) FROM process.samples
+        WHERE ts > began AND ts - to_microseconds((period * 1e6)::BIGINT) < ended) AS delay
     FROM windows
 )
 SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
@@ -47,10 +50,12 @@ FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows or rows[0]["windows"] < limits["windows"]:
-        raise NoEvidence(f"less than {limits['windows']:.0f} times 50 steps are recorded: ask again later")
+        raise NoEvidence(
+            f"fewer than {limits['windows']:.0f} windows of 50 steps, or of two seconds, are recorded: ask again later"
+        )
     newest, before, best = rows[0]["newest"], rows[0]["before"], rows[0]["best"]
     slower = newest["usual"] / best["usual"] - 1 if best["usual"] else 0.0
-    lasts = before["usual"] >= (1 + slower / 2) * best["usual"] or rows[0]["since"] == newest["first"] - 50
+    lasts = before["usual"] >= (1 + slower / 2) * best["usual"] or rows[0]["since"] == before["first"]
     if slower < limits["slower"] or not lasts or newest["quick"] <= best["slow"] or rows[0]["near_best"] < 2:
         return
     delay = max(0.0, (newest["delay"] or 0.0) - (best["delay"] or 0.0)) * newest["usual"]
@@ -96,7 +101,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("slower", 0.25, "how much longer the median step takes than in the best window"),
-        Threshold("windows", 3, "windows of 50 steps needed to judge"),
+        Threshold("windows", 3, "windows of 50 steps, or of two seconds, needed to judge"),
         Threshold("busy", 0.2, "part of the time now spent waiting for a core, from which steps cannot be compared"),
         Threshold(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
 
@@ -61,6 +61,21 @@ def test_a_high_one_with_which_the_loss_falls_or_has_converged_is_fine(judged: J
     assert judged("learning-rate-too-high", tables(falls, "Adam")) == []
     assert judged("learning-rate-too-high", tables(converged, "Adam")) == []
     assert judged("learning-rate-too-high", tables(nothing_left, "Adam")) == []
+
+
+def test_a_high_one_of_a_deep_network_whose_loss_stays_where_it_was_is_possibly_its_fault(
+    judged: Judged, steps: Steps
+) -> None:
+    flat = tables(steps(100, loss=uneven, lr=0.1), "Adam")
+    layers = [{"module": f"Net.{number}", "stage": "forward", "step": 1} for number in range(8)]
+    deep = {**flat, "python.torch_trace": flat["python.torch_trace"] + layers}
+
+    (found,) = judged("learning-rate-too-high", deep)
+
+    assert found.certainty is Certainty.POSSIBLE
+    assert "and does not fall" in found.sentence
+    falling = {**deep, "python.steps": steps(100, loss=lambda step: 2 - step / 200, lr=0.1)}
+    assert judged("learning-rate-too-high", falling) == []
 
 
 def test_optimizers_that_scale_it_themselves_and_several_are_not_judged(judged: Judged, steps: Steps) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from probe_cli.diagnose.finding import NotApplicable
+from probe_cli.diagnose.finding import Certainty, NotApplicable
 
 from .conftest import Judged
+from .looking import Told, looked
 
 SPAN = {"module": "Net", "stage": "backward", "step": 1, "ts": "2026-01-01"}
 NET = {"module": "Net", "class": "Net", "depth": 0, "trainable": 100, "parameters": 100, "place": "model"}
@@ -49,8 +50,19 @@ def test_an_optimizer_of_another_model_of_the_same_size_is_named(judged: Judged,
     assert found.sentence == f"Adam holds the parameters {said}, and gradients go to those of Net"
 
 
+def test_parameters_that_were_trained_before_need_a_second_look(judged: Judged) -> None:
+    parameters = [parameter("Net", None, has_gradient=True), parameter("Teacher", "Adam", versions=150)]
+
+    found = judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters})
+
+    assert [one.certainty for one in found] == [Certainty.SUSPECTED]
+    assert looked("parameters-without-optimizer", Told(1, changes_of_0=True), found) == []
+    (confirmed,) = looked("parameters-without-optimizer", Told(1, changes_of_0=False), found)
+    assert confirmed.certainty is Certainty.LIKELY
+
+
 def test_a_loss_network_with_gradients_beside_a_model_that_learns_is_fine(judged: Judged) -> None:
-    for learns in ({"versions": 80}, {"updates": 80}, {"has_gradient": True}):
+    for learns in ({"updates": 80}, {"has_gradient": True}):
         parameters = [parameter("VGG", None, has_gradient=True), parameter("Net", "Adam", **learns)]
 
         assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters}) == []
