@@ -2,7 +2,7 @@
 
 A spike is far above the 90th percentile of the 60 losses before it, and is over within ten steps. One can be chance;
 several come from batches that are broken or of another kind, from a learning rate at the edge, or from fp16. What stays
-far below the losses at first matters to nobody: Adam makes such spikes where hardly any loss is left.
+below a third of the losses at first matters to nobody: Adam makes such spikes where hardly any loss is left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ around AS (SELECT step, loss, quantile_cont(loss, 0.9) OVER before AS usual, cou
 early AS (SELECT median(loss) AS at_first FROM
     (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)),
 spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around, early
-    WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual AND loss >= at_first / 20
+    WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual AND loss >= at_first / 3
     ORDER BY times DESC LIMIT 40)
 SELECT count(*) AS losses, min(loss) AS lowest, (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
