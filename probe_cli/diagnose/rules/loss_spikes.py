@@ -47,7 +47,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     steps = sorted(one["step"] for one in spikes)
     yield Finding(
         f"the loss spikes: {len(spikes)} times in {row['losses']} steps, up to {worst['times']:.0f} times the usual",
-        Certainty.LIKELY,
+        Certainty.LIKELY if len(spikes) >= limits["likely"] else Certainty.POSSIBLE,
         since_step=steps[0],
         evidence=(
             f"step {worst['step']}: {worst['loss']:.4g}, where 9 of 10 losses are below {worst['usual']:.4g}",
@@ -73,6 +73,7 @@ RULE = Rule(
         Threshold("times", 6.0, "height of a spike over the 90th percentile of the losses before it"),
         Threshold("loss", 1e-3, "height of a spike below which it matters to nobody: hardly any loss is left"),
         Threshold("spikes", 2, "spikes among the last 500 losses"),
+        Threshold("likely", 4, "spikes among them that are hardly chance"),
         Threshold("losses", 80, "losses needed to judge"),
     ),
 )

@@ -1,11 +1,11 @@
 """The job is slower than it was.
 
-The newest steps are held against the best ones in a row that are still recorded, 50 of each or those of two seconds.
-Something has changed since: a throttled clock, longer sequences, a growing list that is walked in each step. Noise is
-not told: most of the newest steps have to be slower than most of the best ones were, as many steps before must be
-slower too, and the time must not have gone to waiting for a core, which is the finding of another rule. Steps before a
-resume in the same process are another job's, and those of the last three seconds may share the cores with the command
-that asks.
+The newest steps are held against the best ones in a row that are still recorded, those of two seconds but 20 at least.
+Something has changed since: a throttled clock, longer sequences; or steps take longer and longer, as with a list that
+is walked in each of them, hooks that are added, a graph that is never cut. Noise is not told: most of the newest steps
+have to be slower than most of the best ones were, as many steps before must be slower too, and the time must not have
+gone to waiting for a core, which is the finding of another rule. Steps before a resume in the same process are another
+job's, and those of the last three seconds may share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["RULE"]
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
 SQL = f"""
-WITH sized AS (SELECT greatest(50, ceil(2 / greatest(median(duration), 1e-6))::BIGINT) AS size FROM python.steps),
+WITH sized AS (SELECT greatest(20, ceil(2 / greatest(median(duration), 1e-6))::BIGINT) AS size FROM python.steps),
 windows AS (
     SELECT step // size AS w, min(step) AS first, max(step) AS last, count(*) AS steps,
         min(ts) AS began, max(ts) AS ended,
@@ -40,6 +40,7 @@ delayed AS (
 )
 SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
     (SELECT count(*) FROM windows WHERE usual < 1.15 * best.usual) AS near_best,
+    (SELECT CASE WHEN regr_slope(usual, w) > 0 THEN regr_r2(usual, w) ELSE 0 END FROM windows) AS steadiness,
     (SELECT min(first) FROM windows WHERE usual > 1.1 * best.usual AND first > best.last) AS since,
     (SELECT count(*) FROM torch.compile WHERE step > best.last) AS compilations
 FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
@@ -48,15 +49,27 @@ FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
 """
 
 
+#: What to look for where steps take longer and longer.
+_GROWS = {
+    "backward": "cut the graph between steps: detach() what is carried over, such as a hidden state, and no"
+    " retain_graph=True",
+    "other": "look for what gets longer with each step: a list that is walked, hooks that are registered again",
+}
+
+
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows or rows[0]["windows"] < limits["windows"]:
         raise NoEvidence(
-            f"fewer than {limits['windows']:.0f} windows of 50 steps, or of two seconds, are recorded: ask again later"
+            f"fewer than {limits['windows']:.0f} windows of two seconds, 20 steps at least, are recorded: ask again"
+            " later"
         )
     newest, before, best = rows[0]["newest"], rows[0]["before"], rows[0]["best"]
     slower = newest["usual"] / best["usual"] - 1 if best["usual"] else 0.0
     lasts = before["usual"] >= (1 + slower / 2) * best["usual"] or rows[0]["since"] == before["first"]
-    if slower < limits["slower"] or not lasts or newest["quick"] <= best["slow"] or rows[0]["near_best"] < 2:
+    grows = rows[0]["windows"] > limits["windows"] and (rows[0]["steadiness"] or 0.0) >= limits["steadiness"]
+    if slower < limits["slower"] or newest["quick"] <= best["slow"]:
+        return
+    if not grows and (not lasts or rows[0]["near_best"] < 2):
         return
     delay = max(0.0, (newest["delay"] or 0.0) - (best["delay"] or 0.0)) * newest["usual"]
     if delay >= limits["delay"] * (newest["usual"] - best["usual"]) or (newest["delay"] or 0.0) >= limits["busy"]:
@@ -64,7 +77,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     cost = newest["usual"] - best["usual"]
     yield Finding(
-        f"a step takes {percent(slower)} longer than in this run's best window, most of it in {grown}",
+        f"a step takes {percent(slower)} longer than in this run's best window, most of it in {grown}"
+        + (", and grows with each step" if grows else ""),
         Certainty.LIKELY,
         cost_s=cost,
         share=cost / newest["usual"],
@@ -76,6 +90,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             *_changed(rows[0]),
         ),
         advice=(
+            *([_GROWS["backward" if grown == "backward" else "other"]] if grows else []),
             "put the change beside what happened then: evaluation, checkpoint, recompilation, another job on the host",
             "look where the time goes now: `probe PID profile --cpu 5s`",
             'look at the clocks: `probe PID query "FROM gpu.samples ORDER BY ts DESC LIMIT 20"`',
@@ -101,7 +116,8 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("slower", 0.25, "how much longer the median step takes than in the best window"),
-        Threshold("windows", 3, "windows of 50 steps, or of two seconds, needed to judge"),
+        Threshold("windows", 3, "windows of two seconds, and 20 steps at least, needed to judge"),
+        Threshold("steadiness", 0.9, "R² of a line through the windows from which steps are said to grow"),
         Threshold("busy", 0.2, "part of the time now spent waiting for a core, from which steps cannot be compared"),
         Threshold(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"

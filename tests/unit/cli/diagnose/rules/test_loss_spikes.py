@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
 
@@ -15,6 +15,7 @@ def test_several_steps_far_above_the_others_are_named(judged: Judged, steps: Ste
     (found,) = judged("loss-spikes", {"python.steps": steps(300, loss=lambda s: 50.0 if s in (100, 200) else 1.0)})
 
     assert "2 times in 300 steps" in found.sentence
+    assert found.certainty is Certainty.POSSIBLE
     assert found.since_step == 100
 
 

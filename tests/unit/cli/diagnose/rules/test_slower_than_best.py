@@ -11,14 +11,25 @@ from .conftest import Judged, Steps
 
 def test_the_phase_that_grew_and_its_beginning_are_named(judged: Judged, steps: Steps) -> None:
     slow = steps(
-        400, duration=lambda step: 0.1 if step < 250 else 0.15, data_wait=lambda step: 0.001 if step < 250 else 0.051
+        400, duration=lambda step: 0.1 if step < 240 else 0.15, data_wait=lambda step: 0.001 if step < 240 else 0.051
     )
 
     (found,) = judged("slower-than-best", {"python.steps": slow})
 
     assert "50 % longer" in found.sentence
     assert "data_wait" in found.sentence
-    assert found.since_step == 250
+    assert found.since_step == 240
+    assert "grows" not in found.sentence
+
+
+def test_steps_that_take_longer_and_longer_are_said_to_grow(judged: Judged, steps: Steps) -> None:
+    """A graph that is never cut: backward goes through all steps so far."""
+    longer = steps(160, duration=lambda step: 0.02 + 0.002 * step, backward=lambda step: 0.01 + 0.002 * step)
+
+    (found,) = judged("slower-than-best", {"python.steps": longer})
+
+    assert found.sentence.endswith("most of it in backward, and grows with each step")
+    assert "detach()" in found.advice[0]
 
 
 def test_a_steady_job_is_fine(judged: Judged, steps: Steps) -> None:
