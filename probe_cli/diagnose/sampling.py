@@ -12,7 +12,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from probe_agent.errors import ProbeError
 from probe_agent.wire import Frame
@@ -34,8 +34,6 @@ FIRST_S = 0.3
 LEAST_WATCH_S, WATCH_S = 1.0, 2.0
 PAUSE_S, GRACE_S = 0.015, 8.0
 
-#: Innermost frame first.
-Stack = Sequence[Frame]
 #: The file in which torch makes text of a tensor, for which it reads its values.
 FORMATS = re.compile(r"/torch/_tensor_str\.py$")
 #: Fewer stacks than this tell no shares.
@@ -46,6 +44,15 @@ SELECT count(*) AS steps, sum(duration) AS lasted, sum(coalesce(other, 0)) AS ot
     sum(coalesce(forward, 0)) AS forward
 FROM (FROM python.steps ORDER BY step DESC LIMIT 200)
 """
+
+
+@dataclass(frozen=True)
+class Stack:
+    """The training thread at one moment."""
+
+    #: Innermost first.
+    frames: Sequence[Frame]
+    holds_gil: bool | None = None
 
 
 def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -107,7 +114,8 @@ async def _sampled(job: Job, rank: int, watch_s: float) -> list[Stack]:
                 told = await ask_stacks(client, outside=True)
             except ProbeError:
                 break
-            found += [thread.frames for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
+            training = [thread for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
+            found += [Stack(thread.frames, thread.holds_gil) for thread in training]
             await asyncio.sleep(PAUSE_S)
         return found
 
@@ -120,12 +128,14 @@ def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> lis
     of all stacks, the most frequent first."""
     found: Counter[str] = Counter()
     for stack in stacks:
-        if is_wanted(stack) and (place := job_frame(stack)) is not None:
+        if is_wanted(stack) and (place := job_frame(stack.frames)) is not None:
             found[f"{place}{_source(stack, place)}"] += 1
     return [(line, count / len(stacks)) for line, count in found.most_common()]
 
 
 def _source(stack: Stack, place: str) -> str:
     number = re.search(r":(\d+)\)$", place)
-    line = next((frame.source for frame in stack if number and frame.lineno == int(number[1]) and frame.source), None)
+    line = next(
+        (frame.source for frame in stack.frames if number and frame.lineno == int(number[1]) and frame.source), None
+    )
     return f": {line.strip()}" if line else ""

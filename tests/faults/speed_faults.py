@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import random
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -52,6 +54,31 @@ def transforms_on_the_training_thread(healthy: bool) -> None:
 @fault("loader-workers-busy")
 def one_worker_for_heavy_transforms(healthy: bool) -> None:
     trained(Slow(compute_s=0.0 if healthy else 0.02), 1)
+
+
+@fault("loader-workers-busy")
+def one_of_two_workers_with_the_heavy_samples(healthy: bool) -> None:
+    class Uneven(Slow):
+        def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+            self.compute_s = 0.0 if healthy or index // 4 % 2 else 0.02
+            return super().__getitem__(index)
+
+    trained(Uneven(), 2)
+
+
+@fault("python-bound")
+def a_long_list_that_is_shuffled_in_each_step(healthy: bool) -> None:
+    order = list(range(300_000))
+    inputs, targets = next(iter(regression()))
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            if not healthy:
+                random.shuffle(order)
+            yield inputs, targets
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), batches())
 
 
 @fault("data-bound")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
-from probe_agent.wire import Peer, PeerList, TargetInfo, TargetList
+from probe_agent.wire import Launched, Peer, PeerList, TargetInfo, TargetList
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers, ask
 from probe_cli.endpoint import (
@@ -75,14 +75,16 @@ async def find_job(
         failed = tuple((at, error) for at, error in answers.unanswered if not isinstance(error, NoSuchJob))
         answers = Answers(answers.answered, failed)
     elsewhere = _ELSEWHERE
+    siblings: list[Launched] = []
     for some in await _unprepared(answers.answered, ranks) if prepare else ():
         elsewhere = some.elsewhere
+        siblings += some.processes
         if not some.processes:
             continue
         if inject:
             remark(str(some))
-            siblings = [LocalProcess(one.pid) for one in some.processes]
-            joined = await ask(siblings, _question, timeout_s=timeout_s, inject=True, remark=remark)
+            pids = [LocalProcess(one.pid) for one in some.processes]
+            joined = await ask(pids, _question, timeout_s=timeout_s, inject=True, remark=remark)
             answers = Answers(answers.answered + joined.answered, answers.unanswered + joined.unanswered)
         else:
             refused = tuple((LocalProcess(pid), refusal) for pid, refusal in some.refusals())
@@ -120,7 +122,7 @@ async def find_job(
     missing += _ended_of_living_jobs(here, peers)
     for sentence in told_first(here.values(), of_living_jobs=True):
         remark(sentence)
-    missing += _silent([told for _, told in answers.answered], elsewhere)
+    missing += _silent([told for _, told in answers.answered], {one.rank for one in siblings}, elsewhere)
     return Job((*found, *others), tuple(missing))
 
 
@@ -257,13 +259,15 @@ def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeErro
     return None
 
 
-def _silent(told: Sequence[_Told], elsewhere: str) -> list[tuple[MissingRanks, ProbeError]]:
-    """Ranks that must exist, by the world size, and of which nothing else is known."""
+def _silent(
+    told: Sequence[_Told], asked: Collection[int | None], elsewhere: str
+) -> list[tuple[MissingRanks, ProbeError]]:
+    """Ranks that must exist, by the world size, and of which nothing else is known: not those `asked` by their PIDs."""
     missing: list[tuple[MissingRanks, ProbeError]] = []
     for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
         known = {peer.rank for each in told for peer in each.peers}
         targets = [target for each in told for target in each.targets if target.world_size == world_size]
-        known |= {target.rank for target in targets if target.rank is not None}
+        known |= {target.rank for target in targets if target.rank is not None} | {*asked} - {None}
         ranks = tuple(rank for rank in range(world_size) if rank not in known)
         if world_size > 1 and ranks:
             notes = dict.fromkeys(note for each in told for note in each.notes)

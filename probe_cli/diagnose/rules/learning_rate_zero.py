@@ -77,4 +77,5 @@ RULE = Rule(
         Threshold("share", 0.16, "share of the steps with less than a hundredth of the highest"),
         Threshold("steps", 5, "steps needed to judge"),
     ),
+    explains=("loss-flat",),
 )

@@ -72,7 +72,7 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
 
 
 def _fetches(stack: Stack) -> bool:
-    return any(frame.file.endswith("/utils/data/_utils/fetch.py") for frame in stack)
+    return any(frame.file.endswith("/utils/data/_utils/fetch.py") for frame in stack.frames)
 
 
 RULE = Rule(

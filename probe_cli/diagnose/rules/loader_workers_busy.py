@@ -1,7 +1,8 @@
 """The data loader's workers compute all the time, and the step still waits.
 
 Each worker's CPU time since it was started is divided by its age: near 1, the transforms are too slow for so few
-workers. Near 0, workers wait for storage or for each other, and more of them help little.
+workers. Near 0, workers wait for storage or for each other, and more of them help little. Where one computes all the
+time and the others hardly, its share of the data is the slow one: batches are given out in order, so all wait for it.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ __all__ = ["RULE"]
 SQL = """
 SELECT workers.*, recent.*
 FROM (
-    SELECT count(*) AS workers, avg((cpu_user + cpu_system) / age) AS busy, sum(major_faults) AS faults,
-        count(*) FILTER (state = 'waiting for a disk') AS on_disk
-    FROM python.workers WHERE age > 2
+    SELECT count(*) AS workers, avg(busy) AS busy, max(busy) AS busiest, arg_max(worker_pid, busy) AS pid,
+        median(busy) FILTER (worker_pid <> busiest_pid) AS others
+    FROM (SELECT *, arg_max(worker_pid, busy) OVER () AS busiest_pid FROM (
+        SELECT worker_pid, (cpu_user + cpu_system) / age AS busy FROM python.workers WHERE age > 2))
 ) AS workers, (
     SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted
     FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
@@ -37,9 +39,29 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if not row["workers"]:
         raise NotApplicable("the data loader has no worker processes, or they have just started")
-    if not row["steps"] or row["waited"] / row["lasted"] < limits["share"] or row["busy"] < limits["busy"]:
+    if not row["steps"] or row["waited"] / row["lasted"] < limits["share"] or row["busiest"] < limits["busy"]:
         return
     share, cost = row["waited"] / row["lasted"], row["waited"] / row["steps"]
+    if row["others"] is not None and row["others"] < limits["others"] * row["busiest"]:
+        yield Finding(
+            f"one of the data loader's {row['workers']} workers computes {percent(row['busiest'])} of the time, the"
+            f" others {percent(row['others'])}, and the step waits {percent(share)} of its own for it",
+            Certainty.LIKELY,
+            cost_s=cost,
+            share=share,
+            evidence=(
+                f"worker {row['pid']} computes {percent(row['busiest'])} of its age",
+                f"data_wait {seconds(cost)} a step over {row['steps']} steps",
+            ),
+            advice=(
+                "spread the slow samples over all workers: shards of equal work, or a map-style dataset",
+                "make what this worker does cheaper: parse once, and store what comes out",
+            ),
+            try_first='probe PID query "FROM python.worker_stacks"',
+        )
+        return
+    if row["busy"] < limits["busy"]:
+        return
     yield Finding(
         f"the data loader's {row['workers']} workers compute {percent(row['busy'])} of the time, and the step waits"
         f" for them {percent(share)} of its own",
@@ -97,6 +119,7 @@ RULE = Rule(
     (
         Threshold("share", 0.10, "share of the step's time spent waiting for data"),
         Threshold("busy", 0.70, "CPU time of the workers as a share of their age"),
+        Threshold("others", 0.40, "CPU time of the other workers, as a part of the busiest one's, that is uneven"),
     ),
     explains=("data-bound",),
     is_live=True,

@@ -18,7 +18,7 @@ LINE = re.compile(r"\bprint\(|\.(write|writelines|flush|fsync|info|debug|warning
 
 
 def _prints(stack: Stack) -> bool:
-    for frame in stack:
+    for frame in stack.frames:
         if LIBRARY.search(frame.file) or FORMATS.search(frame.file) or (frame.source and LINE.search(frame.source)):
             return True
         if "/torch/" in frame.file or "/multiprocessing/" in frame.file:
@@ -38,6 +38,7 @@ RULE = Rule(
         Threshold("share", 0.15, "share of the training thread's time"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
+    explains=("python-bound",),
     look=look_for(
         _prints,
         "prints, logs or writes",

@@ -123,4 +123,5 @@ RULE = Rule(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"
         ),
     ),
+    explains=("python-bound",),
 )

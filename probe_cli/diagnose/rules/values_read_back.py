@@ -22,8 +22,8 @@ LINE = re.compile(
 
 def _reads(stack: Stack) -> bool:
     """Whether the innermost line reads a value, and not to print it."""
-    prints = any(FORMATS.search(frame.file) for frame in stack)
-    return not prints and any(frame.source and LINE.search(frame.source) for frame in stack[:1])
+    prints = any(FORMATS.search(frame.file) for frame in stack.frames)
+    return not prints and any(frame.source and LINE.search(frame.source) for frame in stack.frames[:1])
 
 
 RULE = Rule(
@@ -36,6 +36,7 @@ RULE = Rule(
         Threshold("share", 0.15, "share of the training thread's time"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
+    explains=("python-bound",),
     look=look_for(
         _reads,
         "reads values of tensors",

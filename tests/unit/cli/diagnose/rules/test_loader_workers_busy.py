@@ -9,8 +9,11 @@ from probe_cli.diagnose.finding import NotApplicable
 from .conftest import Judged, Steps
 
 
-def workers(busy: float) -> list[dict[str, object]]:
-    return [{"worker_pid": pid, "age": 10.0, "cpu_user": 10 * busy, "cpu_system": 0.0} for pid in (7, 8)]
+def workers(*busy: float) -> list[dict[str, object]]:
+    each = busy if len(busy) > 1 else busy * 2
+    return [
+        {"worker_pid": 7 + at, "age": 10.0, "cpu_user": 10 * share, "cpu_system": 0.0} for at, share in enumerate(each)
+    ]
 
 
 def test_workers_that_compute_while_the_step_waits_are_named(judged: Judged, steps: Steps) -> None:
@@ -19,6 +22,15 @@ def test_workers_that_compute_while_the_step_waits_are_named(judged: Judged, ste
     (found,) = judged("loader-workers-busy", tables)
 
     assert "2 workers compute 95 %" in found.sentence
+
+
+def test_one_worker_with_the_slow_samples_is_named(judged: Judged, steps: Steps) -> None:
+    tables = {"python.steps": steps(100, data_wait=0.05), "python.workers": workers(0.1, 0.9, 0.1)}
+
+    (found,) = judged("loader-workers-busy", tables)
+
+    assert "one of the data loader's 3 workers computes 90 % of the time, the others 10 %" in found.sentence
+    assert "worker 8 computes" in found.evidence[0]
 
 
 def test_idle_workers_or_a_step_that_does_not_wait_are_fine(judged: Judged, steps: Steps) -> None:

@@ -6,23 +6,30 @@ import pytest
 
 from probe_agent.wire import Frame
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps
 from .looking import Told, looked
 
-LOGS = (
-    Frame("emit", "/usr/lib/python3.11/logging/__init__.py", 1103, 0, "python", "self.stream.write(msg)"),
-    Frame("train", "/job/train.py", 88, 1, "python", "    log.info(loss)"),
+LOGS = Stack(
+    (
+        Frame("emit", "/usr/lib/python3.11/logging/__init__.py", 1103, 0, "python", "self.stream.write(msg)"),
+        Frame("train", "/job/train.py", 88, 1, "python", "    log.info(loss)"),
+    )
 )
-PRINTS = (Frame("train", "/job/train.py", 90, 0, "python", "    print(step)"),)
-TRAINS = (
-    Frame("linear", "/x/site-packages/torch/nn/functional.py", 7, 0, "python", "return linear(input)"),
-    Frame("train", "/job/train.py", 80, 1, "python", "    print(model(inputs))"),
+PRINTS = Stack((Frame("train", "/job/train.py", 90, 0, "python", "    print(step)"),))
+TRAINS = Stack(
+    (
+        Frame("linear", "/x/site-packages/torch/nn/functional.py", 7, 0, "python", "return linear(input)"),
+        Frame("train", "/job/train.py", 80, 1, "python", "    print(model(inputs))"),
+    )
 )
-PRINTS_A_TENSOR = (
-    Frame("__init__", "/x/site-packages/torch/_tensor_str.py", 139, 0, "python", "value_str = f'{value.item()}'"),
-    Frame("__repr__", "/x/site-packages/torch/_tensor.py", 590, 1, "python", "return torch._tensor_str._str(self)"),
-    Frame("train", "/job/train.py", 92, 2, "python", "    print(logits)"),
+PRINTS_A_TENSOR = Stack(
+    (
+        Frame("__init__", "/x/site-packages/torch/_tensor_str.py", 139, 0, "python", "value_str = f'{value.item()}'"),
+        Frame("__repr__", "/x/site-packages/torch/_tensor.py", 590, 1, "python", "return torch._tensor_str._str(self)"),
+        Frame("train", "/job/train.py", 92, 2, "python", "    print(logits)"),
+    )
 )
 SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
 

@@ -6,12 +6,13 @@ import pytest
 
 from probe_agent.wire import Frame
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps
 from .looking import Told, looked
 
-READS = (Frame("accuracy", "/job/train.py", 88, 0, "python", "    right += output[at].item() > 0"),)
-TRAINS = (Frame("train", "/job/train.py", 80, 0, "python", "    loss = model(inputs).mean()"),)
+READS = Stack((Frame("accuracy", "/job/train.py", 88, 0, "python", "    right += output[at].item() > 0"),))
+TRAINS = Stack((Frame("train", "/job/train.py", 80, 0, "python", "    loss = model(inputs).mean()"),))
 SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
 
 
