@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import BadRequest, NoAnswer, ProbeError
@@ -259,15 +259,13 @@ def _add(peer: Peer, job: str | None, others: dict[Endpoint, None]) -> ProbeErro
     return None
 
 
-def _silent(
-    told: Sequence[_Told], asked: Collection[int | None], elsewhere: str
-) -> list[tuple[MissingRanks, ProbeError]]:
+def _silent(told: Sequence[_Told], asked: Set[int | None], elsewhere: str) -> list[tuple[MissingRanks, ProbeError]]:
     """Ranks that must exist, by the world size, and of which nothing else is known: not those `asked` by their PIDs."""
     missing: list[tuple[MissingRanks, ProbeError]] = []
     for world_size in sorted({target.world_size for each in told for target in each.targets if target.alive}):
-        known = {peer.rank for each in told for peer in each.peers}
+        known = asked | {peer.rank for each in told for peer in each.peers}
         targets = [target for each in told for target in each.targets if target.world_size == world_size]
-        known |= {target.rank for target in targets if target.rank is not None} | {*asked} - {None}
+        known |= {target.rank for target in targets}
         ranks = tuple(rank for rank in range(world_size) if rank not in known)
         if world_size > 1 and ranks:
             notes = dict.fromkeys(note for each in told for note in each.notes)
