@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -90,9 +91,10 @@ def judge(
     missing: Collection[int] = (),
     details: Mapping[int, Details] | None = None,
     patience_s: float = PATIENCE_S,
+    now: float | None = None,
 ) -> Verdict:
     """Return the verdict on ranks that were looked at twice, `between_s` apart. Nothing is known of the ranks in
-    `missing`; `details` has what was asked about the ranks of an earlier verdict."""
+    `missing`; `details` has what was asked about the ranks of an earlier verdict; `now` is in seconds since 1970."""
     found_out = details or {}
     acts = {
         rank: doing(seen.stacks, state=targets[rank].state, is_silent=bool(seen.gaps)) for rank, seen in after.items()
@@ -159,8 +161,11 @@ def judge(
         state, begins = (State.HANGS, "the job hangs") if is_long else (State.UNKNOWN, "the job has not begun")
         return replace(verdict, state=state, sentence=f"{begins}: {said}")
     if stands_s is None:
-        known = "nothing has moved for {}, and how long this job usually takes is not known"
-        return replace(verdict, sentence=f"{known.format(seconds(between_s))}: {said}")
+        stands_s = _all_in_calls_s(targets, living, acts, unseen, time.time() if now is None else now)
+        if stands_s < IDLE_START_S:
+            known = "nothing has moved for {}, and how long this job usually takes is not known"
+            return replace(verdict, sentence=f"{known.format(seconds(max(stands_s, between_s)))}: {said}")
+        verdict, stands_long = replace(verdict, stands_s=stands_s), True
     age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
     # Who joins a group waits for the others; if these wait in calls for those who join it, no rank is at work.
     others = [rank for rank in targets if rank not in meets]
@@ -238,6 +243,20 @@ def _standstill(looks: Mapping[int, Look]) -> tuple[float | None, bool]:
     if _is_early(looks):
         return age, age >= LONG_START_S
     return age, is_long(age, 0.0, max(pace.longest for pace in calls))
+
+
+def _all_in_calls_s(
+    targets: Mapping[int, TargetInfo],
+    living: Collection[int],
+    acts: Mapping[int, Doing],
+    unseen: Collection[int],
+    now: float,
+) -> float:
+    """For how long the recorders have seen neither a step nor a call, where the stacks of all ranks are in calls from
+    before; 0 where a rank may compute, could not be seen, or has no recorder."""
+    if len(living) < 2 or unseen or any(acts[rank].activity is not Activity.COLLECTIVE for rank in living):
+        return 0.0
+    return max(0.0, min(now - targets[rank].attached_at if targets[rank].attached_at else 0.0 for rank in living))
 
 
 def _usual(looks: Mapping[int, Look]) -> float:

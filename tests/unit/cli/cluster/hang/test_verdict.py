@@ -175,6 +175,30 @@ def test_without_a_step_or_a_call_nobody_says_how_long_is_long() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stack", "watched_s", "state"),
+    [
+        ("dist.recv(x)", 70.0, State.HANGS),
+        ("dist.recv(x)", 30.0, State.UNKNOWN),  # it may be a long step
+        ("loss.backward()", 70.0, State.UNKNOWN),  # one of them may compute
+    ],
+)
+def test_ranks_that_are_all_in_calls_from_before_the_recorder_came_hang_after_a_minute(
+    stack: str, watched_s: float, state: State
+) -> None:
+    """Each receives in a pipeline, say, and nobody sends: no call that they have come to is recorded."""
+    receives = Frame("recv", "/x/site-packages/torch/distributed/distributed_c10d.py", 5, 0, "python", "")
+    in_call = at("dist.recv(x)")
+    waiting = replace(in_call, threads=(replace(in_call.threads[0], frames=(receives, *in_call.threads[0].frames)),))
+    seen = {rank: Look(stacks=waiting if rank < 3 or "recv" in stack else at(stack)) for rank in RANKS}
+    targets = {rank: target(rank, attached_at=1000.0) for rank in RANKS}
+
+    said = judge(targets, seen, seen, between_s=2.0, now=1000.0 + watched_s)
+
+    assert said.state is state
+    assert said.stands_s == (watched_s if state is State.HANGS else None)
+
+
+@pytest.mark.parametrize(
     ("ages", "gap", "num", "state"),
     [
         ((60.0, 45.0, 60.0, 60.0), 0.2, 500, State.HANGS),
