@@ -41,7 +41,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     yield Finding(
         f"a {worst['kind']} grows with each step, to {worst['items']:,} items{holds}",
         Certainty.LIKELY if lasts else Certainty.POSSIBLE,
-        share=0.4,
+        share=0.6,
         where=worst["place"],
         evidence=(
             f"{worst['added']} items more in {worst['period']:g} s ({worst['steps']} steps): {worst['place']}",

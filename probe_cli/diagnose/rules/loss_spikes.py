@@ -24,7 +24,7 @@ early AS (SELECT median(loss) AS at_first FROM
 spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around, early
     WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual AND loss >= at_first / 3
     ORDER BY times DESC LIMIT 40)
-SELECT count(*) AS losses, min(loss) AS lowest, (SELECT list(spikes) FROM spikes) AS spikes,
+SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.steps) AS first, (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
@@ -44,10 +44,12 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if len(spikes) < limits["spikes"]:
         return
     worst = spikes[0]
+    # Recorded from a loss on that was small already: how high it was at first is not known.
+    is_late = row["first"] >= limits["late"] and worst["loss"] < limits["small"]
     steps = sorted(one["step"] for one in spikes)
     yield Finding(
         f"the loss spikes: {len(spikes)} times in {row['losses']} steps, up to {worst['times']:.0f} times the usual",
-        Certainty.LIKELY if len(spikes) >= limits["likely"] else Certainty.POSSIBLE,
+        Certainty.LIKELY if len(spikes) >= limits["likely"] and not is_late else Certainty.POSSIBLE,
         since_step=steps[0],
         evidence=(
             f"step {worst['step']}: {worst['loss']:.4g}, where 9 of 10 losses are below {worst['usual']:.4g}",
@@ -74,6 +76,8 @@ RULE = Rule(
         Threshold("loss", 1e-3, "height of a spike below which it matters to nobody: hardly any loss is left"),
         Threshold("spikes", 2, "spikes among the last 500 losses"),
         Threshold("likely", 4, "spikes among them that are hardly chance"),
+        Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first"),
+        Threshold("small", 1.0, "height below which spikes of such a job are only possible"),
         Threshold("losses", 80, "losses needed to judge"),
     ),
 )

@@ -14,7 +14,10 @@ from probe_cli.diagnose.sampling import FORMATS, STEPS, Stack, look_for, suspect
 __all__ = ["RULE"]
 
 LIBRARY = re.compile(r"/logging/|/loguru/|/wandb/|/tensorboardX?/|/mlflow/|/tqdm/|/rich/|/json/|/csv\.py|/warnings\.py")
-LINE = re.compile(r"\bprint\(|\.(write|writelines|flush|fsync|info|debug|warning|log|add_scalars?)\(|\bjson\.dump\(")
+LINE = re.compile(
+    r"\bprint\(|\.(write|writelines|flush|fsync|info|debug|warning|log_metrics?|add_scalars?)\(|\bjson\.dump\("
+    r"|\b(self|log|logger|logging|writer|wandb|mlflow|run|experiment|tracker|accelerator)\.log\("  # not torch's
+)
 
 
 def _prints(stack: Stack) -> bool:

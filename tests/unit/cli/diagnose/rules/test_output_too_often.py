@@ -70,3 +70,15 @@ def test_steps_that_are_all_backward_are_not_looked_at(judged: Judged, steps: St
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("output-too-often", {"python.steps": steps(5)})
+
+
+def test_a_logarithm_is_no_log() -> None:
+    """Found in a program that computes spectrograms."""
+    logarithm = Stack((Frame("get", "/job/train.py", 21, 0, "python", "    spec = x.abs().clamp_min(1e-4).log()"),))
+    records = Stack((Frame("train", "/job/train.py", 22, 0, "python", "    wandb.log({'loss': loss})"),))
+
+    def told(stack: Stack) -> Told:
+        return Told(stacks_of_0=[stack] * 12, more_stacks_of_0=[])
+
+    assert looked("output-too-often", told(logarithm), [SUSPECTED]) == []
+    assert looked("output-too-often", told(records), [SUSPECTED])
