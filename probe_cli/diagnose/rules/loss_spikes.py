@@ -24,7 +24,8 @@ early AS (SELECT median(loss) AS at_first FROM
 spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around, early
     WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual AND loss >= at_first / 3
     ORDER BY times DESC LIMIT 40)
-SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.steps) AS first, (SELECT list(spikes) FROM spikes) AS spikes,
+SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.steps) AS first,
+    (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
