@@ -72,7 +72,10 @@ def look_for(is_wanted: Callable[[Stack], bool], does: str, advice: tuple[str, .
     async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
         told = []
         for one in found[:1]:
-            lines = lines_of(await stacks_of(job, one, is_wanted), is_wanted)
+            stacks = await stacks_of(job, one, is_wanted)
+            if not stacks:
+                raise NoEvidence("the stack of the training thread could not be read often enough: ask again later")
+            lines = lines_of(stacks, is_wanted)
             share = sum(part for _, part in lines)
             if share >= limits["share"]:
                 told.append(
@@ -98,18 +101,20 @@ async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]
     for a thread that was in what is wanted at least once."""
     rank, step_s = found.ranks[0], (found.cost_s or 0.0) / (found.share or 1.0)
     first_s = min(WATCH_S, max(FIRST_S, step_s))
-    stacks = await job.once(f"stacks of {rank}", lambda: _sampled(job, rank, first_s))
-    if any(map(is_wanted, stacks)) or 0 < len(stacks) < ENOUGH:
+    stacks = await job.once(f"stacks of {rank}", lambda: _sampled(job, rank, first_s, ENOUGH))
+    if any(map(is_wanted, stacks)):
         more_s = max(LEAST_WATCH_S, min(WATCH_S, 4 * step_s)) - FIRST_S
-        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _sampled(job, rank, more_s))
+        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _sampled(job, rank, more_s, 2 * ENOUGH))
     return stacks if len(stacks) >= ENOUGH else []
 
 
-async def _sampled(job: Job, rank: int, watch_s: float) -> list[Stack]:
+async def _sampled(job: Job, rank: int, watch_s: float, enough: int) -> list[Stack]:
+    """Stacks for so long; on a busy host for longer, until there are `enough`."""
+
     async def sample(client: Client) -> list[Stack]:
-        ends = time.monotonic() + watch_s
+        began = time.monotonic()
         found: list[Stack] = []
-        while time.monotonic() < ends:
+        while (now := time.monotonic() - began) < watch_s or (len(found) < enough and now < WATCH_S):
             try:
                 told = await ask_stacks(client, outside=True)
             except ProbeError:

@@ -53,14 +53,15 @@ def test_a_tensor_that_is_printed_is_output_and_no_value_that_is_read() -> None:
     assert looked("values-read-back", told, [SUSPECTED]) == []
 
 
-def test_a_line_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:
+def test_a_line_now_and_then_is_no_finding_and_a_thread_that_was_not_seen_no_evidence() -> None:
     assert (
         looked(
             "output-too-often", Told(stacks_of_0=[LOGS] + [TRAINS] * 11, more_stacks_of_0=[TRAINS] * 20), [SUSPECTED]
         )
         == []
     )
-    assert looked("output-too-often", Told(stacks_of_0=[]), [SUSPECTED]) == []
+    with pytest.raises(NoEvidence, match="could not be read"):
+        looked("output-too-often", Told(stacks_of_0=[]), [SUSPECTED])
 
 
 def test_steps_that_are_all_backward_are_not_looked_at(judged: Judged, steps: Steps) -> None:

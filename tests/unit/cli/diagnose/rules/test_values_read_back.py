@@ -27,14 +27,15 @@ def test_the_line_that_reads_is_named_with_its_share_and_cost() -> None:
     assert found.where.startswith("accuracy (train.py:88)")
 
 
-def test_a_value_now_and_then_and_a_thread_that_was_not_seen_are_no_finding() -> None:
+def test_a_value_now_and_then_is_no_finding_and_a_thread_that_was_not_seen_no_evidence() -> None:
     assert (
         looked(
             "values-read-back", Told(stacks_of_0=[READS] + [TRAINS] * 9, more_stacks_of_0=[TRAINS] * 20), [SUSPECTED]
         )
         == []
     )
-    assert looked("values-read-back", Told(stacks_of_0=[]), [SUSPECTED]) == []
+    with pytest.raises(NoEvidence, match="could not be read"):
+        looked("values-read-back", Told(stacks_of_0=[]), [SUSPECTED])
 
 
 def test_a_thread_that_was_never_seen_to_read_is_not_looked_at_any_longer() -> None:
