@@ -41,6 +41,7 @@ __all__ = [
     "one_clock_a_host",
     "standstill_s",
     "uncertainty_between",
+    "with_borrowed_steps",
     "with_recent",
 ]
 
@@ -48,6 +49,7 @@ __all__ = [
 NUM_TRIPS = 6
 #: Rows may be so far behind the newest step.
 LATE_S = 1.0
+_PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation")
 #: A table by columns of equal length; empty where it was not asked, or has no rows.
 Columns = Mapping[str, np.ndarray]
 
@@ -196,6 +198,30 @@ def are_late(told: Mapping[str, Any]) -> bool:
         return True
     starts = calls["start"][calls["by_cpp"]]
     return bool(len(starts) and steps["ended"].max() - starts.max() > LATE_S)
+
+
+def with_borrowed_steps(facts: Sequence[Facts], enough: int) -> list[Facts]:
+    """The same, where a rank that calls others but ends no steps has those of the rank that has recorded most of them:
+    a parameter server that updates without an optimizer, say. What it does in them is not known by phases."""
+    most = max((fact for fact in facts if fact.steps), key=lambda fact: len(fact.steps["number"]), default=None)
+    if most is None or len(most.steps["number"]) < enough:
+        return list(facts)
+    return [_borrowing(fact, most) if fact.calls and not fact.steps else fact for fact in facts]
+
+
+def _borrowing(fact: Facts, most: Facts) -> Facts:
+    apart = (fact.clock.offset if fact.clock is not None else 0.0) - (
+        most.clock.offset if most.clock is not None else 0.0
+    )
+    by = np.argsort(most.steps["ended"], kind="stable")
+    steps = {name: values[by] for name, values in most.steps.items()}
+    unknown = {name: np.zeros(len(by)) for name in _PHASES}
+    steps |= {**unknown, "ended": steps["ended"] + apart, "other": steps["duration"]}
+    at = np.searchsorted(steps["ended"], fact.calls["start"])
+    is_in = at < len(by)
+    calls = {name: values[is_in] for name, values in fact.calls.items()}
+    calls["step"] = steps["number"][at[is_in]]
+    return replace(fact, steps=steps, calls=calls if is_in.any() else {})
 
 
 def with_recent(fact: Facts) -> Facts:

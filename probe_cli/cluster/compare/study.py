@@ -13,7 +13,7 @@ from probe_cli.cluster.delays.analysis import Analysis, analyse
 from probe_cli.cluster.delays.costs import Cost, costly, resample
 from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
 
-from .facts import Facts, Who, one_clock_a_host, with_recent
+from .facts import Facts, Who, one_clock_a_host, with_borrowed_steps, with_recent
 from .phases import PHASES, Longer, longer, own_phases
 
 __all__ = ["MIN_STEPS", "Study", "study"]
@@ -231,8 +231,12 @@ def _normal(t: float, freedom: float) -> float:
 
 def study(told: Sequence[Facts], num_steps: int) -> Study:
     """The analysis of the newest `num_steps` steps that the ranks have in common."""
-    facts = [with_recent(fact) for fact in one_clock_a_host(told)]
+    own = one_clock_a_host(told)
+    facts = [with_recent(fact) for fact in with_borrowed_steps(own, MIN_STEPS)]
     compared, notes = [], []
+    for fact, before in zip(facts, own, strict=True):
+        if fact.steps is not before.steps:
+            notes.append(f"{fact.who} ends no steps of its own: those of another rank are taken for it")
     for fact in facts:
         num = len(np.unique(fact.steps["number"])) if fact.steps else 0
         if num >= MIN_STEPS:

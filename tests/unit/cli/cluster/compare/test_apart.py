@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -69,6 +70,19 @@ def test_work_that_only_one_rank_does_is_named_with_what_it_may_cost_when_all_wa
     assert verdict.cost == pytest.approx(0.006, rel=0.1)
     assert verdict.sentence.startswith("rank 0 holds the job up, by up to 2")
     assert "all others wait for work that only rank 0 does, after the last collective: " in verdict.sentence
+
+
+def test_a_server_without_steps_of_its_own_is_named_by_those_of_its_workers() -> None:
+    """It updates by hand: nothing tells its recorder where a step ends."""
+    server, *workers = server_job(0.006)
+    stepless = replace(server, steps={}, calls={**server.calls, "step": np.zeros_like(server.calls["step"])})
+
+    found = study([stepless, *workers], 100)
+    verdict = judge(found, named(found))
+
+    assert (verdict.state, verdict.ranks) == ("stands out", (0,)), verdict.sentence
+    assert verdict.cost == pytest.approx(0.006, rel=0.1)
+    assert "rank 0 ends no steps of its own: those of another rank are taken for it" in found.notes
 
 
 def test_a_slow_worker_is_named_and_not_the_rank_that_waits_for_it() -> None:

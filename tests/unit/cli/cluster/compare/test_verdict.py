@@ -223,7 +223,7 @@ def test_steps_that_ranks_count_from_different_starts_are_aligned() -> None:
 def test_a_rank_with_too_few_steps_is_left_out_and_named() -> None:
     facts = job(4, 100, lambda rank, step: {"forward": 0.030} if rank == 1 else {})
     facts[3] = replace(facts[3], steps=rows_between(facts[3].steps, -4))
-    facts[2] = replace(facts[2], steps={})
+    facts[2] = replace(facts[2], steps={}, calls={})
 
     found = compare(facts, 60)
 
