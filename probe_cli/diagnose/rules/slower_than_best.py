@@ -11,9 +11,10 @@ job's, and those of the last three seconds may share the cores with the command 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -49,6 +50,8 @@ FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
 """
 
 
+#: Ranks whose waits for a core are added up: of thousands, small ones would add up to much.
+MOST_DELAYED = 4
 #: What to look for where steps take longer and longer.
 _GROWS = {
     "backward": "cut the graph between steps: detach() what is carried over, such as a hidden state, and no"
@@ -57,7 +60,16 @@ _GROWS = {
 }
 
 
-def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    """Judge each rank. Where the ranks wait for each other, the time that one has waited for a core is lost to all."""
+    rows = [one.rows[0] for one in asked if one.rows]
+    delays = [((row["newest"] or {}).get("delay") or 0.0, (row["best"] or {}).get("delay") or 0.0) for row in rows]
+    added = sorted((max(0.0, now - then) for now, then in delays), reverse=True)
+    longest = max((now for now, _ in delays), default=0.0)
+    return of_each_rank(partial(_judge, longest, sum(added[:MOST_DELAYED])))(asked, limits)
+
+
+def _judge(delay: float, added: float, rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows or rows[0]["windows"] < limits["windows"]:
         raise NoEvidence(
             f"fewer than {limits['windows']:.0f} windows of two seconds, 20 steps at least, are recorded: ask again"
@@ -71,8 +83,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     if not grows and (not lasts or rows[0]["near_best"] < 2):
         return
-    delay = max(0.0, (newest["delay"] or 0.0) - (best["delay"] or 0.0)) * newest["usual"]
-    if delay >= limits["delay"] * (newest["usual"] - best["usual"]) or (newest["delay"] or 0.0) >= limits["busy"]:
+    lost = added * newest["usual"]
+    if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     cost = newest["usual"] - best["usual"]
@@ -113,12 +125,16 @@ RULE = Rule(
     "speed",
     "Is the job slower than in its own best window?",
     SQL,
-    of_each_rank(judge),
+    judge,
     (
         Threshold("slower", 0.25, "how much longer the median step takes than in the best window"),
         Threshold("windows", 3, "windows of two seconds, and 20 steps at least, needed to judge"),
         Threshold("steadiness", 0.9, "R² of a line through the windows from which steps are said to grow"),
-        Threshold("busy", 0.2, "part of the time now spent waiting for a core, from which steps cannot be compared"),
+        Threshold(
+            "busy",
+            0.2,
+            "part of the time that a rank now waits for a core, from which steps cannot be compared",
+        ),
         Threshold(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"
         ),

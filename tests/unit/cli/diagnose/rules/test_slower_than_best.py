@@ -58,6 +58,19 @@ def test_noise_and_a_host_that_took_the_cores_are_no_change_of_the_job(judged: J
     assert judged("slower-than-best", {"python.steps": slower, "process.samples": contended}) == []
 
 
+def test_cores_that_were_taken_from_other_ranks_are_no_change_of_the_job(judged: Judged, steps: Steps) -> None:
+    """Each of them waits for the one that waits for a core."""
+    slow = {"python.steps": steps(400, duration=lambda step: 0.1 if step < 250 else 0.2)}
+    starved = [
+        {"step": 1, "ts": f"2026-01-01 00:00:{at:02}", "period": 1.0, "run_delay": 0.0 if at < 25 else 0.12}
+        for at in range(40)
+    ]
+
+    assert judged("slower-than-best", slow, slow)
+    assert judged("slower-than-best", {**slow, "process.samples": starved})
+    assert judged("slower-than-best", slow, *[{**slow, "process.samples": starved}] * 2) == []
+
+
 def test_steps_before_a_resume_are_those_of_another_job(judged: Judged, steps: Steps) -> None:
     slow = steps(400, duration=lambda step: 0.01 if step < 200 else 0.15)
     resume = {"ts": slow[200]["ts"], "step": 200, "kind": "load", "has_optimizer": True, "error": None}
