@@ -217,8 +217,9 @@ def _borrowing(fact: Facts, most: Facts) -> Facts:
     steps = {name: values[by] for name, values in most.steps.items()}
     unknown = {name: np.zeros(len(by)) for name in _PHASES}
     steps |= {**unknown, "ended": steps["ended"] + apart, "other": steps["duration"]}
-    at = np.searchsorted(steps["ended"], fact.calls["start"])
-    is_in = at < len(by)
+    # A server waits for the next gradient before the step that it comes in has begun.
+    at = np.searchsorted(steps["ended"], fact.calls["ended"])
+    is_in = (at < len(by)) & (fact.calls["ended"] >= steps["ended"][0] - steps["duration"][0])
     calls = {name: values[is_in] for name, values in fact.calls.items()}
     calls["step"] = steps["number"][at[is_in]]
     return replace(fact, steps=steps, calls=calls if is_in.any() else {})

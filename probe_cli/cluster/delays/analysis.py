@@ -160,8 +160,7 @@ def analyse(ranks: Sequence[RankRows], *, num_steps: int) -> Analysis:
     np.maximum.at(sizes, calls.group[matched.members[matched.bounds[:-1]]], np.diff(matched.bounds))
     peers = Peers(line, calls, names, sizes, num_steps)
     replay = Replay(line, waits, matched, begin, num_steps)
-    awaited = np.where(_before_collectives(line, matched), charged.by_moment, 0.0)
-    graph = _Graph(peers, replay, peers.of_each(), awaited)
+    graph = _Graph(peers, replay, peers.of_each(), charged.by_moment)
     waited, transfer = _stood(line, waits, num_steps)
     candidates, scatter = _candidates(ranks, graph, charged.by_rank.sum(axis=1), replay.recorded, window.numbers)
     return Analysis(
@@ -221,16 +220,6 @@ def _usual_work(signature: np.ndarray) -> np.ndarray:
         values, counts = np.unique(row, return_counts=True)
         usual.append(values[counts.argmax()])
     return np.unique(np.array(usual), return_inverse=True)[1]
-
-
-def _before_collectives(line: timeline.Timeline, matched: matching.Matched) -> np.ndarray:
-    """By moment: whether the next call that its rank makes is one of a collective."""
-    moments = np.arange(len(line.at))
-    is_call = line.kind == timeline.CALL
-    following = np.minimum.accumulate(np.where(is_call, moments, len(moments) - 1)[::-1])[::-1]
-    together = is_call & (np.append(matched.collective, -1)[line.call] >= 0)
-    found: np.ndarray = together[following] & (line.rank[following] == line.rank)
-    return found
 
 
 def _stood(line: timeline.Timeline, waits: blocking.Waits, num_steps: int) -> tuple[np.ndarray, np.ndarray]:

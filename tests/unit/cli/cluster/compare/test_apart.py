@@ -85,6 +85,46 @@ def test_a_server_without_steps_of_its_own_is_named_by_those_of_its_workers() ->
     assert "rank 0 ends no steps of its own: those of another rank are taken for it" in found.notes
 
 
+def by_sends(facts: list[Facts]) -> list[Facts]:
+    """The same job with a send and a receive between each worker and the server, in place of the collectives."""
+    server, *workers = facts
+    last = workers[-1].calls  # whose gradient comes last
+    rows = []
+    for at in range(len(last["step"])):
+        is_gather = last["op"][at] == "gather"
+        for worker in workers:
+            start, ended = worker.calls["start"][at], worker.calls["ended"][at]
+            own = {"start": max(start, rows[-1]["ended"] if rows else BEGAN), "ended": ended} if is_gather else {}
+            sent = server.calls["start"][at] if not is_gather and at < len(server.calls["start"]) else ended
+            told = own or {"start": sent, "ended": sent + SEND_S}
+            op = "recv" if is_gather else "send"
+            rows.append({**CALL, "op": op, "peer": worker.who.rank, "seq": -1, "step": -1, "by_cpp": False, **told})
+            rows[-1] |= {"wait": rows[-1]["ended"] - rows[-1]["start"], "phase": "other", "wait_phase": "other"}
+    ops = {"gather": "send", "broadcast": "recv"}
+    exchanged = [
+        replace(
+            one,
+            calls={
+                **one.calls,
+                "op": np.array([ops[op] for op in one.calls["op"]], dtype=object),
+                "peer": np.zeros_like(one.calls["peer"]),
+                "seq": np.full_like(one.calls["seq"], -1),
+            },
+        )
+        for one in workers
+    ]
+    return [replace(server, steps={}, calls=columns(rows)), *exchanged]
+
+
+def test_a_server_that_is_sent_to_and_sends_back_is_named() -> None:
+    found = study(by_sends(server_job(0.006)), 100)
+
+    verdict = judge(found, named(found))
+
+    assert (verdict.state, verdict.ranks) == ("stands out", (0,)), verdict.sentence
+    assert "all others wait for work that only rank 0 does, before send" in verdict.sentence
+
+
 def test_a_slow_worker_is_named_and_not_the_rank_that_waits_for_it() -> None:
     verdict = verdict_on(server_job(0.001, 0.006))
 
