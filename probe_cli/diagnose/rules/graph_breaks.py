@@ -2,11 +2,13 @@
 
 At a graph break compiled code ends, Python runs, and compiled code begins anew: what is fused gets smaller, and small
 kernels cost more than they compute. A `print`, `.item()`, or a call that Dynamo does not know is enough. What follows a
-break is a function of its own (`torch_dynamo_resume_in_…`), whose recompilations are counted here.
+break is a function of its own (`torch_dynamo_resume_in_…`), whose recompilations are counted here. Breaks that torch
+makes itself around a model under DDP are no fault of the job.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
@@ -24,10 +26,18 @@ UNION ALL BY NAME SELECT NULL AS function, 0 AS breaks, 0 AS since FROM torch.co
 """
 
 
+#: The file of DDP's own forward, or what a reason says of it.
+_OF_DDP = re.compile(r"/torch/nn/parallel/distributed\.py |DistributedDataParallel\._inside_ddp_forward")
+
+
+def _is_torchs(row: Row) -> bool:
+    return bool(_OF_DDP.search(f"{row['file']} {row['reason'] or ''}"))
+
+
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows:
         raise NotApplicable("torch.compile has compiled nothing since the recorder came")
-    lines = sorted((row for row in rows if row["breaks"]), key=lambda row: -row["breaks"])
+    lines = sorted((row for row in rows if row["breaks"] and not _is_torchs(row)), key=lambda row: -row["breaks"])
     if sum(row["breaks"] for row in lines) < limits["breaks"]:
         return
     resumed = lines[0]["resumed"]

@@ -30,6 +30,16 @@ def test_a_whole_graph_is_fine(judged: Judged) -> None:
     assert judged("graph-breaks", {"torch.compile": [{**BREAK, "event": "compile"}]}) == []
 
 
+def test_breaks_that_torch_makes_itself_under_ddp_are_no_fault(judged: Judged) -> None:
+    own = "/x/site-packages/torch/nn/parallel/distributed.py"
+    reason = "the function `DistributedDataParallel._inside_ddp_forward` in /x/torch/_compile.py should not be traced"
+    breaks = [{**BREAK, "file": own, "lineno": 1757}, {**BREAK, "file": "/lib/contextlib.py", "reason": reason}]
+
+    assert judged("graph-breaks", {"torch.compile": breaks}) == []
+    (found,) = judged("graph-breaks", {"torch.compile": [*breaks, BREAK]})
+    assert "at 1 line" in found.sentence
+
+
 def test_a_job_that_compiles_nothing_has_nothing_to_judge(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
         judged("graph-breaks", {})
