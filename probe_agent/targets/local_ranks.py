@@ -116,7 +116,7 @@ def _started_later(first: Process) -> Iterator[tuple[Mapping[str, str], Process]
 
 
 def _is_started_by_a_rank(environment: Mapping[str, str]) -> bool:
-    """Whether these are the variables that Lightning gives; torchrun and others set RANK as well."""
+    """Return whether these are the variables that Lightning gives; torchrun and others set RANK as well."""
     return (
         environment.get("LOCAL_RANK", "").isdecimal()
         and "RANK" not in environment
@@ -166,7 +166,7 @@ def _spawned(process: Process, children: Children) -> list[Process]:
 
 
 def _is_loader(process: Process) -> bool:
-    """Whether it is a worker of a data loader. Raises OSError if it has ended."""
+    """Return whether it is a worker of a data loader. Raises OSError if it has ended."""
     return process.read("comm").strip() == LOADER_NAME
 
 

@@ -110,7 +110,7 @@ def rate(fact: Facts, column: str, since: float, until: float) -> float | None:
     rows = fact.samples
     if not rows or until <= since or column not in rows:
         return None
-    ended = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
+    ended = rows["ts"] - fact.offset
     inside = np.minimum(ended, until) - np.maximum(ended - rows["period"], since)
     known = (inside > 0) & np.isfinite(rows[column])
     if inside[known].sum() < (until - since) / 2:
@@ -124,7 +124,7 @@ def rates(fact: Facts, column: str, since: float, until: float) -> np.ndarray:
     rows = fact.samples
     if not rows or column not in rows:
         return np.zeros(0)
-    ended = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
+    ended = rows["ts"] - fact.offset
     inside = (ended - rows["period"] >= since - rows["period"] / 2) & (ended <= until + rows["period"] / 2)
     inside &= np.isfinite(rows[column])
     found: np.ndarray = rows[column][inside] / rows["period"][inside]
@@ -151,7 +151,7 @@ def _between(rows: Columns, fact: Facts, since: float, until: float) -> Columns 
     """Those of `rows` that are of this time, None of none."""
     if not rows or until <= since:
         return None
-    ts = rows["ts"] - (fact.clock.offset if fact.clock is not None else 0.0)
+    ts = rows["ts"] - fact.offset
     wanted = (ts >= since) & (ts <= until)
     return {name: values[wanted] for name, values in rows.items()} if wanted.any() else None
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from probe_cli.cluster.delays.rows import Who
+from probe_cli.cluster.delays.rows import STEPS, Who
 from probe_cli.cluster.hang.verdict import is_long
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
 NUM_TRIPS = 6
 #: Rows may be so far behind the newest step.
 LATE_S = 1.0
-_PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation")
 #: A table by columns of equal length; empty where it was not asked, or has no rows.
 Columns = Mapping[str, np.ndarray]
 
@@ -137,6 +136,11 @@ class Facts:
     #: What it could not tell, and why.
     gaps: tuple[str, ...] = ()
 
+    @property
+    def offset(self) -> float:
+        """Seconds to be taken off its host's times to be on our clock; 0 where that is not known."""
+        return 0.0 if self.clock is None else self.clock.offset
+
 
 def of_host(who: Who, facts: Sequence[Facts]) -> str:
     """` (on node2)`, where there are several hosts."""
@@ -210,13 +214,10 @@ def with_borrowed_steps(facts: Sequence[Facts], enough: int) -> list[Facts]:
 
 
 def _borrowing(fact: Facts, most: Facts) -> Facts:
-    apart = (fact.clock.offset if fact.clock is not None else 0.0) - (
-        most.clock.offset if most.clock is not None else 0.0
-    )
     by = np.argsort(most.steps["ended"], kind="stable")
-    steps = {name: values[by] for name, values in most.steps.items()}
-    unknown = {name: np.zeros(len(by)) for name in _PHASES}
-    steps |= {**unknown, "ended": steps["ended"] + apart, "other": steps["duration"]}
+    steps: dict[str, np.ndarray] = {name: np.zeros(len(by)) for name in STEPS}
+    steps |= {name: most.steps[name][by] for name in ("number", "duration")}
+    steps |= {"ended": most.steps["ended"][by] - most.offset + fact.offset, "other": steps["duration"]}
     # A server waits for the next gradient before the step that it comes in has begun.
     at = np.searchsorted(steps["ended"], fact.calls["ended"])
     is_in = (at < len(by)) & (fact.calls["ended"] >= steps["ended"][0] - steps["duration"][0])
@@ -259,7 +260,7 @@ def standstill_s(facts: Sequence[Facts], now: float) -> float | None:
     ended, durations = [], []
     for fact in facts:
         if fact.steps:
-            ended.append(float(fact.steps["ended"].max()) - (fact.clock.offset if fact.clock is not None else 0.0))
+            ended.append(float(fact.steps["ended"].max()) - fact.offset)
             durations.append(fact.steps["duration"])
     if not ended:
         return None

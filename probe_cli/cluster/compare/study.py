@@ -106,7 +106,7 @@ class Study:
         fact = self.facts[at]
         numbers = self.analysis.steps - self.analysis.shifts[at]
         wanted = np.isin(fact.steps["number"], numbers)
-        ended = fact.steps["ended"][wanted].astype(float) - (fact.clock.offset if fact.clock is not None else 0.0)
+        ended = fact.steps["ended"][wanted].astype(float) - fact.offset
         return float(ended.min() - fact.steps["duration"][wanted].max()), float(ended.max())
 
     def apart(self) -> list[int]:
@@ -272,6 +272,6 @@ def rows_of(fact: Facts) -> RankRows:
         calls={name: fact.calls.get(name, np.zeros(0)) for name in CALLS},
         roles=fact.roles,
         members={name: group.ranks for name, group in fact.groups.items() if group.ranks},
-        offset=fact.clock.offset if fact.clock is not None else 0.0,
+        offset=fact.offset,
         uncertainty=fact.clock.uncertainty if fact.clock is not None else None,
     )

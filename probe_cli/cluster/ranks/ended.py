@@ -14,7 +14,7 @@ from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
 
-__all__ = ["has_lost_peer", "in_order_of_end", "none_lives", "one_run", "rank_text", "told_first"]
+__all__ = ["has_lost_peer", "in_order_of_end", "none_lives", "one_run", "rank_text", "target_at", "told_first"]
 
 #: At most this many are named.
 MAX_NAMED = 16
@@ -40,7 +40,7 @@ def none_lives(targets: Sequence[TargetInfo], at: Endpoint | None = None) -> NoA
     where = "on this host" if at is None or isinstance(at, LocalProcess | ThisHost) else f"at {at}"
     return NoAnswer(
         "; ".join([f"no living target {where}: {len(targets)} ended: {names}", *told_first(targets)[-1:]]),
-        f"query what they left, one or several: probe -t {_named(at, targets[-1])} query …",
+        f"query what they left, one or several: probe -t {target_at(at, targets[-1].pid)} query …",
     )
 
 
@@ -63,6 +63,13 @@ def in_order_of_end(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
     near = [target for target in ordered if _last(target) - _last(ordered[0]) <= UNSEEN_S]
     cause = next((target for target in near if not has_lost_peer(target)), None)
     return ordered if cause is None else [cause, *(target for target in ordered if target is not cause)]
+
+
+def target_at(at: Endpoint | None, pid: int) -> Endpoint:
+    """The endpoint of a target that `at` led to."""
+    if isinstance(at, TcpServer | UnixServer) and not isinstance(at, ThisHost):
+        return replace(at, rank=None, pid=pid, job=None)
+    return LocalProcess(pid)
 
 
 def one_run(targets: Iterable[TargetInfo], pid: int | None) -> list[TargetInfo]:
@@ -124,9 +131,3 @@ def _doubt(one: TargetInfo, other: TargetInfo) -> float:
         return CLOCKS_S
     # An end that was seen is before one that was not, if that rank was alive afterwards.
     return UNSEEN_S if one.ended_at is None else 0.0
-
-
-def _named(at: Endpoint | None, target: TargetInfo) -> str:
-    if isinstance(at, TcpServer | UnixServer) and not isinstance(at, ThisHost):
-        return str(replace(at, rank=None, pid=target.pid, job=None))
-    return str(target.pid)

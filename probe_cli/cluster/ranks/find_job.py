@@ -23,12 +23,11 @@ from probe_cli.endpoint import (
     MissingRanks,
     Report,
     TcpServer,
-    ThisHost,
     UnixServer,
     parse_endpoint,
 )
 
-from .ended import none_lives, one_run, told_first
+from .ended import none_lives, one_run, target_at, told_first
 from .jobs import NoSuchJob, in_job, jobs_of, one_job, same_job
 from .launched import Unprepared, unprepared
 from .listing import LIST_S
@@ -151,25 +150,20 @@ def _ended_job(answers: Answers[_Told]) -> Job | None:
     missing = [*answers.unanswered]
     for endpoint, told in answers.answered:
         if endpoint.selector:
-            ranks.update((_one(endpoint, target.pid), target) for target in one_run(told.targets, _pid(endpoint)))
+            ranks.update((target_at(endpoint, target.pid), target) for target in one_run(told.targets, _pid(endpoint)))
         elif told.targets:
             missing.append((endpoint, none_lives(told.targets, endpoint)))
     one_job(ranks.values(), [at for at, _ in answers.answered])
-    known = {target.rank for target in ranks.values()} - {None}
-    if absent := set(range(max((target.world_size for target in ranks.values()), default=0))) - known if known else ():
-        who = MissingRanks(tuple(sorted(absent)))
+    known = {target.rank: target.world_size for target in ranks.values() if target.rank is not None}
+    absent = tuple(rank for rank in range(max(known.values(), default=0)) if rank not in known)
+    if absent:
+        who = MissingRanks(absent)
         missing.append((who, NoAnswer(f"{who}: nothing is known of them", _ASK_THEIR_HOST)))
     return Job(tuple(ranks), tuple(missing)) if ranks or missing else None
 
 
 def _pid(endpoint: Endpoint) -> int | None:
     return None if isinstance(endpoint, Archive) else endpoint.pid
-
-
-def _one(endpoint: Endpoint, pid: int) -> Endpoint:
-    if isinstance(endpoint, TcpServer | UnixServer) and not isinstance(endpoint, ThisHost):
-        return replace(endpoint, rank=None, pid=pid, job=None)
-    return LocalProcess(pid)
 
 
 def _ended_of_living_jobs(

@@ -62,8 +62,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 
 def _is_by_turns(rank: int, rows: Mapping[int, Row], limits: Limits) -> bool:
-    """Whether the large batches go round, and the sampled steps are those in which they come to this rank: then these
-    are longer than its other steps, and those of the other ranks are not."""
+    """Return whether the large batches go round, and the sampled steps are those in which they come to this rank: they
+    are longer than its other steps then, and those of the other ranks are not."""
     others = [row["sampled"] for one, row in rows.items() if one != rank and row["sampled"]]
     sampled = rows[rank]["sampled"]
     return bool(others and sampled) and sampled > (1 + limits["more"]) * median(others)

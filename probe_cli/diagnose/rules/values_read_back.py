@@ -21,7 +21,7 @@ LINE = re.compile(
 
 
 def _reads(stack: Stack) -> bool:
-    """Whether the innermost line reads a value, and not to print it."""
+    """Return whether the innermost line reads a value, and not to print it."""
     prints = any(FORMATS.search(frame.file) for frame in stack.frames)
     return not prints and any(frame.source and LINE.search(frame.source) for frame in stack.frames[:1])
 

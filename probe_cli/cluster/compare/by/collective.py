@@ -111,7 +111,7 @@ def _met(found: Study) -> dict[tuple[str, str], list[_Met]]:
     """By group and operation, the collectives that nearly all of their ranks are known to have come to."""
     known: dict[tuple[str, int], _Met] = defaultdict(_Met)
     for at, fact in enumerate(found.facts):
-        offset = fact.clock.offset if fact.clock is not None else 0.0
+        offset = fact.offset
         numbers = found.analysis.steps - found.analysis.shifts[at]
         if not fact.calls:
             continue
