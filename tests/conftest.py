@@ -14,7 +14,7 @@ from support.busy_machine import MARK, ONLY_MARKED_FAILED, marked_tests
 from probe_agent.server.start import stop_server
 
 #: Folders of tests that run jobs of several ranks. Each such job takes all processors.
-SEVERAL_RANKS = {"dashboard", "diagnose", "distributed", "hang", "ranks", "report", "stalls", "stragglers", "together"}
+SEVERAL_RANKS = {"dashboard", "diagnose", "distributed", "hangs", "ranks", "report", "stalls", "stragglers", "together"}
 
 #: Of each report of a failure, whether its test has the mark.
 _failures: list[bool] = []
@@ -37,6 +37,9 @@ def folders_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Hand out a file at a time, and all those with jobs of several ranks to one worker."""
     from xdist.scheduler import LoadFileScheduling
+
+    absent = [name for name in SEVERAL_RANKS if not (Path(__file__).parent / "integration" / name).is_dir()]
+    assert not absent, f"tests/integration has no folder {absent}: name those whose tests run jobs of several ranks"
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:

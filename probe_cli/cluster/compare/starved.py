@@ -23,6 +23,8 @@ __all__ = ["Starved", "starved", "usual_delay"]
 
 #: A rank is starved if at least this part of what it takes longer than its peers is time for which it had no CPU.
 MOST = 0.5
+#: The kernel's counts are read once a second: over fewer seconds they do not tell when a rank had no CPU.
+SHORT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Starved:
     usual: float
     #: The host on which each of them shares its CPUs with a peer, at the same priority; None if one does not.
     busy_host: str | None
+    #: Whether these numbers show it; if not, it may be so, and the steps took too short a time to tell.
+    is_sure: bool = True
 
 
 def starved(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Starved | None:
@@ -55,11 +59,14 @@ def starved(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Starved | No
     usual, usual_cpu = (median(each) for each in list(zip(*peers, strict=True))[1:])
     # Who computes more than the others waits more for a CPU: that part is of its own making.
     alike = delay * min(1.0, usual_cpu / cpu) if cpu > 0 else delay
-    if longer <= 0 or alike - usual < MOST * longer:
+    if longer <= 0 or delay <= usual:
+        return None
+    is_sure = alike - usual >= MOST * longer
+    if not is_sure and (until - since >= SHORT_S or alike < MOST * longer):
         return None
     peers_told = [told[study.facts[at].who] for at, _, _ in peers]
     hosts = {_shared_host(told[study.facts[at].who], peers_told) for at, _, _ in mine}
-    return Starved(delay, usual, hosts.pop() if len(hosts) == 1 else None)
+    return Starved(delay, usual, hosts.pop() if len(hosts) == 1 else None, is_sure)
 
 
 def usual_delay(study: Study, told: Mapping[Who, Facts]) -> float | None:

@@ -82,7 +82,12 @@ class Named:
     @property
     def busy_host(self) -> str | None:
         """The host that lacks CPUs, if that is why these ranks are late."""
-        return None if self.starved is None else self.starved.busy_host
+        return None if self.starved is None or not self.starved.is_sure else self.starved.busy_host
+
+    @property
+    def may_lack_cpus(self) -> bool:
+        """Whether that may be why, and more steps would tell."""
+        return self.starved is not None and not self.starved.is_sure and self.starved.busy_host is not None
 
 
 def named(study: Study, told: Mapping[Who, Facts] | None = None) -> list[Named]:
@@ -138,7 +143,11 @@ def _needed(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Cost | None:
 
     Ranks that only the analysis put together are named together when each of them has its part in the cost.
     """
-    lacking = [rank for rank in cost.ranks if (one := starved(study, study.cost_of([rank]), told)) and one.busy_host]
+    lacking = [
+        rank
+        for rank in cost.ranks
+        if (one := starved(study, study.cost_of([rank]), told)) and one.is_sure and one.busy_host
+    ]
     if 0 < len(lacking) < len(cost.ranks):
         cost = study.cost_of([rank for rank in cost.ranks if rank not in lacking])
     while 1 < len(cost.ranks) <= len(study.facts) / 2:
@@ -167,8 +176,10 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
     over = f"{len(study.facts)} ranks compared over {num_steps} steps of {seconds(analysis.step_s)}"
     on_its_way = float(analysis.transfer.sum()) / (len(study.facts) * analysis.time_s)
     data = f"; ranks stand still for data on their way {percent(on_its_way)} of the time" if on_its_way >= MUCH else ""
-    if blamed := [one for one in found if one.busy_host is None]:
+    if blamed := [one for one in found if one.busy_host is None and not one.may_lack_cpus]:
         return _named_verdict(study, blamed, about)
+    if unclear_ones := [one for one in found if one.may_lack_cpus]:
+        return _unclear_verdict(unclear_ones[0], over, about)
     if crowd := crowded(study, told or {}, MIN_SHARE):
         return _crowded_verdict(study, crowd, over, about)
     if found:
@@ -323,6 +334,18 @@ def _alone_verdict(study: Study, cost: Cost, over: str, about: dict[str, Any]) -
         since=cost.since,
         **about,
     )
+
+
+def _unclear_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where ranks are late, and waiting for a CPU may be why: the steps took too short a time to tell."""
+    assert one.starved is not None
+    delay, usual = percent(one.starved.delay), percent(one.starved.usual)
+    text = (
+        f"not enough data: {one.who} costs {_share(one.cost)} of the job's time, but waits for a CPU {delay} of the"
+        f" time, peers with the same CPUs {usual}, and so short a time does not tell a busy host from a slow rank;"
+        f" compare more steps with --steps: {over}"
+    )
+    return Verdict("not enough data", text, **_shares(one.cost), **about)
 
 
 def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:

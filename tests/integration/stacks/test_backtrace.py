@@ -161,14 +161,17 @@ def test_workers_are_shown_with_their_stacks(job: subprocess.Popen[str]) -> None
 
 @needs_pystack
 def test_native_frames_stand_between_those_of_python(job: subprocess.Popen[str]) -> None:
-    answer = ask(job, "--native", "--all")
+    for _ in range(3):  # a busy machine may not have let it go back to its wait in C yet
+        answer = ask(job, "--native", "--all")
+        if answer["threads"][0]["frames"][0]["frame_type"] == "native":
+            break
     shown = probe(str(job.pid), "backtrace", "--native", "--locals", "--tasks", "--workers")
 
     main = answer["threads"][0]
     kinds = [frame["frame_type"] for frame in main["frames"]]
     names = [frame["func"] for frame in main["frames"]]
     assert main["is_main"]
-    assert kinds[0] == "native", "it waits in C"
+    assert kinds[0] == "native", f"it waits in C: {answer['notes']} {main['frames']}"
     assert any(name.endswith("read") for name in names[: kinds.index("python")])
     assert names.index("train") < names.index("<module>")
     assert any("stood still for " in note for note in answer["notes"])

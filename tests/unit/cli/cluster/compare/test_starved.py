@@ -112,6 +112,20 @@ def test_a_rank_that_is_late_for_another_reason_is_named_on_a_busy_host_too(dela
     assert verdict_on(facts).ranks == (2,), why
 
 
+@pytest.mark.parametrize(("delay", "usual", "state"), [(0.35, 0.25, "not enough data"), (0.10, 0.05, "stands out")])
+def test_a_few_seconds_do_not_tell_a_busy_host_from_a_slow_rank(delay: float, usual: float, state: str) -> None:
+    facts = job(4, 40, late(2))
+    facts = [samples(fact, delay if rank == 2 else usual) for rank, fact in enumerate(facts)]
+
+    verdict = verdict_on(facts)
+
+    assert verdict.state == state, verdict.sentence
+    if state == "not enough data":
+        assert verdict.sentence.startswith("not enough data: rank 2 costs "), verdict.sentence
+        assert "waits for a CPU 35 % of the time, peers with the same CPUs 25 %" in verdict.sentence
+        assert "--steps" in verdict.sentence
+
+
 def test_a_slow_rank_is_named_without_one_that_waits_for_a_cpu() -> None:
     slow = {2: LATE, 5: {"data_wait": 0.060}}
     facts = [
