@@ -15,7 +15,7 @@ import atexit
 import builtins
 import gc
 import sys
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable
 from functools import partial
 from os import close, write
@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 from . import at_exit, switch_interval
 
 if TYPE_CHECKING:
+    from _thread import LockType
+
     from ..importing import Importer
     from ..runtime import Runtime
 
@@ -62,7 +64,10 @@ def prepare(importer: Importer, runtime: Runtime | None) -> Callable[[], None]:
     # Without the globals of this module, which would keep the recorder alive.
     tools = {"atexit": atexit, "gc": gc, "get_ident": get_ident, "sys": sys, "write": write, "close": close}
     last = FunctionType(_last.__code__, {"__builtins__": vars(builtins), **tools})
-    return partial(last, found, move, farewells, exit_locks, interval)
+    # Python frees an ended thread without holding the GIL. With `-X dev` that aborts a process that finalizes at that
+    # instant, so at an exit this thread sleeps until the process is gone.
+    never = allocate_lock() if at_exit.is_ending() else None
+    return partial(last, found, move, farewells, exit_locks, interval, never)
 
 
 def _last(
@@ -71,6 +76,7 @@ def _last(
     farewells: list[tuple[int, bytes]],
     exit_locks: list[Any],
     interval: tuple[int, float],
+    never: LockType | None,
 ) -> None:
     try:
         try:
@@ -101,8 +107,12 @@ def _last(
             close(descriptor)
     finally:
         atexit.unregister(exit_locks[0].acquire)
+        if never:
+            never.acquire()
         for lock in exit_locks:
             lock.release()
+        if never:
+            never.acquire()
 
 
 def _untrack_and_track(importer: Importer) -> tuple[Any, ...]:

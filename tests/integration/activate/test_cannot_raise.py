@@ -70,7 +70,7 @@ def has_one_line_at_most(text: str) -> bool:
 @pytest.mark.parametrize("flags", ["", "-S", "-I", "-E", "-s", "-B", "-O", "-X dev", "-W error"])
 @pytest.mark.parametrize("probe", [None, "", "0", "1"])
 def test_no_flag_of_python_makes_us_say_or_raise_anything(python: Path, flags: str, probe: str | None) -> None:
-    code = "import sys; print([name for name in sys.modules if 'probe' in name.lower() and '.' not in name])"
+    code = "import sys; print([name for name in list(sys.modules) if 'probe' in name.lower() and '.' not in name])"
     asked = {} if probe is None else {"PROBE": probe}
 
     done = run(python, *flags.split(), "-c", code, **asked)
