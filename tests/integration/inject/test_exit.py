@@ -28,14 +28,14 @@ sum(([] for _ in range(1000)), [])
 @pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
 def test_a_program_that_has_collected_ends_well(python: str) -> None:
     codes = []
-    for _ in range(4):
+    for _ in range(2):
         with program(COLLECTS, python=python, stdin=subprocess.PIPE) as process:
             for _ in range(2):
                 detach(inject.attach(process.pid))
             process.communicate("end\n", timeout=60)
         codes.append(process.returncode)
 
-    assert codes == [0, 0, 0, 0]
+    assert codes == [0, 0]
 
 
 #: Says how many functions, and registrations with the interpreter's own tables, there are that were not there before.

@@ -45,7 +45,7 @@ def test_a_sum_is_never_wrong(start: Callable[..., Target], name: str) -> None:
         pytest.importorskip("torch")
     target = start(name)
 
-    for _ in range(5):
+    for _ in range(3):
         detach(inject.attach(target.pid))
     end = target.finish()
 
@@ -65,7 +65,7 @@ def test_a_sum_is_never_wrong(start: Callable[..., Target], name: str) -> None:
 def test_a_program_that_does_nothing_but_this_goes_on(start: Callable[..., Target], name: str) -> None:
     target = start(name)
 
-    for _ in range(5):
+    for _ in range(3):
         detach(inject.attach(target.pid))
     end = target.finish()
 
@@ -102,7 +102,7 @@ def test_a_program_that_does_nothing_but_this_goes_on(start: Callable[..., Targe
 def test_no_signal_is_lost_and_none_stops_an_attach(start: Callable[..., Target], name: str) -> None:
     target = start(name)
 
-    for _ in range(5):
+    for _ in range(3):
         detach(inject.attach(target.pid))
     end = target.finish()
 

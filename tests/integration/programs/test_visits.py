@@ -19,7 +19,7 @@ from .test_programs import OTHERS, TRAINING, all_there
 pytestmark = pytest.mark.torch
 
 #: Programs that have more to leave behind than a plain training loop: threads, signals, hooks, loops of other kinds.
-ODD = {"gan", "gevent_loop", "numpy_loop", "own_tools", "plain_sgd", "thread_pool_server", "workers"}
+ODD = {"gan", "gevent_loop", "numpy_loop", "own_tools", "workers"}
 ALONE = {name for name, (_, ranks) in TRAINING.items() if ranks == 1}
 
 

@@ -218,7 +218,9 @@ def call_only(how, recording=None, attach=0, detach=3 * STEPS):
 
 @pytest.mark.parametrize("how", [how for how in HOW if how is not step_as_well], ids=lambda how: how.__name__)
 @pytest.mark.parametrize(
-    "when", [{"attach": 0}, pytest.param({"attach": 2}, marks=pytest.mark.long), {"attach": 2, "detach": 6}], ids=str
+    "when",
+    [*(pytest.param({"attach": at}, marks=pytest.mark.long) for at in (0, 2)), {"attach": 2, "detach": 6}],
+    ids=str,
 )
 def test_nothing_changes_where_nothing_is_trained(recording, how, when):
     outputs, during, after, warned, _ = call_only(how, detach=when.get("detach", 3 * STEPS))

@@ -110,7 +110,7 @@ def test_it_comes_back_when_steps_get_longer_but_not_above_what_the_user_set(set
 @pytest.mark.parametrize("kind", NOISE)
 def test_noise_is_not_taken_for_cost(settings: Settings, kind: str) -> None:
     governor, factors = Governor(settings), []
-    for number in range(30):
+    for number in range(15):
         run(governor, settings, usual=USUAL_S, extra=0.0, first=number * 4_000, kind=kind)
         governor.review(37)
         factors.append(governor.factor)
