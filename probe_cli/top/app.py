@@ -48,6 +48,8 @@ WIDE = {
 }
 WIDE_FROM = 120
 MIN_LINE = 12
+#: What the line would like to have; on a wide terminal the sparkline gives it some of its own.
+GOOD_LINE, MIN_STEPS = 24, 10
 
 
 def coloured(drawn: str) -> Text:
@@ -234,7 +236,9 @@ class TopApp(App[int]):
         if len({rank.info.host for rank in ranks}) < 2:
             columns.pop("host", None)
         room = self.size.width - sum(columns.values()) - 2 * (len(columns) + 1) - 2
-        columns["line"] = max(MIN_LINE, room)
+        given = min(max(0, GOOD_LINE - room), columns["steps"] - MIN_STEPS)
+        columns["steps"] -= given
+        columns["line"] = max(MIN_LINE, room + given)
         kept = self._keys[table.cursor_row] if 0 <= table.cursor_row < len(self._keys) else None
         if columns != self._columns:
             table.clear(columns=True)
@@ -270,7 +274,7 @@ class TopApp(App[int]):
             "wait": percent(rank.waited / lasted) if rank.waited is not None and lasted else "",
             "memory": "" if rank.memory is None else mebibytes(rank.memory),
             "gpu": "" if rank.gpu is None else percent(rank.gpu),
-            "line": place(rank),
+            "line": place(rank, columns["line"]),
         }
         right = {"rank", "step", "last", "each", "wait", "memory", "gpu"}
         cells = []

@@ -52,14 +52,18 @@ def letters(shares: Mapping[str, float], width: int) -> str:
     return drawn[:width]
 
 
-def place(rank: RankLook) -> str:
-    """`train.py:88 train_step`; why there is none, if it has not answered."""
+def place(rank: RankLook, width: int | None = None) -> str:
+    """`train.py:88 train_step`; why there is none, if it has not answered. Where `width` has no room for a long file
+    name, it loses its beginning: the number of the line stays."""
     if rank.problem:
         return visible(rank.problem)
     if rank.line is None:
         return ""
     func, file, lineno = rank.line
-    return visible(f"{os.path.basename(file)}:{lineno} {func}")
+    at = visible(f"{os.path.basename(file)}:{lineno}")
+    if width is not None and len(at) > width:
+        return "…" + at[len(at) - width + 1 :]
+    return f"{at} {visible(func)}"
 
 
 def sentence(look: Look) -> str:

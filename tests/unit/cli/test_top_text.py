@@ -10,7 +10,7 @@ import pytest
 from probe_agent.wire import TargetInfo
 from probe_cli.diagnose import Diagnosis
 from probe_cli.top.look import Look, RankLook
-from probe_cli.top.text import SORTS, found, letters, line_of, sentence, sorted_by, spark
+from probe_cli.top.text import SORTS, found, letters, line_of, place, sentence, sorted_by, spark
 
 INFO = TargetInfo(
     100, 0, 0, 2, "node1", 0, True, "running", 9, 0.1, 9.0, ("python", "train.py"), "3.11", "2.13", "1", "planned", 0.0,
@@ -95,3 +95,11 @@ def test_no_findings_tells_how_many_rules_judged_and_could_not() -> None:
     assert found(Diagnosis((), {"a": "no row"}, {}, ("b", "c")), 3) == [
         "nothing found by 2 rules; 1 rules could not judge"
     ]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(None, "a_long_name.py:88 step"), (17, "a_long_name.py:88 step"), (9, "…me.py:88")],
+)
+def test_a_line_keeps_its_number_where_there_is_little_room(width: int | None, shown: str) -> None:
+    assert place(replace(rank(0), line=("step", "/job/a_long_name.py", 88)), width) == shown
