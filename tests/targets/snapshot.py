@@ -14,7 +14,7 @@ def snapshot():
     gc.collect()
     return {
         "stdout": getattr(sys.stdout, "write", None).__qualname__,
-        "excepthook": hex(id(sys.excepthook)),
+        "excepthook": repr(sys.excepthook),  # IPython makes a new bound method for each cell
         "trace": str(sys.gettrace()),
         "profile": str(sys.getprofile()),
         "threads": _num_threads(),

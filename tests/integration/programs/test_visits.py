@@ -20,7 +20,8 @@ pytestmark = pytest.mark.torch
 
 #: Programs that have more to leave behind than a plain training loop: threads, signals, hooks, loops of other kinds.
 ODD = {"gan", "gevent_loop", "numpy_loop", "own_tools", "workers"}
-ALONE = {name for name, (_, ranks) in TRAINING.items() if ranks == 1}
+#: Not those whose second thread works while the first one looks around.
+ALONE = {name for name, (_, ranks) in TRAINING.items() if ranks == 1} - {"two_threads"}
 
 
 @pytest.mark.situation("programs of forty kinds, attached to midway", "results, streams and process are as before")
@@ -50,6 +51,8 @@ def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_p
     for what, before in visited.truth["before"].items():
         if (name, what) == ("gan", "our objects"):
             continue  # its last graph but one is still there, with our hooks in it
+        if (name, what) == ("notebook", "sys"):
+            continue  # IPython notes there that a cell was interrupted meanwhile
         if (name, what) == ("workers", "descriptors"):
             assert not [one for one in visited.truth["after"][what] if "probe" in one]
             continue  # batches under way, and the pipes of workers that have no more to do, are its own
@@ -61,8 +64,10 @@ def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_p
         assert len(numbers) >= len(losses) // 3 - 2
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
         if tables["python.steps"][-1]["counted"]:
-            # Of two optimizers the one counts that has stepped first after the attach; a GAN's second has a step less.
-            assert numbers[-1] in {len(losses) - 2, len(losses) - 2 - (name == "gan")}
+            # Of two optimizers the one counts that has stepped first after the attach; the second has a step less.
+            # None counts a step that was skipped before the attach.
+            fewer = (name == "gan") + sum(visited.truth.get("skipped", ()))
+            assert numbers[-1] in {len(losses) - 2, len(losses) - 2 - fewer}
 
 
 def sample_every_step(folder: Path) -> None:
