@@ -28,6 +28,7 @@ async def wait_for_disconnect(receive: Receive) -> None:
 async def in_thread(request: Request, work: Callable[[], T], cancel: Callable[[], None]) -> T:
     """What `work` gives, run on a thread; `cancel` is called once if the client hangs up meanwhile."""
     working = asyncio.create_task(asyncio.to_thread(work))
+    working.add_done_callback(_hear)
     gone = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -44,6 +45,7 @@ async def in_thread(request: Request, work: Callable[[], T], cancel: Callable[[]
 async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     """What `work` gives; it is cancelled if the client hangs up meanwhile. Raises NoAnswer then: nobody hears it."""
     working = asyncio.create_task(work)
+    working.add_done_callback(_hear)
     gone = asyncio.create_task(wait_for_disconnect(request.receive))
     try:
         await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -53,12 +55,12 @@ async def unless_disconnected(request: Request, work: Coroutine[Any, Any, T]) ->
     finally:
         gone.cancel()
         if not working.done():
-            working.add_done_callback(_hear)
             working.cancel()
             await asyncio.wait({working})
 
 
 def _hear(done: asyncio.Task[Any]) -> None:
-    """Take an error that nobody waits for, also if the wait for it is cancelled itself: asyncio would print it."""
+    """Take an error also where nobody waits for it any more, or the wait for it is cancelled in the instant in which it
+    comes: asyncio would print it."""
     if not done.cancelled():
         done.exception()

@@ -98,7 +98,7 @@ class _Answers(Response):
                 has_ended = not message.get("more_body")
                 pieces += [b""] if has_ended else []
             async with self._sending:
-                for piece in pieces:
+                for piece in [] if gone.done() else pieces:
                     data = FRAME.pack(number, len(piece)) + piece
                     await send({"type": "http.response.body", "body": data, "more_body": True})
 

@@ -44,3 +44,34 @@ def test_an_error_of_a_question_that_nobody_waits_for_is_not_printed(cancelled: 
 
     assert [type(error) for error in ended] == [asyncio.CancelledError if cancelled else NoAnswer]
     assert printed == []
+
+
+@pytest.mark.parametrize("num_turns", range(5))  # of the event loop, from the error to the cancellation
+def test_an_error_in_the_instant_of_the_cancellation_is_not_printed_either(num_turns: int) -> None:
+    printed: list[Mapping[str, Any]] = []
+
+    async def answer() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: printed.append(context))
+        fails, stays = asyncio.Event(), asyncio.Event()
+
+        async def question() -> None:
+            await fails.wait()
+            raise NoAnswer("no query ended in time")
+
+        async def never() -> dict[str, str]:
+            await stays.wait()
+            return {}
+
+        asked = asyncio.create_task(unless_disconnected(Request({"type": "http"}, never), question()))
+        await asyncio.sleep(0.01)
+        fails.set()
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
+        await asyncio.sleep(0.01)
+        gc.collect()
+
+    asyncio.run(answer())
+
+    assert printed == []
