@@ -186,11 +186,22 @@ def test_a_slow_rank_is_on_top_of_the_picture(page: Browsing, job: Job) -> None:
     try:
         page.show("slow", job=job.name, last=50, metric="other")
         first = until(lambda: _slowest(page), timeout_s=100, says=page.page.locator("main").inner_text)
+        told = [_told_at(page, part) for part in (0.15, 0.95)]  # 50 steps, in a picture with room for 200
     finally:
         job.take_back("slow")
 
     assert first == "3"
+    assert "the median by" in told[0]
+    assert told[1] == "Point at a cell."
     unharmed(page)
+
+
+def _told_at(page: Browsing, part: float) -> str:
+    """What is said of the cell of the first row at such a part of the picture's width."""
+    box = page.page.locator("canvas").first.bounding_box()
+    assert box is not None
+    page.page.mouse.move(box["x"] + part * box["width"], box["y"] + 20)
+    return str(page.page.locator(".told").first.inner_text())
 
 
 def _slowest(page: Browsing) -> str:

@@ -55,7 +55,7 @@ cells_shown AS (
     FROM shares JOIN rows USING (rank), bounds GROUP BY ALL),
 picture AS (SELECT DISTINCT line, unnest(range(${COLUMNS})) AS col FROM rows),
 lines AS (
-    SELECT line, list(greatest(-100, least(percent, 100))::TINYINT ORDER BY col) AS percents
+    SELECT line, list(CASE WHEN percent IS NOT NULL THEN greatest(-100, least(percent, 100))::TINYINT END ORDER BY col) AS percents
     FROM picture LEFT JOIN cells_shown USING (line, col) GROUP BY line)
 SELECT line, min(rank) AS rank, count(*) AS num_ranks, max(slow) AS slow, max(steps) AS steps, max(worst) AS worst,
     avg(behind) * (SELECT step FROM usual) AS behind_s, any_value(first) AS first, any_value(width) AS width,
