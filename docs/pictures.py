@@ -111,7 +111,10 @@ def _picture(browser: Browsing, view: str, said: str, name: str = "") -> None:
     def text() -> str:
         return " ".join(browser.page.locator(".verdict, .big").all_inner_texts()).lower()
 
-    until(lambda: said in text() and "…" not in text(), timeout_s=240, says=text)
+    def is_asked() -> bool:
+        return "Asking the ranks" in browser.page.locator("main").inner_text()
+
+    until(lambda: said in text() and "…" not in text() and not is_asked(), timeout_s=240, says=text)
     browser.page.wait_for_timeout(4000)
     path = PICTURES / f"{name or view}.png"
     browser.page.screenshot(path=path, full_page=True)
