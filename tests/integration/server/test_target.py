@@ -14,7 +14,7 @@ from support.waiting import stop, until
 
 from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.inject import py_spy
-from probe_agent.targets import TargetDirectory, take_stacks
+from probe_agent.targets import Target, TargetDirectory, take_stacks
 from probe_agent.targets.control import ask
 
 from .conftest import Host
