@@ -42,6 +42,9 @@ _TYPING_IS_LOOKED_UP = sys.version_info >= (3, 12)
 #: Before 3.10 the interpreter calls the `atexit` module made last at its end and does not keep it alive: freed, it
 #: crashes the job. If the job has not imported it, the recorder's copy stays in `sys.modules`.
 _LEFT_TO_THE_JOB = {"atexit"} if sys.version_info < (3, 10) else set()
+#: `socket` imports it for `send_fds`, which nobody calls here: it gets an empty module. To be made anew, `array` needs
+#: `collections.abc` in `sys.modules` for a moment; a job that imports `typing` then would find no `collections.abc`.
+_EMPTY = {"array"}
 #: In the file names of hooks, whose functions stand between those of the job: `warnings` does not count a frame whose
 #: file name contains these two words, so `stacklevel` names the same line of the job as without the recorder.
 _UNCOUNTED = "#importlib._bootstrap"
@@ -262,6 +265,8 @@ class Importer:
         there = sys.modules.get(name)
         if there is None and name in _LEFT_TO_THE_JOB:
             return self._keep(name, _imported(name))
+        if there is None and name in _EMPTY:
+            return self._keep(name, ModuleType(name))
         if _imp.is_builtin(name):
             return self._keep(name, there if type(there) is ModuleType else self._made(_built_in, name))
         if name not in _PRIVATE and self._is_the_librarys(there):

@@ -132,3 +132,26 @@ def test_a_failure_while_loading_shows_the_line_of_the_source(cache: Path, tmp_p
             process.kill()
 
     assert re.search(r"<probe>/_probe_recorder.boot.*\n +here_it_fails = 1 / 0", refused.value.hint)
+
+
+#: Prints which modules of the standard library the job could find in `sys.modules` while `socket` was loaded beside it.
+LENDS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from probe_agent.activate import start
+importer = start._importer("_trial", "recorder")
+lent, lend = [], type(importer)._lend
+type(importer)._lend = lambda self, name, module: lent.append(name) or lend(self, name, module)
+importer.load("socket")
+print(lent)
+"""
+
+
+@pytest.mark.parametrize("python", installed_pythons())
+def test_a_job_that_imports_typing_meanwhile_finds_collections_abc_as_it_is(python: str) -> None:
+    done = subprocess.run(
+        [python, "-S", "-c", LENDS, str(RECORDER.parents[1])], capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "collections.abc" not in done.stdout
