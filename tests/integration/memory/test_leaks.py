@@ -87,7 +87,7 @@ def test_a_worker_is_asked_by_its_own_pid(jobs: dict[str, Job]) -> None:
     sql = "SELECT worker_pid FROM python.workers"
     worker = json.loads(probe(str(jobs["leaking"].pid), "query", sql, "--format", "json").stdout)[0]["worker_pid"]
 
-    found = leaks(worker, "--seconds", "2")
+    found = leaks(worker, "--seconds", "5")
 
     kept = grown(found, "python")[line_of("# leak in the worker")]
     assert kept["mib"] > 1
