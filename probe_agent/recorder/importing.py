@@ -265,7 +265,7 @@ class Importer:
         there = sys.modules.get(name)
         if there is None and name in _LEFT_TO_THE_JOB:
             return self._keep(name, _imported(name))
-        if there is None and name in _EMPTY:
+        if name in _EMPTY:
             return self._keep(name, ModuleType(name))
         if _imp.is_builtin(name):
             return self._keep(name, there if type(there) is ModuleType else self._made(_built_in, name))

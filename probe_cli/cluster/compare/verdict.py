@@ -86,7 +86,7 @@ class Named:
 
     @property
     def may_lack_cpus(self) -> bool:
-        """Whether that may be why, and more steps would tell."""
+        """Whether waiting for a CPU may be why they are late; more steps would tell."""
         return self.starved is not None and not self.starved.is_sure and self.starved.busy_host is not None
 
 

@@ -80,6 +80,21 @@ def test_no_flag_of_python_makes_us_say_or_raise_anything(python: Path, flags: s
     assert ("probe_agent" in done.stdout) is is_on
 
 
+def test_at_an_exit_the_recorders_thread_sleeps_and_does_not_end_beside_the_finalization(python: Path) -> None:
+    code = (
+        "import atexit, os, time\n"
+        "import probe_agent\n"
+        "def look():\n    time.sleep(0.2)\n    print(len(os.listdir('/proc/self/task')))\n"
+        "atexit.register(look)\n"  # before the recorder registers its own: it runs after that
+        "probe_agent.start()\n"
+        "time.sleep(0.5)"
+    )
+
+    done = run(python, "-X", "dev", "-c", code)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2\n", "")
+
+
 @pytest.mark.parametrize(
     "value", ["2", "yes", " ", "1 ", "ALL", "*", "\udcff\udcfe", "'; exit()", "x" * 100_000, "1\n2"]
 )

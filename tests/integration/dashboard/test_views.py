@@ -197,7 +197,7 @@ def test_a_slow_rank_is_on_top_of_the_picture(page: Browsing, job: Job) -> None:
 
 
 def _told_at(page: Browsing, part: float) -> str:
-    """What is said of the cell of the first row at such a part of the picture's width."""
+    """Return what the page says of a cell of the first row, `part` of the way across the picture."""
     box = page.page.locator("canvas").first.bounding_box()
     assert box is not None
     page.page.mouse.move(box["x"] + part * box["width"], box["y"] + 20)
