@@ -88,6 +88,8 @@ class Source(BaseSource):
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # nested calls of `step`
+        #: Whether an outermost call of `step` has been seen: the attach may be inside one that calls others.
+        self._is_outermost_known = False
         self._patches = Patches()
         self._tables: list[HookTable] = []
         self._num_ended_at_update = 0
@@ -143,6 +145,8 @@ class Source(BaseSource):
         if self._depth and _is_inside(sys._getframe(1)):
             self._depth += 1
             return
+        if self._is_in_a_step_begun_before(sys._getframe(1)):
+            return
         self._depth = 1
         self._began = perf_counter_ns()
         step = self._step
@@ -158,7 +162,7 @@ class Source(BaseSource):
                 raise
 
     def _after(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if self._device.is_compiling():
+        if self._device.is_compiling() or self._is_in_a_step_begun_before(sys._getframe(1)):
             return
         now = perf_counter_ns()
         step = self._step
@@ -182,6 +186,13 @@ class Source(BaseSource):
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
+
+    def _is_in_a_step_begun_before(self, caller: FrameType) -> bool:
+        """Return whether the call of `step` that has called the hook is part of one that had begun before the attach,
+        at whose end the step ends."""
+        if not self._is_outermost_known:
+            self._is_outermost_known = not _is_inside(caller)
+        return not self._is_outermost_known
 
     def _is_elsewhere(self, optimizer: Any) -> bool:
         """Return whether this thread trains another model than the one whose steps are counted on another thread."""

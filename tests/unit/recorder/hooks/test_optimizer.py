@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import ExitStack
 
+import pytest
 import torch
 import torch.optim.optimizer as torch_optimizer
 
@@ -77,6 +79,45 @@ def test_two_optimizers_make_one_step(recording):
             second.step()
 
     assert [row["step"] for row in it.steps] == [1, 2, 3, 4]
+
+
+class Nested(torch.optim.AdamW):
+    """Its step calls that of the class it is derived from, for which torch calls hooks as well."""
+
+    def __init__(self, parameters, told):
+        super().__init__(parameters)
+        self.told = told
+        self.register_step_pre_hook(lambda *_: told())
+        self.register_step_post_hook(lambda *_: told())
+
+    def step(self, closure=None):
+        super().step(closure)
+        self.told()
+
+
+INSTANTS = ("before both", "before the inner", "after the inner", "between the ends", "after both")
+
+
+@pytest.mark.parametrize("at", INSTANTS)
+def test_an_attach_inside_a_step_that_calls_another_counts_one(recording, at):
+    model = torch.nn.Linear(8, 8)
+    num_told, found = 0, []
+
+    with ExitStack() as stack:
+
+        def told():
+            nonlocal num_told
+            if num_told == 3 * len(INSTANTS) + INSTANTS.index(at):
+                found.append(stack.enter_context(recording()))
+            num_told += 1
+
+        torch.optim.AdamW([torch.zeros(1)])  # torch calls hooks for the inner step from now on
+        train(model, Nested(model.parameters(), told), 8)
+
+    (it,) = found
+    first = 5 if at == "after both" else 4  # of the step that the attach was in no end was seen
+    assert [row["step"] for row in it.steps] == list(range(first, 8))
+    assert {row["counted"] for row in it.steps} == {True}
 
 
 class Adversaries:
