@@ -14,20 +14,41 @@ from torch import nn
 from truth import Truth
 
 
-class _Backward(torch.autograd.Function):
-    """Pass the input through; sleep in the backward."""
+class _Call:
+    """One call of a paced layer: its step, and when its backward began."""
+
+    def __init__(self, owner: Paced) -> None:
+        self.owner, self.step, self.began = owner, owner.truth.steps, 0.0
+
+
+class _Enter(torch.autograd.Function):
+    """Pass the input through; backward comes here last, after the layer's own operators."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: torch.Tensor, owner: Paced) -> torch.Tensor:
-        ctx.owner, ctx.step = owner, owner.truth.steps
+    def forward(ctx: Any, inputs: torch.Tensor, call: _Call) -> torch.Tensor:
+        ctx.call = call
         return inputs.view_as(inputs)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        began = perf_counter()
-        time.sleep(ctx.owner.backward_s)
-        of_step = "" if ctx.step == ctx.owner.truth.steps else " of the step before"
-        ctx.owner.note("backward" + of_step, perf_counter() - began)
+        call = ctx.call
+        of_step = "" if call.step == call.owner.truth.steps else " of the step before"
+        call.owner.note("backward" + of_step, perf_counter() - call.began)
+        return gradient, None
+
+
+class _Leave(torch.autograd.Function):
+    """Pass the output through; sleep in the backward, which comes here first."""
+
+    @staticmethod
+    def forward(ctx: Any, outputs: torch.Tensor, call: _Call) -> torch.Tensor:
+        ctx.call = call
+        return outputs.view_as(outputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        ctx.call.began = perf_counter()
+        time.sleep(ctx.call.owner.backward_s)
         return gradient, None
 
 
@@ -46,9 +67,12 @@ class Paced(nn.Module):
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         began = perf_counter()
+        call = _Call(self)
         try:
             time.sleep(self.forward_s)
-            return _Backward.apply(self.layer(inputs), self)
+            if not inputs.requires_grad:  # backward has to come back to where the layer began
+                inputs = inputs.detach().requires_grad_()
+            return _Leave.apply(self.layer(_Enter.apply(inputs, call)), call)
         finally:  # what is computed again may be broken off as soon as there is enough of it
             self.note("forward", perf_counter() - began)
 
