@@ -63,7 +63,8 @@ EACH = pytest.mark.parametrize(
 PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
 #: Trainers whose validation has more in it than the program can hold a stopwatch to.
 HAVE_MORE = {(name, "evaluation") for name in ("hf_trainer", "lightning_fit")}
-#: What a clock read in the program and one in a hook lie apart, a measurement: 30 µs here, three times that on a slow machine.
+#: What a clock read in the program and one in a hook lie apart, a measurement: 30 µs, and three times that on a slow
+#: machine.
 APART_S = 0.0001
 
 
@@ -215,7 +216,7 @@ def test_every_call_of_a_module_has_a_row_with_its_time(programs: Programs, name
             seen = [row["duration"] for row in rows if row["phase"] == doing]
             assert len(seen) == len(own), (module, stage, doing)
             assert sum(seen) > sum(own)
-            # A backward ends for us when another layer's operator begins, and what is computed again is not timed as such.
+            # A backward ends for us when an operator outside begins, and what is computed again is not timed as such.
             if stage == "forward" or module not in {row["module"] for row in ran.trace("forward") if row["recomputed"]}:
                 assert_close(seen, own, 4 if stage == "backward" else 1)
 
