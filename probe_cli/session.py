@@ -142,9 +142,9 @@ class Session:
         """Those of `list_ranks` that have a rank; a remark names the others."""
         found = self.list_ranks(max(LIST_S, timeout_s))
         ranked = with_rank(found)
-        others = [endpoint for endpoint in found.answered if endpoint not in ranked.answered]
+        others = [member.info.pid for _, member in found.answered if member.info.rank is None]
         if others:
-            names = ", ".join(f"pid {member.info.pid}" for _, member in others[:16]) + (", …" if others[16:] else "")
+            names = ", ".join(f"pid {pid}" for pid in others[:16]) + (", …" if others[16:] else "")
             remark(f"without {names}: no rank, or torch.distributed has not set it yet")
         return ranked
 

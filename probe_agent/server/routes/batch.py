@@ -80,6 +80,7 @@ class _Answers(Response):
     async def _answer(self, number: int, item: BatchItem, scope: Scope, gone: asyncio.Task[None], send: Send) -> None:
         body = b"" if item.body is None else self._asked.bodies[item.body].encode("utf-8", "replace")
         unread = [body]
+        unsent: list[bytes] = []
         has_ended = False
 
         async def receive_own() -> Message:
@@ -89,17 +90,21 @@ class _Answers(Response):
             return {"type": "http.disconnect"}
 
         async def send_own(message: Message) -> None:
+            """Send the head with the first of the body, and the last with the end: whoever reads pays by the chunk."""
             nonlocal has_ended
             if message["type"] == "http.response.start":
                 headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]}
-                pieces = [json.dumps({"status": message["status"], "headers": headers}).encode()]
-            else:
-                pieces = [message["body"]] if message.get("body") else []
-                has_ended = not message.get("more_body")
-                pieces += [b""] if has_ended else []
+                unsent.append(json.dumps({"status": message["status"], "headers": headers}).encode())
+                return
+            if message.get("body"):
+                unsent.append(message["body"])
+            if not message.get("more_body"):
+                has_ended = True
+                unsent.append(b"")
+            data = b"".join(FRAME.pack(number, len(piece)) + piece for piece in unsent)
+            unsent.clear()
             async with self._sending:
-                for piece in [] if gone.done() else pieces:
-                    data = FRAME.pack(number, len(piece)) + piece
+                if data and not gone.done():
                     await send({"type": "http.response.body", "body": data, "more_body": True})
 
         async with self._slots:

@@ -161,7 +161,10 @@ def _reader(columns: Mapping[str, tuple[str, type | float]], order: str) -> Call
 def _array(values: Sequence[Any], kind: type | float) -> np.ndarray:
     if isinstance(kind, float):
         return np.array(values, dtype=float) / kind
-    return np.array(values, dtype=object if kind is str else kind)
+    if kind is not str:
+        return np.array(values, dtype=kind)
+    once = {text: text for text in values}  # a text that comes in every row is kept once
+    return np.array([once[text] for text in values], dtype=object)
 
 
 def _groups(rows: Sequence[Row]) -> dict[str, Group]:
