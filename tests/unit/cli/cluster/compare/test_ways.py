@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
+from datetime import datetime
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -217,6 +221,22 @@ def test_columns_of_different_lengths_are_no_answer() -> None:
     assert np.isnan(FACTS["steps"].read([[[1]] + [[None]] * 9 + [[False]]])["duration"]).all()
     with pytest.raises(ValueError, match="not of one length"):
         FACTS["steps"].read([[[1]] + [[0.5, 0.5]] * 10])
+
+
+def test_times_and_durations_come_as_they_were_recorded() -> None:
+    with duckdb.connect() as database:
+        database.execute("CREATE SCHEMA python; CREATE TABLE python.gc (ts TIMESTAMP, duration DOUBLE)")
+        for second, duration in enumerate((0.0123456789, None, math.nan, math.inf, 1e300, 86_400.000000001)):
+            database.execute(
+                "INSERT INTO python.gc VALUES (?, ?)", [datetime(2026, 11, 25, 3, 4, second, 678901), duration]
+            )
+        rows = database.sql(FACTS["pauses"].sql(Extent(100))).fetchall()
+
+    told = FACTS["pauses"].read(json.loads(json.dumps(rows)))
+
+    assert told["ts"].tolist() == [1_795_575_840.678901 + second for second in range(6)]
+    assert told["duration"][[0, 5]].tolist() == [0.012345679, 86_400.000000001]
+    assert np.isnan(told["duration"][1:5]).all()
 
 
 def test_words() -> None:
