@@ -21,7 +21,7 @@ from probe_cli.cluster.fanout import Answers
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
-from probe_cli.render.show import show, show_envelope
+from probe_cli.render.show import in_both_forms, show, show_envelope
 from probe_cli.session import Session
 from probe_cli.text import few, seconds
 
@@ -147,6 +147,7 @@ def _notes(facts: list[Facts], targets: Iterable[TargetInfo], comparison: Compar
     return notes
 
 
+@in_both_forms
 def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers: Answers[Facts], format_: str) -> None:
     clocks = {fact.who.host: fact.clock for fact in one_clock_a_host(facts) if fact.clock is not None and facts[1:]}
     sheet = Sheet(comparison.columns, comparison.types, comparison.rows)

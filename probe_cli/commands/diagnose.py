@@ -20,7 +20,7 @@ from probe_cli.diagnose import Diagnosis, Evidence, Finding, Job, Rule, diagnose
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
-from probe_cli.render.show import show, show_envelope
+from probe_cli.render.show import in_both_forms, show, show_envelope
 from probe_cli.session import Session
 from probe_cli.text import by_reason, num_ranks, percent, seconds
 
@@ -175,6 +175,7 @@ def _page(rule: Rule) -> str:
     return "\n".join([*lines, "SQL, put to each target:", rule.sql.strip()])
 
 
+@in_both_forms
 def _show(
     diagnosis: Diagnosis, told: Sequence[tuple[TargetInfo, Evidence]], answers: Answers[Evidence], format_: str
 ) -> None:

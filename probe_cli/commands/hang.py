@@ -23,7 +23,7 @@ from probe_cli.endpoint import Endpoint, LocalProcess
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
-from probe_cli.render.show import show, show_envelope
+from probe_cli.render.show import in_both_forms, show, show_envelope
 from probe_cli.session import Session
 from probe_cli.text import few, num_ranks, ranks_text
 
@@ -215,6 +215,7 @@ def _without_recorder(pid: int, rank: int, world_size: int) -> TargetInfo:
     )
 
 
+@in_both_forms
 def _show(
     verdict: Verdict,
     targets: Mapping[int, TargetInfo],

@@ -23,7 +23,7 @@ from probe_cli.messages import remark
 from probe_cli.options import format_option, seconds, timeout_option
 from probe_cli.render import Sheet
 from probe_cli.render.output import written_file
-from probe_cli.render.show import show, show_answers, show_envelope
+from probe_cli.render.show import in_both_forms, show, show_answers, show_envelope
 from probe_cli.session import Session
 from probe_cli.text import mebibytes
 
@@ -199,6 +199,7 @@ def _neighbours(report: Report, reports: Sequence[Report]) -> list[Report]:
     return [one for one in reports if group(one) == group(report)]
 
 
+@in_both_forms
 def _show(reports: Sequence[Report], answers: Answers[Look], format_: str) -> None:
     sentences = [sentence(report, _neighbours(report, reports)) for report in reports]
     gaps = [(report, gap) for report in reports for gap in report.look.gaps]

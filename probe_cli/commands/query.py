@@ -78,9 +78,10 @@ def command(
     for _, data in answers.answered[:1]:  # several have one answer together
         body = data.body
         if format_ == "parquet":
-            from probe_cli.render.columnar import parquet  # a door: DuckDB and nanoarrow, for this format alone
+            from probe_cli.render.columnar import parquet_writer  # a door: DuckDB and nanoarrow, for this format alone
 
-            body = parquet(body)
+            with parquet_writer() as parquet:
+                body = parquet(body)
         with stdout_to(output):
             write_bytes(body)
         for note in data.notes:

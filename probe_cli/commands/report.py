@@ -12,7 +12,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timezone
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,7 +27,7 @@ from probe_cli.cluster.ranks.listing import Rank
 from probe_cli.cluster.report import LEFT_OUT_TABLES, Limits, Taken, take
 from probe_cli.messages import remark
 from probe_cli.options import timeout_option
-from probe_cli.render.columnar import parquet
+from probe_cli.render.columnar import parquet_writer
 from probe_cli.render.stacks import stack_lines
 from probe_cli.report_file import FORMAT, HEAD, README, VERSION, finding_file, stacks_file, table_file
 from probe_cli.session import Session
@@ -37,8 +39,6 @@ __all__ = ["command"]
 #: Commands whose output is in a report, those of them that there are. To add one, add its name.
 FINDINGS = ("status", "diagnose", "hang", "compare", "memory")
 FINDING_S = 60.0
-#: Each is asked for twice at the same time, for people and for programs: the file's ending, and the options.
-_FORMS: Mapping[str, Sequence[str]] = {"txt": (), "json": ("--format", "envelope")}
 #: Rows of one table: of one rank, and of all of them together.
 MAX_ROWS, MAX_ROWS_IN_ALL = 10_000, 200_000
 _README = """\
@@ -66,7 +66,14 @@ What was left out:
   concern training
 {left_out}
 """
-_PROBE = "from probe_cli.main import main; main()"
+#: A command that also writes its envelope to a file.
+_PROBE = """
+import sys
+from probe_cli.main import main
+from probe_cli.render import show
+show.envelope_file = sys.argv.pop(1)
+main()
+"""
 
 
 @click.command("report")
@@ -94,14 +101,14 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise BadRequest(f"cannot write {path}: its folder does not exist", "name a file in a folder that exists")
     names = [name for name in FINDINGS if name in SHORT_HELP]
-    with ThreadPoolExecutor(len(names) * len(_FORMS)) as pool:
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(len(names)) as pool:
         ranks = session.list_ranks()
-        findings = {(name, form): pool.submit(_finding, session, name, form) for name in names for form in _FORMS}
+        told = {name: pool.submit(_finding, session, name, f"{folder}/{name}.json") for name in names}
         limits = Limits(max_rows or min(MAX_ROWS, MAX_ROWS_IN_ALL // max(1, len(ranks.answered)) + 1), timeout_s)
         answers = session.ask_ranks(take(limits), timeout_s=None, ranks=ranks)
-        outputs = {name: {form: findings[name, form].result() for form in _FORMS} for name in names}
+        findings = {name: one.result() for name, one in told.items()}
     try:
-        _write(path, made, ranks, answers, outputs, limits)
+        _write(path, made, ranks, answers, findings, limits)
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}", "name a file that you may write") from None
     num, size = len(answers.answered), os.path.getsize(path) / (1 << 20)
@@ -109,19 +116,31 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     return answers.exit_code
 
 
-def _finding(session: Session, name: str, form: str) -> tuple[int, str]:
-    """Return exit code and output of a command about the same targets, in one of `_FORMS`."""
+class Finding(NamedTuple):
+    """What a command has said, for people and for programs."""
+
+    exit_code: int
+    text: str
+    envelope: str
+
+
+def _finding(session: Session, name: str, envelope_file: str) -> Finding:
+    """Run a command about the same targets."""
     flags = ["--all"] * session.everyone + ["--no-inject"] * (not session.inject) + ["--itself"] * session.itself
     flags += ["--rank", ",".join(map(str, sorted(session.ranks)))] if session.ranks else []
     flags += [word for endpoint in session.named for word in ("-t", str(endpoint))]
-    words = [sys.executable, "-c", _PROBE, *flags, name, *_FORMS[form]]
+    words = [sys.executable, "-c", _PROBE, envelope_file, *flags, name]
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=FINDING_S
         )
     except subprocess.TimeoutExpired:
-        return 4, f"no answer within {FINDING_S:g} s\n"
-    return done.returncode, _json_text(done.stdout) if form == "json" else done.stdout + done.stderr
+        return Finding(4, f"no answer within {FINDING_S:g} s\n", "")
+    try:
+        envelope = json.dumps(_redacted(json.loads(Path(envelope_file).read_text())), indent=1, ensure_ascii=False)
+    except FileNotFoundError:  # it has failed, and said so
+        envelope = ""
+    return Finding(done.returncode, done.stdout + done.stderr, envelope)
 
 
 def _write(
@@ -129,7 +148,7 @@ def _write(
     made: datetime,
     ranks: Answers[Rank],
     answers: Answers[Taken],
-    findings: Mapping[str, Mapping[str, tuple[int, str]]],
+    findings: Mapping[str, Finding],
     limits: Limits,
 ) -> None:
     known = {endpoint: one.info for endpoint, one in ranks.answered}
@@ -138,7 +157,11 @@ def _write(
     tables: dict[str, Any] = {}
     # Whoever may read it is for its owner to say.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with (
+        open(descriptor, "wb") as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
+        parquet_writer() as parquet,
+    ):
         for endpoint, taken in answers.answered:
             info = known[endpoint]
             folder = f"ranks/{'unknown' if info.rank is None else info.rank}-{info.pid}"
@@ -159,9 +182,9 @@ def _write(
                     taken.left_out.append(f"{name}: its rows cannot be read: {error}")
             tables.update({table.name: asdict(table) for table in taken.tables})
             left_out += [f"rank {'unknown' if info.rank is None else info.rank}: {said}" for said in taken.left_out]
-        for name, outputs in findings.items():
-            _add(archive, finding_file(name, "txt"), outputs["txt"][1])
-            archive.writestr(finding_file(name, "json"), outputs["json"][1])
+        for name, finding in findings.items():
+            _add(archive, finding_file(name, "txt"), finding.text)
+            archive.writestr(finding_file(name, "json"), finding.envelope)
         left_out = [redacted_text(said) for said in left_out]
         head = {
             "format": FORMAT,
@@ -170,7 +193,7 @@ def _write(
             "probe": __version__,
             "targets": targets,
             "tables": [{**table, "rows": None, "lost": None} for _, table in sorted(tables.items())],
-            "findings": {name: outputs["txt"][0] for name, outputs in findings.items()},
+            "findings": {name: finding.exit_code for name, finding in findings.items()},
             "left_out": left_out,
         }
         _add_json(archive, HEAD, head)
@@ -184,14 +207,6 @@ def _add(archive: zipfile.ZipFile, name: str, text: str) -> None:
 
 def _add_json(archive: zipfile.ZipFile, name: str, content: object) -> None:
     archive.writestr(name, json.dumps(_redacted(content), indent=1, ensure_ascii=False))
-
-
-def _json_text(output: str) -> str:
-    """Return the JSON that a command has printed, without secrets; a text if it has failed."""
-    try:
-        return json.dumps(_redacted(json.loads(output)), indent=1, ensure_ascii=False)
-    except ValueError:
-        return redacted_text(output)
 
 
 def _redacted(content: Any) -> Any:  # decoded JSON

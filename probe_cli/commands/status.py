@@ -13,7 +13,7 @@ from probe_cli.diagnose import Diagnosis, Evidence, diagnose, question_of, rules
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
-from probe_cli.render.show import show, show_envelope
+from probe_cli.render.show import in_both_forms, show, show_envelope
 from probe_cli.session import Session
 from probe_cli.text import age, by_reason, mebibytes, num_ranks, percent, seconds
 
@@ -82,6 +82,7 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     return answers.exit_code
 
 
+@in_both_forms
 def _show(
     told: Sequence[tuple[TargetInfo, Evidence]], answers: Answers[Evidence], diagnosis: Diagnosis, format_: str
 ) -> None:

@@ -18,7 +18,7 @@ from probe_cli.cluster.ranks.listing import Rank
 from probe_cli.cluster.report import TABLES, Limits, take
 from probe_cli.endpoint import Endpoint
 from probe_cli.progress import Work
-from probe_cli.render.columnar import parquet
+from probe_cli.render.columnar import parquet_writer
 
 __all__ = ["Saved", "file_names", "save_tables", "write_database"]
 
@@ -55,13 +55,14 @@ def save_tables(
     async def ask(client: Client) -> Saved:
         async with slots:
             taken = await tables_of(client)
-            for table, stream in taken.rows.items():
-                path = folder / table / f"{names[client.endpoint]}.parquet"
-                path.parent.mkdir(exist_ok=True)
-                try:
-                    path.write_bytes(await asyncio.to_thread(parquet, stream))
-                except (ValueError, RuntimeError, duckdb.Error) as error:
-                    taken.left_out.append(f"{table}: its rows cannot be read: {error}")
+            with parquet_writer() as parquet:
+                for table, stream in taken.rows.items():
+                    path = folder / table / f"{names[client.endpoint]}.parquet"
+                    path.parent.mkdir(exist_ok=True)
+                    try:
+                        path.write_bytes(await asyncio.to_thread(parquet, stream))
+                    except (ValueError, RuntimeError, duckdb.Error) as error:
+                        taken.left_out.append(f"{table}: its rows cannot be read: {error}")
         work.advance()
         return Saved(taken.tables, taken.left_out)
 

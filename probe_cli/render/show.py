@@ -3,21 +3,49 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeVar
 
 from probe_agent.errors import BadRequest
 from probe_cli.cluster.fanout import Answers
 from probe_cli.endpoint import Endpoint
 from probe_cli.messages import remark
 
+from .output import stdout_to
 from .sheet import LINE_FORMATS, Sheet, envelope_lines
 from .table import table, wrapped
 from .terminal import bold, columns_of, wants_colour
 
-__all__ = ["heading", "is_brief", "is_envelope", "show", "show_answers", "show_envelope", "who_answered"]
+__all__ = [
+    "heading",
+    "in_both_forms",
+    "is_brief",
+    "is_envelope",
+    "show",
+    "show_answers",
+    "show_envelope",
+    "who_answered",
+]
 
 T = TypeVar("T")
+Shows = TypeVar("Shows", bound=Callable[..., None])
+
+#: The file for the envelope of what a command prints: `probe report` keeps one judgement for people and for programs.
+envelope_file: str | None = None
+
+
+def in_both_forms(shows: Shows) -> Shows:
+    """Let `shows`, whose last argument is the format, also write to `envelope_file`, if there is one."""
+
+    @wraps(shows)
+    def both(*args: Any) -> None:
+        shows(*args)
+        if envelope_file:
+            with stdout_to(envelope_file):
+                shows(*args[:-1], "envelope")
+
+    return both  # type: ignore[return-value]  # of the same parameters
 
 
 def is_brief(format_: str) -> bool:
