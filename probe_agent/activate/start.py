@@ -78,7 +78,7 @@ def _start_in_child() -> None:
 def _load() -> "Importer":
     """Return the importer of the recorder, whose package marks that it is there."""
     importer = _importer(_PACKAGE, "recorder")
-    importer.load(_PACKAGE)
+    sys.modules[_PACKAGE] = importer.load(_PACKAGE)
     return importer
 
 
@@ -136,6 +136,7 @@ def _record(importers: "list[Importer]", folder: str, forks: "list[Any]") -> "Ca
             if folder and os.environ.get("LOCAL_RANK", "0") == "0":  # once a host, and not for forked children
                 for problem in importer.load(_PACKAGE + ".config").Settings().problems:
                     _write_line(f"{problem.message}; {problem.hint}")
+            importer.load_all()
             runtime = importer.load(_PACKAGE + ".boot").start_planned(folder)
     except Exception as error:
         if not at_exit.is_ending():

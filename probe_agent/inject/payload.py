@@ -51,8 +51,7 @@ def run():
 
 def load_and_record():
     # A forked child has its parent's modules, as they were at the fork: a lock in them may be held for ever.
-    for name in [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
+    list(map(sys.modules.pop, [name for name in list(sys.modules) if name.partition(".")[0] == PACKAGE]))
     ours, departure, fork_safety, runtime = None, None, None, None
     try:
         ours = importer()
@@ -62,8 +61,7 @@ def load_and_record():
         switch_interval.usual_s = usual
         fork_safety = ours.load(PACKAGE + ".guest.fork_safety")
         fork_safety.watch(switch_interval.rest)
-        for name in ours.names:
-            ours.load(name)
+        ours.load_all()
         runtime = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r})
     except BaseException:
         text = ours.load("traceback").format_exc() if ours else repr(sys.exc_info()[1])

@@ -49,6 +49,8 @@ _EMPTY = {"array"}
 #: file name contains these two words, so `stacklevel` names the same line of the job as without the recorder.
 _UNCOUNTED = "#importlib._bootstrap"
 _HELD_S, _PAUSE_S = 0.002, 0.0001
+#: Pauses of this length for an iteration over `sys.modules` to end, and how many at most.
+_ITERATION_S, _MOST_PAUSES = 0.001, 200
 
 
 class Carried:
@@ -127,6 +129,10 @@ class Importer:
         self._ours = ours
         self.names = ours.names
         self._loaded: dict[str, ModuleType] = {}
+        #: Of every module of the recorder, its object, until it is put into `sys.modules`.
+        self._hidden: dict[str, ModuleType] = {}
+        #: How many refer to `sys.modules` while nobody iterates over it.
+        self._num_owners = sys.getrefcount(sys.modules)
         self._builtins = {**vars(builtins), "__import__": self.import_}
         # C modules import with the builtins of the code that loads them: this module's.
         globals()["__builtins__"] = self._builtins
@@ -201,15 +207,25 @@ class Importer:
                     found = self._load_ours(name) if self._is_ours(name) else self._load_library(name)
         return found
 
+    def load_all(self) -> None:
+        """Load all modules of the recorder, then put them into `sys.modules`, where Dynamo looks up the module of a
+        function: at once, and while nobody iterates over it, or the job's loop would raise "dictionary changed size
+        during iteration"."""
+        for name in self.names:
+            self.load(name)
+        self._wait_for_iterations()
+        sys.modules.update(self._hidden)
+        self._hidden.clear()
+
     def close(self) -> "dict[str, ModuleType]":
         """Forget all modules and return them by name; code that stays imports as the job does."""
+        self._wait_for_iterations()
         self._builtins["__import__"] = builtins.__import__
         # A C module may keep one that it has imported, but must not keep all of them through it.
         vars(self._sys)["modules"] = sys.modules
         loaded, self._loaded = self._loaded, {}
         self._ours.forget()
-        for name in [name for name in list(sys.modules) if self._is_ours(name)]:
-            del sys.modules[name]
+        list(map(sys.modules.pop, [name for name in list(sys.modules) if self._is_ours(name)]))  # no other thread runs
         _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
         return loaded
 
@@ -218,6 +234,14 @@ class Importer:
         if self._time.perf_counter() - self._held_since > _HELD_S:
             self._time.sleep(_PAUSE_S)
             self._held_since = self._time.perf_counter()
+
+    def _wait_for_iterations(self) -> None:
+        """Wait for an end of what iterates over `sys.modules` and so refers to it, but not for long: others may keep
+        a reference, too."""
+        for _ in range(_MOST_PAUSES):
+            if sys.getrefcount(sys.modules) <= self._num_owners:
+                return
+            self._time.sleep(_ITERATION_S)
 
     def _is_ours(self, name: str) -> bool:
         return name.partition(".")[0] == self._package
@@ -243,9 +267,8 @@ class Importer:
                 return self._loaded[name]
         spec: Any = ModuleSpec(name, None, origin=self._ours.path(name), is_package=self._ours.is_package(name))
         spec.loader = self
-        module = self._module(spec)
-        # Dynamo looks the module of a function up there.
-        sys.modules[name] = module
+        self._hidden[name] = module = self._module(spec)
+        self._num_owners = min(self._num_owners, sys.getrefcount(sys.modules))
         self._execute(module, lambda: self._code(name))
         if parent:
             setattr(self.load(parent), child, module)
@@ -264,6 +287,7 @@ class Importer:
             return self._keep(name, self.load("posixpath"))
         there = sys.modules.get(name)
         if there is None and name in _LEFT_TO_THE_JOB:
+            self._wait_for_iterations()
             return self._keep(name, _imported(name))
         if name in _EMPTY:
             return self._keep(name, ModuleType(name))
@@ -280,6 +304,7 @@ class Importer:
             return self._keep(name, self._made(_extension, found))
         module = self._module(found)
         if name == "typing" and _TYPING_IS_LOOKED_UP:
+            self._wait_for_iterations()
             sys.modules.setdefault(name, module)
         self._execute(module, lambda: found.loader.get_code(name))
         module = self._loaded[name]  # a module may replace itself
@@ -318,8 +343,7 @@ class Importer:
             exec(body, vars(module))
         except BaseException:
             del self._loaded[name]
-            if self._is_ours(name):
-                sys.modules.pop(name, None)
+            self._hidden.pop(name, None)
             raise
 
     def _found(self, name: str, folders: list[str]) -> "Any":
@@ -404,7 +428,7 @@ def _built_in(name: str) -> ModuleType:
     """Make a built-in module anew, as it was before the job changed it."""
     job = sys.modules.get(name)
     changed = dict(vars(job)) if job is not None else {}
-    made: ModuleType = _imp.create_builtin(ModuleSpec(name, None))
+    made = _unseen(_imp.create_builtin, ModuleSpec(name, None))
     if made is not job:
         _imp.exec_builtin(made)
         return made
@@ -415,16 +439,25 @@ def _built_in(name: str) -> ModuleType:
     return module
 
 
+def _unseen(create: "Callable[[Any], ModuleType]", spec: "Any") -> ModuleType:
+    """Return a new C module, and leave `sys.modules` as it was: older ones are put there as soon as they are made.
+
+    `zip` calls one after the other in C, so that no other thread runs in between.
+    """
+    name, modules = (spec.name,), sys.modules
+    job = modules.get(spec.name)
+    undo = map(modules.pop, name, (None,)) if job is None else map(modules.__setitem__, name, (job,))
+    there, made, _ = next(zip(map(modules.get, name), map(create, (spec,)), undo))
+    if job is None and there is not None:  # imported by the job just now
+        modules[spec.name] = there
+    return made
+
+
 def _extension(spec: "Any") -> ModuleType:
     """Make a C extension of the standard library anew, without leaving it where the job would find it."""
     job = sys.modules.get(spec.name)
     changed = dict(vars(job)) if job is not None else {}
-    made: ModuleType = _imp.create_dynamic(spec)
-    if sys.modules.get(spec.name) is not job:
-        if job is None:
-            del sys.modules[spec.name]
-        else:
-            sys.modules[spec.name] = job
+    made = _unseen(_imp.create_dynamic, spec)
     if made is job:
         module = ModuleType(spec.name)
         vars(module).update(vars(made))

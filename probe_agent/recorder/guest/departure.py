@@ -53,7 +53,7 @@ def prepare(importer: Importer, runtime: Runtime | None) -> Callable[[], None]:
     move: tuple[Any, ...] = ()
     found: list[Any] = []
     try:
-        if sys.version_info >= (3, 10) and not at_exit.is_ending() and not gc.get_debug():  # 3.9 was seen to abort
+        if not at_exit.is_ending() and not gc.get_debug():
             move = _untrack_and_track(importer)
         loaded = importer.close()
         if move:
@@ -106,7 +106,9 @@ def _last(
                 pass  # the client has left
             close(descriptor)
     finally:
-        atexit.unregister(exit_locks[0].acquire)
+        # Older ones do not keep alive what an exit is calling: freed, the lock is written to by whoever waits for it.
+        if sys.version_info >= (3, 10, 2):
+            atexit.unregister(exit_locks[0].acquire)
         if never:
             never.acquire()
         for lock in exit_locks:

@@ -55,15 +55,13 @@ class Job:
 
 
 @contextmanager
-def job(python: str) -> Iterator[Job]:
-    with program(JOB, python=python, stdin=subprocess.PIPE) as process:
+def job(python: str, before: str = "") -> Iterator[Job]:
+    with program(before + JOB, python=python, stdin=subprocess.PIPE) as process:
         yield Job(process)
 
 
 @pytest.mark.parametrize("python", installed_pythons(), ids=lambda python: python.split("/")[-3])
 def test_next_to_nothing_is_left_to_collect(python: str) -> None:
-    if "/3.9." in python:
-        pytest.skip("on CPython 3.9 all is left to the job's own collections: freeing it early made targets abort")
     with job(python) as target:
         target.visit()  # leaves C modules and compiled patterns once
         first = int(target.eval("new()"))
@@ -129,14 +127,22 @@ def test_a_job_that_debugs_its_collector_sees_no_collection() -> None:
     assert kept == "0"
 
 
-def test_a_job_may_exit_while_the_recorder_leaves() -> None:
-    for pause_s in (0.0, 0.005, 0.01, 0.015, 0.02, 0.03):
-        with job(sys.executable) as target:
+@pytest.mark.parametrize("python", [*(path for path in installed_pythons() if "/3.9." in path), sys.executable])
+def test_a_job_may_exit_while_the_recorder_leaves(python: str) -> None:
+    """At its very end: on CPython 3.9 one in five such exits found a broken heap."""
+    with job(python) as target:
+        attached = inject.attach(target.pid)
+        began = monotonic()
+        detach(attached)
+        usual_s = monotonic() - began
+    sleeps = "import threading, time\nthreading.Thread(target=time.sleep, args=[600], daemon=True).start()\n"
+    for before_s in (usual_s, 0.02, 0.01, 0.006, 0.005, 0.0045, 0.004, 0.0035, 0.003, 0.002, 0.001, 0.0):
+        with job(python, sleeps) as target:
             attached = inject.attach(target.pid)
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.connect(str(attached.folder / "control.sock"))
                 connection.sendall(b'{"op": "detach"}\n')
-                sleep(pause_s)
+                sleep(max(0.0, usual_s - before_s))
                 began = monotonic()
                 assert target.end() == 0
                 assert monotonic() - began < 4.0  # what waits for the recorder gives up after 5 s

@@ -18,6 +18,7 @@ from probe_agent.inject import carried
 from probe_agent.inject.threads.tracee import Tracee
 
 from .conftest import detach, installed_pythons
+from .programs import program
 
 RECORDER = Path(inject.__file__).parent.parent / "recorder"
 #: Counts what of ours is compiled in it until its standard input ends.
@@ -155,3 +156,14 @@ def test_a_job_that_imports_typing_meanwhile_finds_collections_abc_as_it_is(pyth
 
     assert done.returncode == 0, done.stderr
     assert "collections.abc" not in done.stdout
+
+
+def test_a_job_that_iterates_over_its_modules_is_left_to_it() -> None:
+    code = (
+        "import atexit, re, sys, time, typing\nprint('ready', flush=True)\n"
+        "while True:\n for _ in sys.modules.values(): time.sleep(0.0001)\n time.sleep(0.01)"
+    )
+    with program(code) as process:  # it writes no traceback
+        for _ in range(5):
+            detach(inject.attach(process.pid))
+        assert process.poll() is None
