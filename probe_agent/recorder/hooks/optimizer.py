@@ -145,7 +145,7 @@ class Source(BaseSource):
         if self._depth and _is_inside(sys._getframe(1)):
             self._depth += 1
             return
-        if self._is_in_a_step_begun_before(sys._getframe(1)):
+        if not (self._is_outermost_known or self._is_outermost(sys._getframe(1))):
             return
         self._depth = 1
         self._began = perf_counter_ns()
@@ -162,7 +162,9 @@ class Source(BaseSource):
                 raise
 
     def _after(self, optimizer: Any, args: object, kwargs: object) -> None:
-        if self._device.is_compiling() or self._is_in_a_step_begun_before(sys._getframe(1)):
+        if self._device.is_compiling():
+            return
+        if not (self._is_outermost_known or self._is_outermost(sys._getframe(1))):
             return
         now = perf_counter_ns()
         step = self._step
@@ -187,12 +189,11 @@ class Source(BaseSource):
             if self.recorder.fail(self.name, error):
                 raise
 
-    def _is_in_a_step_begun_before(self, caller: FrameType) -> bool:
-        """Return whether the call of `step` that has called the hook is part of one that had begun before the attach,
-        at whose end the step ends."""
-        if not self._is_outermost_known:
-            self._is_outermost_known = not _is_inside(caller)
-        return not self._is_outermost_known
+    def _is_outermost(self, caller: FrameType) -> bool:
+        """Return whether the call of `step` that has called the hook is not part of one that had begun before the
+        attach, at whose end the step ends. Asked until there was one."""
+        self._is_outermost_known = not _is_inside(caller)
+        return self._is_outermost_known
 
     def _is_elsewhere(self, optimizer: Any) -> bool:
         """Return whether this thread trains another model than the one whose steps are counted on another thread."""
