@@ -14,12 +14,14 @@ _random = SystemRandom()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a TCP port that is free now, and that nobody gets by chance before the caller takes it."""
+    """Return a TCP port that is free now on every address, since torch listens on all, and that nobody gets by chance
+    before the caller takes it."""
+    family, everywhere = (socket.AF_INET6, "::") if ":" in host else (socket.AF_INET, "")
     for attempt in count():
         port = _random.choice(PORTS)
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as free:
+        with socket.socket(family) as free:
             try:
-                free.bind((host, port))
+                free.bind((everywhere, port))
             except OSError:
                 assert attempt < 100, f"no port of {PORTS} is free"
                 continue
