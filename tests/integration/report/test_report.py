@@ -97,7 +97,9 @@ def test_hang_says_what_it_said_and_other_commands_say_why_not(made: Made) -> No
     with zipfile.ZipFile(made.path) as archive:
         assert said.stdout.splitlines() == archive.read("findings/hang.txt").decode().splitlines()
         assert said.returncode == json.loads(archive.read("report.json"))["findings"]["hang"]
-    assert [row["rank"] for row in json.loads(as_json.stdout)["rows"]] == [0, 1]
+    told = json.loads(as_json.stdout)
+    assert [row["rank"] for row in told["rows"]] == [0, 1]
+    assert told["verdict"]["sentence"] in said.stdout, "both are of one judgement"
     assert refused.returncode == 2
     assert "eval needs the living job" in refused.stderr
 
