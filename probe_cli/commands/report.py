@@ -117,7 +117,7 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
 
 
 class Finding(NamedTuple):
-    """What a command has said, for people and for programs."""
+    """Output of one command, for people and for programs."""
 
     exit_code: int
     text: str
