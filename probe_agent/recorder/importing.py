@@ -217,9 +217,12 @@ class Importer:
         sys.modules.update(self._hidden)
         self._hidden.clear()
 
-    def close(self) -> "dict[str, ModuleType]":
-        """Forget all modules and return them by name; code that stays imports as the job does."""
-        self._wait_for_iterations()
+    def close(self, at_exit: bool = False) -> "dict[str, ModuleType]":
+        """Forget all modules and return them by name; code that stays imports as the job does. An exit waits for
+        nobody's iteration."""
+        if not at_exit:
+            self._wait_for_iterations()
+        self._hidden.clear()
         self._builtins["__import__"] = builtins.__import__
         # A C module may keep one that it has imported, but must not keep all of them through it.
         vars(self._sys)["modules"] = sys.modules

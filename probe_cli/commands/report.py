@@ -101,13 +101,13 @@ def command(session: Session, output: str | None, max_rows: int | None, timeout_
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise BadRequest(f"cannot write {path}: its folder does not exist", "name a file in a folder that exists")
     names = [name for name in FINDINGS if name in SHORT_HELP]
-    with TemporaryDirectory() as folder, ThreadPoolExecutor(len(names)) as pool:
-        ranks = session.list_ranks()
-        told = {name: pool.submit(_finding, session, name, f"{folder}/{name}.json") for name in names}
-        limits = Limits(max_rows or min(MAX_ROWS, MAX_ROWS_IN_ALL // max(1, len(ranks.answered)) + 1), timeout_s)
-        answers = session.ask_ranks(take(limits), timeout_s=None, ranks=ranks)
-        findings = {name: one.result() for name, one in told.items()}
     try:
+        with TemporaryDirectory(prefix="probe-") as folder, ThreadPoolExecutor(len(names)) as pool:
+            ranks = session.list_ranks()
+            told = {name: pool.submit(_finding, session, name, f"{folder}/{name}.json") for name in names}
+            limits = Limits(max_rows or min(MAX_ROWS, MAX_ROWS_IN_ALL // max(1, len(ranks.answered)) + 1), timeout_s)
+            answers = session.ask_ranks(take(limits), timeout_s=None, ranks=ranks)
+            findings = {name: one.result() for name, one in told.items()}
         _write(path, made, ranks, answers, findings, limits)
     except OSError as error:
         raise BadRequest(f"cannot write {path}: {error.strerror}", "name a file that you may write") from None
@@ -137,10 +137,10 @@ def _finding(session: Session, name: str, envelope_file: str) -> Finding:
     except subprocess.TimeoutExpired:
         return Finding(4, f"no answer within {FINDING_S:g} s\n", "")
     try:
-        envelope = json.dumps(_redacted(json.loads(Path(envelope_file).read_text())), indent=1, ensure_ascii=False)
+        told = json.loads(Path(envelope_file).read_text(encoding="utf-8"))
     except FileNotFoundError:  # it has failed, and said so
-        envelope = ""
-    return Finding(done.returncode, done.stdout + done.stderr, envelope)
+        return Finding(done.returncode, done.stdout + done.stderr, "")
+    return Finding(done.returncode, done.stdout + done.stderr, _json(told))
 
 
 def _write(
@@ -206,7 +206,11 @@ def _add(archive: zipfile.ZipFile, name: str, text: str) -> None:
 
 
 def _add_json(archive: zipfile.ZipFile, name: str, content: object) -> None:
-    archive.writestr(name, json.dumps(_redacted(content), indent=1, ensure_ascii=False))
+    archive.writestr(name, _json(content))
+
+
+def _json(content: object) -> str:
+    return json.dumps(_redacted(content), indent=1, ensure_ascii=False)
 
 
 def _redacted(content: Any) -> Any:  # decoded JSON

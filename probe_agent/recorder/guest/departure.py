@@ -55,7 +55,7 @@ def prepare(importer: Importer, runtime: Runtime | None) -> Callable[[], None]:
     try:
         if not at_exit.is_ending() and not gc.get_debug():
             move = _untrack_and_track(importer)
-        loaded = importer.close()
+        loaded = importer.close(at_exit.is_ending())
         if move:
             found = _reachable(importer, runtime, loaded)
     except Exception:  # the border: a client and an exit wait for this thread, and nothing can be recorded any more
@@ -106,7 +106,7 @@ def _last(
                 pass  # the client has left
             close(descriptor)
     finally:
-        # Older ones do not keep alive what an exit is calling: freed, the lock is written to by whoever waits for it.
+        # Before, `atexit` does not keep alive what it is calling: the lock would be freed while an exit waits for it.
         if sys.version_info >= (3, 10, 2):
             atexit.unregister(exit_locks[0].acquire)
         if never:

@@ -167,3 +167,29 @@ def test_a_job_that_iterates_over_its_modules_is_left_to_it() -> None:
         for _ in range(5):
             detach(inject.attach(process.pid))
         assert process.poll() is None
+
+
+#: Prints how long the end of an importer waits while the job keeps a reference to `sys.modules`: at a detach, at an
+#: exit.
+WAITS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from probe_agent.activate import start
+for at_exit in (False, True):
+    importer, pauses = start._importer("_trial", "recorder"), []
+    importer._time = type(sys)("time")
+    importer._time.sleep = pauses.append
+    kept = sys.modules
+    importer.close(at_exit)
+    del kept
+    print(sum(pauses))
+"""
+
+
+def test_an_exit_waits_for_no_iteration_and_a_detach_not_for_ever() -> None:
+    words = [sys.executable, "-S", "-c", WAITS, str(RECORDER.parents[1])]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+
+    detach_s, exit_s = map(float, done.stdout.split())
+    assert 0.0 < detach_s < 0.5
+    assert exit_s == 0.0
