@@ -218,8 +218,8 @@ class Importer:
         self._hidden.clear()
 
     def close(self, at_exit: bool = False) -> "dict[str, ModuleType]":
-        """Forget all modules and return them by name; code that stays imports as the job does. An exit waits for
-        nobody's iteration."""
+        """Forget all modules and return them by name; code that stays imports as the job does. An exit does not
+        wait for the end of an iteration."""
         if not at_exit:
             self._wait_for_iterations()
         self._hidden.clear()
