@@ -149,7 +149,8 @@ def _find_planted(name: str) -> Answer:
             began = monotonic()
             pid = _worker_of(culprit) if fault.asks == "worker" else culprit
             command = [PROBE, str(pid), "memory", "--leaks", "--seconds", "10"]
-            said = subprocess.run(command, capture_output=True, text=True).stdout
+            done = subprocess.run(command, capture_output=True, text=True)
+            said = done.stdout or done.stderr
         took_s = monotonic() - began
     sentence = said.partition("\n")[0]
     return {"attach": "before", "seconds": round(took_s, 1), "told": {"sentence": sentence}, "others": []}

@@ -105,6 +105,17 @@ FAULTS = {
         (0, 1, CULPRIT),
         says="the job's store does not answer",
     ),
+    "timed_out": Fault(
+        "rank 2 sleeps until the others' calls time out",
+        says="rank 2 sleeps in for_ever (stuck.py:",
+        attach=("before",),
+    ),
+    "ended_by_launcher": Fault(
+        "rank 2 sleeps until the others' calls time out, and the launcher ends it",
+        states=("died",),
+        says="rank 2 has not come to all_reduce",
+        attach=("before",),
+    ),
     "worker_dies": _gone("rank 2's data loader worker is killed", "DataLoader worker"),
     "exited": _gone("rank 2 exits in the middle", "exited with code 0"),
     "raised": _gone("rank 2 raises", "raised ValueError: a batch without labels"),

@@ -20,12 +20,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from threading import Timer
 from typing import BinaryIO
 
 import torch
+import torch._dynamo  # the optimizer imports it: once, before the ranks are forked
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore, _WorkerServer
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -43,6 +45,9 @@ PAUSE_STEPS = 200
 STORAGE_S = 90.0
 #: Jobs whose ranks meet at a store of its own process; those of others meet at a file.
 BY_STORE = ("few", "gone_store")
+#: Jobs whose groups give up early; the launcher of the second one ends the rank that lives, as torchrun does.
+GIVES_UP = ("timed_out", "ended_by_launcher")
+GIVES_UP_AFTER = timedelta(seconds=15)
 
 
 def last_step(folder: Path) -> float:
@@ -118,6 +123,12 @@ class Faults:
 
     def disk(self) -> None:
         wait_in_the_kernel(self.folder)
+
+    def timed_out(self) -> None:
+        for_ever()
+
+    def ended_by_launcher(self) -> None:
+        for_ever()
 
     def sleep(self) -> None:
         for_ever()
@@ -319,7 +330,9 @@ def train(rank: int, folder: Path, fault: str) -> None:
     if fault in BY_STORE:
         dist.init_process_group("gloo")  # by MASTER_ADDR and MASTER_PORT
     else:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
+        timeout = GIVES_UP_AFTER if fault in GIVES_UP else None
+        init = f"file://{folder}/store"
+        dist.init_process_group("gloo", init_method=init, rank=rank, world_size=world_size, timeout=timeout)
     faults = Faults(folder)
     torch.manual_seed(0)
     layer = Layer()
@@ -429,12 +442,19 @@ def start(folder: Path, fault: str, *, with_server: bool = False) -> list[subpro
 
 def launch(folder: Path, fault: str, num_ranks: int) -> None:
     """Fork the ranks, after torch has been imported once, and wait for them."""
+    pids = []
     for rank in range(num_ranks):
-        if os.fork() == 0:
+        if (pid := os.fork()) == 0:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
             return train(rank, folder, fault)
+        pids.append(pid)
     for _ in range(num_ranks):
-        os.wait()
+        pid, status = os.wait()
+        pids.remove(pid)
+        if status and fault == "ended_by_launcher":
+            time.sleep(1.0)
+            for other in pids:
+                os.kill(other, signal.SIGTERM)
     return None
 
 

@@ -19,12 +19,28 @@ from probe_cli.endpoint import Endpoint, Report
 from .finding import NoEvidence, NotApplicable
 from .job import Job
 
-__all__ = ["verdict_of"]
+__all__ = ["advice_on", "verdict_of"]
 
 #: Between the two looks; and what one of them takes at most beyond the time-out of its questions.
 BETWEEN_S, GRACE_S = 2.0, 10.0
 #: Of more ranks than this, what they wait for is not asked.
 MAX_ASKED = 4
+#: By the cause of the verdict: what to do.
+ADVICE = {
+    "absent": (
+        "look at that rank's line: it takes another branch, or works alone while the others wait",
+        "every rank has to call the same collectives in the same order: move the call out of `if rank == 0`",
+    ),
+    "mismatch": ("make the call alike on all ranks: the same operation, sizes and types",),
+    "cycle": ("let all ranks use the groups in one order, or give each group a thread and a stream of its own",),
+    "no peer": ("pair every send with a receive, in one order on both sides",),
+    "device": ('look at that rank\'s GPU: `probe PID query "FROM gpu.samples ORDER BY ts DESC LIMIT 20"`',),
+    "network": ("look at the network between the hosts, and at the GPUs: all ranks have come and none is done",),
+    "gone": ("if it is stopped, resume it: kill -CONT PID; if it has ended, `probe … ranks` says how: read its log",),
+    "left": ("find the rank that ended first: `probe … ranks`",),
+    "store": ("see that the process with the job's store lives, and that its port can be reached",),
+}
+OTHERWISE = ("see the stacks of all ranks together: `probe -t PID --all backtrace`",)
 
 
 async def verdict_of(job: Job) -> Verdict:
@@ -33,6 +49,11 @@ async def verdict_of(job: Job) -> Verdict:
     if any(isinstance(endpoint, Report) for endpoint in job.targets):
         raise NotApplicable("a report is of a moment: nothing moves in it")
     return await job.once("verdict of hang", lambda: _verdict(job))
+
+
+def advice_on(verdict: Verdict) -> tuple[str, ...]:
+    """What to do about a job that hangs, or has died of it."""
+    return ADVICE.get(verdict.cause, OTHERWISE)
 
 
 async def _verdict(job: Job) -> Verdict:

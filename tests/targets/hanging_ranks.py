@@ -3,8 +3,8 @@
     python hanging_ranks.py FOLDER FAULT…
 
 Each rank writes its PID to FOLDER/FAULT/RANK.pid, and what torch's Flight Recorder has to
-FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout. The job `few` waits for its last rank, and `trains`
-goes on; these two write no dumps.
+FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout. The job `few` waits for its last rank, `trains` goes
+on, and so does `times_out`, which gives up soon, until there is a file `stop`; these write no dumps.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from datetime import timedelta
 
 import torch
 import torch._dynamo  # torch imports it when it writes stacks: once, before the ranks are forked
@@ -29,17 +30,21 @@ def start(rank: int, fault: str, folder: str) -> None:
     os.rename(file.name, f"{folder}/{rank}.pid")
     if fault == "few":
         dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE)
-    elif fault == "trains":
-        train(rank, folder)
+    elif fault in ("trains", "times_out"):
+        train(rank, fault, folder)
     else:
         hang(rank, fault, folder)
 
 
-def train(rank: int, folder: str) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD_SIZE)
+def train(rank: int, fault: str, folder: str) -> None:
+    timeout = timedelta(seconds=8) if fault == "times_out" else None
+    init = f"file://{folder}/store"
+    dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD_SIZE, timeout=timeout)
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     while True:
+        if rank == 3 and os.path.exists(f"{folder}/stop"):
+            wait_for_ever()
         model(torch.ones(4)).sum().backward()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)

@@ -38,6 +38,8 @@ MAX_SHAPES = 2_000
 #: Share of the time for reading Flight Recorder, and the share if entries would be lost otherwise.
 LOOK_SHARE, LOOK_SHARE_IN_NEED = 0.002, 0.01
 LOOK_INTERVAL_NS = 1_000_000_000
+#: Without a new operation for this long, what the groups stand in is read at once: the job may end there.
+STANDSTILL_NS = 5_000_000_000
 #: torch takes 14 µs per tensor of an entry. Flight Recorder is not read if 2,000 calls of the job have more tensors.
 MAX_TENSORS = 10_000
 #: Operations since the last read that make the next one urgent: half of what torch keeps.
@@ -112,6 +114,9 @@ class CollectiveRows:
         self._num_tensors: deque[int] = deque(maxlen=2_000)
         self._was_unseen = False
         self._look_at = self._look_in_need = 0
+        #: Operations of all groups, since when there are so many, and whether Flight Recorder has been read since then.
+        self._num_enqueued = self._enqueued_at = 0
+        self._saw_standstill = True
         self._shapes: set[str] = set()
         #: Rows of finished operations without a phase yet.
         self._without_phase: list[Row] = []
@@ -152,9 +157,19 @@ class CollectiveRows:
         num_unseen = sum(group.num_unseen() for group in self.groups.values()) - on_their_way
         has_late = any(group.late for group in self.groups.values())
         was_unseen, self._was_unseen = self._was_unseen, num_unseen > 0
+        if self._stands(now) and (num_unseen > 0 or has_late) and now >= self._look_in_need:
+            self._saw_standstill = True
+            return True
         if num_unseen > 0 and sum(group.num_since_look for group in self.groups.values()) > MANY_SINCE_LOOK:
             return now >= self._look_in_need
         return now >= self._look_at and (has_late or (was_unseen and num_unseen > 0))
+
+    def _stands(self, now: int) -> bool:
+        """Return whether the groups stand still, and what they stand in has not been read yet."""
+        num_enqueued = sum(group.enqueued for group in self.groups.values())
+        if num_enqueued != self._num_enqueued:
+            self._num_enqueued, self._enqueued_at, self._saw_standstill = num_enqueued, now, False
+        return not self._saw_standstill and now - self._enqueued_at > STANDSTILL_NS
 
     def _look(self) -> None:
         """Read Flight Recorder: learn the numbers of collectives, and write rows of operations not called from

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from probe_cli.cluster.delays.rows import STEPS, Who
-from probe_cli.cluster.hang.verdict import is_long
+from probe_cli.cluster.hang.standstill import is_long
 
 __all__ = [
     "NUM_TRIPS",

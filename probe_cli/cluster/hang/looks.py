@@ -37,10 +37,15 @@ _PACE = (
     " FROM python.steps WHERE step > (SELECT max(step) FROM python.steps) - 200"
 )
 _CALLED = f"SELECT epoch(max(start)), {_age('max(start)')} FROM python.collectives"
+#: A call that nothing waited for is over once a later one of its group is.
 _OPEN = (
-    f'SELECT "group", op, seq, {_age("start")}, coalesce(peer, -1) FROM python.collectives'
+    f'SELECT "group", op, seq, {_age("start")}, coalesce(peer, -1), arg_max(state, ts) AS state FROM'
+    " (SELECT *, max(seq) FILTER (state = 'completed') OVER (PARTITION BY \"group\") AS done FROM python.collectives)"
     " WHERE start > (SELECT max(start) FROM python.collectives) - INTERVAL 1 HOUR"
-    " GROUP BY \"group\", op, seq, start, peer HAVING arg_max(state, ts) IN ('waiting', 'launched') ORDER BY start"
+    " GROUP BY \"group\", op, seq, start, peer, done HAVING arg_max(state, ts) = 'waiting'"
+    " OR (arg_max(state, ts) = 'launched' AND (seq < 0 OR seq > coalesce(done, -1)))"
+    # What a rank has ended in.
+    " OR (arg_max(state, ts) = 'failed' AND start = (SELECT max(start) FROM python.collectives)) ORDER BY start"
 )
 _COME = 'SELECT "group", max(seq) FROM python.collectives WHERE seq >= 0 GROUP BY 1'
 _OF_RINGS = (_PACE, _CALLED, _OPEN, _COME)
@@ -80,6 +85,10 @@ def _recorded(source: str) -> str:
     )
 
 
+_KNOWN_GROUPS = (
+    "SELECT \"group\", coalesce(nullif(arg_max(group_desc, ts), 'undefined'), ''), arg_max(ranks, ts), -1"
+    ' FROM python.groups GROUP BY "group"'
+)
 _LIVE_GROUPS = _groups("torch.process_groups")
 _LIVE_CALLS = _recorded("torch.flight_recorder")
 _STALLED_GROUPS = _groups(
@@ -143,8 +152,9 @@ class Look:
         """The earliest call that the rank is in."""
         for name, op, seq, *_ in self.recorded:
             return f"{op} {seq} of group {name}"
-        for name, op, seq, _, peer in self.open_calls:
-            return f"{op} with rank {peer}" if peer != -1 else f"{op} {seq} of group {name}"
+        for name, op, seq, _, peer, state in self.open_calls:
+            if state != "failed":
+                return f"{op} with rank {peer}" if peer != -1 else f"{op} {seq} of group {name}"
         return None
 
 
@@ -189,6 +199,7 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
         if gaps:  # it cannot answer, or has ended: what it left of its newest stall
             groups = await rows(_STALLED_GROUPS)
             recorded = await rows(_STALLED_CALLS) if groups else ()
+            groups = groups or await rows(_KNOWN_GROUPS)
         history = await rows(_HISTORY, min(timeout_s, RECORDER_S)) if groups and not (pace and pace[0][0]) else ()
         if no_stacks:
             gaps.append(no_stacks)
@@ -222,17 +233,20 @@ async def look_from_outside(client: Client) -> Look:
     return Look(stacks=await ask_stacks(client, outside=True), gaps=("no recorder could start in it",))
 
 
-def as_ranks(looks: Mapping[int, Look], waiting: Collection[int]) -> dict[int, Rank]:
+def as_ranks(looks: Mapping[int, Look], waiting: Collection[int], failed: Collection[int] = ()) -> dict[int, Rank]:
     """The calls that each rank is in, as the analysis takes them. A rank that is not among the `waiting` (it has ended,
-    or is stopped) has come as far as it has, and is in none of its calls. A call's time is that before the look."""
+    or is stopped) has come as far as it has, and is in none of its calls; one among the `failed` is in the call that it
+    has failed in. A call's time is that before the look."""
     members: dict[str, set[tuple[int, ...]]] = {}
     for seen in looks.values():
         for name, (_, ranks) in seen.groups.items():
             members.setdefault(name, set()).add(ranks)
-    return {rank: _as_rank(rank, seen, members, rank in waiting) for rank, seen in looks.items()}
+    return {rank: _as_rank(rank, seen, members, rank in waiting, rank in failed) for rank, seen in looks.items()}
 
 
-def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]], is_waiting: bool) -> Rank:
+def _as_rank(
+    rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]], is_waiting: bool, has_failed: bool
+) -> Rank:
     def group(name: object) -> Group:
         known = [ranks for ranks in members.get(str(name), ()) if rank in ranks]
         return Group(str(name), known[0] if known else (rank,))
@@ -251,7 +265,9 @@ def _as_rank(rank: int, seen: Look, members: Mapping[str, set[tuple[int, ...]]],
             called=-_float(age),
             timeout_s=_float(timeout) or None,
         )
-    for name, op, seq, age, peer in seen.open_calls:
+    for name, op, seq, age, peer, state in seen.open_calls:
+        if state == "failed" and not has_failed:
+            continue
         other = _int(peer) if _int(peer) >= 0 else None
         place = (str(name), _int(seq), _int(peer), "" if other is None else str(op))
         if place not in found and (other is not None or _int(seq) >= 0):

@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from statistics import median
 
 from probe_agent.wire import TargetInfo
 from probe_cli.cluster.ranks.ended import has_lost_peer, in_order_of_end, told_first
@@ -16,15 +15,13 @@ from .calls import Rank
 from .chain import Cause, Stop, stops
 from .details import Details
 from .doing import Activity, Doing, doing, has_moved, trains
+from .ends import aborted_by_gloo, first_to_blame, hung_before, stopped_or_ended
 from .looks import Look, as_ranks
+from .standstill import LONG_S, is_early, not_long, standstill, usual
 from .text import sentence, still_in
 
-__all__ = ["LONG_S", "PATIENCE_S", "State", "Verdict", "is_long", "judge"]
+__all__ = ["PATIENCE_S", "State", "Verdict", "judge"]
 
-#: No step for so long, for so many steps' time, and for so many times the longest known.
-LONG_S, LONG_STEPS, LONGEST = 10.0, 10.0, 2.0
-#: With so few collectives the usual time between them is not known.
-FEW_CALLS, LONG_START_S = 10, 300.0
 #: Then a rank that others wait for, and that neither works nor waits for storage, has so long.
 IDLE_START_S = 60.0
 #: A rank that saves, loads, reads, compiles or works has so long before the job is said to hang.
@@ -95,14 +92,14 @@ def judge(
 ) -> Verdict:
     """Return the verdict on ranks that were looked at twice, `between_s` apart. Nothing is known of the ranks in
     `missing`; `details` has what was asked about the ranks of an earlier verdict; `now` is in seconds since 1970."""
-    found_out = details or {}
+    found_out, now = details or {}, time.time() if now is None else now
     acts = {
         rank: doing(seen.stacks, state=targets[rank].state, is_silent=bool(seen.gaps)) for rank, seen in after.items()
     }
     living = {rank for rank, target in targets.items() if target.alive and not target.ended}
     acts.update({rank: Doing(Activity.ENDED) for rank in targets if rank not in living})
     if targets and not living:
-        return _after_the_end(targets, after, acts)
+        return _after_the_end(targets, after, acts, now)
     moved = sorted(rank for rank in after if rank in before and after[rank].is_ahead_of(before[rank]))
     if moved:
         return replace(_progress(moved, before, after, between_s), doing=acts)
@@ -116,17 +113,22 @@ def judge(
     }
     ranks = as_ranks(told, waiting)
     found = tuple(stops(ranks))
-    stands_s, stands_long = _standstill(after)
+    stands_s, stands_long = standstill(after)
     verdict = Verdict(State.UNKNOWN, "", stops=found, doing=acts, stands_s=stands_s)
-    gone = _gone(targets, living, bool(found))
+    gone = first_to_blame(targets, living, bool(found))
     lost = sorted(set(targets) - living - gone) if not found else []
     out = tuple(sorted({*stopped, *gone}))
     # Nobody is in a call of a group: the ranks still meet, or the last one has not come.
     meets = sorted(rank for rank, act in acts.items() if act.activity is Activity.INIT)
     unseen = {*missing, *(rank for rank, act in acts.items() if act.activity is Activity.UNKNOWN)}
-    if out:
+    hung = hung_before(targets, after, now) if gone else None
+    if hung is not None:
+        verdict = replace(verdict, ranks=hung.stop.ranks, cause=hung.stop.cause.value, stops=(hung.stop,))
+        about = [sentence(hung.stop, hung.ranks)]
+    elif out:
         verdict = replace(verdict, ranks=out, cause="gone")
-        about = [_out(out, targets, stopped), *_aborted(out, targets), *(sentence(stop, ranks) for stop in found[:1])]
+        about = [stopped_or_ended(out, targets, stopped), *aborted_by_gloo(out, targets)]
+        about += [sentence(stop, ranks) for stop in found[:1]]
     elif lost and all(has_lost_peer(targets[rank]) for rank in lost):
         verdict = replace(verdict, ranks=tuple(sorted(living)), cause="left")
         about = [f"rank{'s' if lost[1:] else ''} {ranks_text(lost)} lost the connection to another rank, and ended"]
@@ -152,7 +154,10 @@ def judge(
             used = _used(rank, before, after) / between_s if acts[rank].activity is Activity.NATIVE else 0.0
             works = f", and has used {percent(used)} of a CPU meanwhile" if used >= WORKS_SHARE else ""
             about += [f"rank {rank} {acts[rank]}{works}", *found_out.get(rank, Details()).sentences]
+    about += told_first(targets.values()) if hung is not None else []
     said = "; ".join(dict.fromkeys(about))
+    if hung is not None:
+        return replace(verdict, state=State.HANGS, sentence=f"the job hangs: {said}")
     store_failure = next((one.store_failure for one in found_out.values() if one.store_failure), "")
     if store_failure and (stands_s is not None or _age(targets, meets) > LONG_INIT_S):
         return replace(verdict, state=State.HANGS, cause="store", sentence=f"the job hangs: {said}")
@@ -161,7 +166,7 @@ def judge(
         state, begins = (State.HANGS, "the job hangs") if is_long else (State.UNKNOWN, "the job has not begun")
         return replace(verdict, state=state, sentence=f"{begins}: {said}")
     if stands_s is None:
-        stands_s = _all_in_calls_s(targets, living, acts, unseen, time.time() if now is None else now)
+        stands_s = _all_in_calls_s(targets, living, acts, unseen, now)
         if stands_s < IDLE_START_S:
             known = "nothing has moved for {}, and how long this job usually takes is not known"
             return replace(verdict, sentence=f"{known.format(seconds(max(stands_s, between_s)))}: {said}")
@@ -176,13 +181,13 @@ def judge(
         if not (is_deadlock and rank in meets) and _is_busy(rank, verdict, before, after, between_s, found_out)
     ]
     is_idle = bool(found) and found[0].cause in _CERTAIN and not busy
-    if _is_early(after) and is_idle and stands_s >= IDLE_START_S:
+    if is_early(after) and is_idle and stands_s >= IDLE_START_S:
         stands_long = True
     if not stands_long and not out and verdict.cause != "left":
         waits = f"{said}; " if found and stands_s >= LONG_S else ""
-        early = "which may be its usual time" if _is_early(after) else _not_long(after)
+        early = "which may be its usual time" if is_early(after) else not_long(after)
         return replace(verdict, state=State.NONE, ranks=(), sentence=f"no hang so far: {waits}{age}, {early}")
-    if busy and len(busy) == len(verdict.ranks) and stands_s < max(patience_s, PATIENCE_STEPS * _usual(after)):
+    if busy and len(busy) == len(verdict.ranks) and stands_s < max(patience_s, PATIENCE_STEPS * usual(after)):
         return replace(verdict, state=State.SLOW, sentence=f"no hang so far: {said}; {age}", may_go_on=said)
     if verdict.cause == Cause.UNSEEN.value or (unseen and verdict.cause in ("no progress", "init")):
         return replace(verdict, sentence=f"the job stands still: {said}; {age}")
@@ -213,36 +218,8 @@ def _absent_by_stacks(acts: Mapping[int, Doing], unseen: Collection[int]) -> tup
     return others if not unseen and 2 * len(others) < len(acts) else ()
 
 
-def is_long(age: float, usual: float, longest: float) -> bool:
-    """Whether `age` seconds without a step are long for a job whose steps take so long in the median, and at most."""
-    return age >= max(LONG_S, LONG_STEPS * usual, LONGEST * longest)
-
-
 def _is_in_a_call(rank: Rank | None) -> bool:
     return rank is not None and any(not call.is_over for call in rank.calls)
-
-
-def _is_early(looks: Mapping[int, Look]) -> bool:
-    """Return whether the job has ended no step, and has called too little for its usual time to be known."""
-    has_stepped = any(seen.steps is not None for seen in looks.values())
-    return not has_stepped and max((seen.calls.num for seen in looks.values() if seen.calls), default=0) < FEW_CALLS
-
-
-def _standstill(looks: Mapping[int, Look]) -> tuple[float | None, bool]:
-    """For how long no rank has got on, and whether that is long for this job; None where nothing tells."""
-    paces = [seen.steps for seen in looks.values() if seen.steps is not None]
-    ages = [seen.newest_call_age for seen in looks.values() if seen.newest_call_age is not None]
-    if paces:
-        age = max(0.0, min([*ages, *(pace.age for pace in paces)]))
-        return age, is_long(age, _usual(looks), max(pace.longest for pace in paces))
-    calls = [seen.calls for seen in looks.values() if seen.calls is not None]
-    ages += [pace.age for pace in calls]
-    if not ages:
-        return None, False
-    age = max(0.0, min(ages))
-    if _is_early(looks):
-        return age, age >= LONG_START_S
-    return age, is_long(age, 0.0, max(pace.longest for pace in calls))
 
 
 def _all_in_calls_s(
@@ -257,11 +234,6 @@ def _all_in_calls_s(
     if len(living) < 2 or unseen or any(acts[rank].activity is not Activity.COLLECTIVE for rank in living):
         return 0.0
     return max(0.0, min(now - targets[rank].attached_at if targets[rank].attached_at else 0.0 for rank in living))
-
-
-def _usual(looks: Mapping[int, Look]) -> float:
-    medians = [seen.steps.median for seen in looks.values() if seen.steps is not None]
-    return median(medians) if medians else 0.0
 
 
 def _is_busy(
@@ -312,24 +284,9 @@ def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, 
     return Verdict(State.NONE, f"no hang: rank {moved[0]} has called a collective within {seconds(between_s)}")
 
 
-def _not_long(looks: Mapping[int, Look]) -> str:
-    longest = max((seen.steps.longest for seen in looks.values() if seen.steps is not None), default=None)
-    if longest is None:
-        return "not long for this job"
-    return f"not long for this job, whose steps take {seconds(_usual(looks))} and have taken {seconds(longest)}"
-
-
-def _gone(targets: Mapping[int, TargetInfo], living: Collection[int], others_wait: bool) -> set[int]:
-    """Return the rank that was the first to end, if that is the reason. A job whose ranks have come to the end of their
-    program, one after the other, has nobody to blame; nor has one whose ranks lost the connection to a living one."""
-    ended = in_order_of_end(target for rank, target in targets.items() if rank not in living)
-    badly = [target for target in ended if target.ended_badly]
-    own = [target for target in ended if not has_lost_peer(target)]
-    blamed = [target for target in own if target.ended_badly] or own
-    return {rank for rank, target in targets.items() if target in blamed[:1]} if badly or others_wait else set()
-
-
-def _after_the_end(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], acts: Mapping[int, Doing]) -> Verdict:
+def _after_the_end(
+    targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], acts: Mapping[int, Doing], now: float
+) -> Verdict:
     if not any(target.ended_badly for target in targets.values()):
         return Verdict(State.ENDED, "the job has ended: every rank has come to the end of its program", doing=acts)
     ended = in_order_of_end(targets.values())
@@ -338,26 +295,12 @@ def _after_the_end(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look],
     first = next((target for target in own if target.ended_badly), (own or ended)[0])
     ranks = tuple(rank for rank, target in targets.items() if target is first)
     said = told_first(targets.values()) or [f"rank {ranks[0]} {first.ended or 'has ended, and how is not known'}"]
-    said += _aborted(ranks, targets)
-    verdict = Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
-    if not all(target.stall for target in targets.values()):
-        return verdict
-    then = as_ranks(looks, targets)  # none had ended when it stalled
-    found = [stop for stop in stops(then) if stop.cause is not Cause.UNSEEN]
-    if not found:
-        return verdict
-    hung = f"{verdict.sentence}; it hung before that: {sentence(found[0], then)}"
-    return replace(verdict, sentence=hung, ranks=found[0].ranks, cause=found[0].cause.value, stops=tuple(found))
-
-
-def _aborted(ranks: tuple[int, ...], targets: Mapping[int, TargetInfo]) -> list[str]:
-    """Return why gloo may have aborted one of these ranks: it does so to one that receives more than it expects, which
-    need not be the one with the wrong size."""
-    has_aborted = any("SIGABRT" in targets[rank].ended for rank in ranks)
-    lost = [rank for rank, target in targets.items() if "gloo" in target.ended and has_lost_peer(target)]
-    return ["gloo may have aborted it, because the ranks differ in the sizes of a collective"] * bool(
-        has_aborted and lost
-    )
+    said += aborted_by_gloo(ranks, targets)
+    if (hung := hung_before(targets, looks, now)) is None:
+        return Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
+    stop = hung.stop
+    told = f"the job has died of a hang: {'; '.join([sentence(stop, hung.ranks), *said])}"
+    return Verdict(State.DIED, told, stop.ranks, stop.cause.value, (stop,), acts)
 
 
 def _late(
@@ -385,15 +328,3 @@ def _store(targets: Mapping[int, TargetInfo], ranks: list[int]) -> str:
 def _age(targets: Mapping[int, TargetInfo], ranks: list[int]) -> float:
     """Return how long the youngest of these processes has run, in seconds."""
     return min((targets[rank].age_s or 0.0 for rank in ranks), default=0.0)
-
-
-def _out(ranks: tuple[int, ...], targets: Mapping[int, TargetInfo], stopped: Collection[int]) -> str:
-    said = []
-    for rank in ranks[:4]:
-        target = targets[rank]
-        named = f"rank {rank} (pid {target.pid} on {target.host})"
-        if rank in stopped:
-            said.append(f"{named} is stopped by a signal; resume it with: kill -CONT {target.pid}")
-        else:
-            said.append(f"{named} has ended" + (f": it {target.ended}" if target.ended else ""))
-    return "; ".join(said)

@@ -14,7 +14,17 @@ from probe_agent.errors import NoAnswer
 from probe_agent.wire import TargetInfo
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, ThisHost, UnixServer
 
-__all__ = ["has_lost_peer", "in_order_of_end", "none_lives", "one_run", "rank_text", "target_at", "told_first"]
+__all__ = [
+    "has_lost_peer",
+    "has_timed_out",
+    "in_order_of_end",
+    "last_seen_at",
+    "none_lives",
+    "one_run",
+    "rank_text",
+    "target_at",
+    "told_first",
+]
 
 #: At most this many are named.
 MAX_NAMED = 16
@@ -26,6 +36,8 @@ UNSEEN_S = 0.5
 CLOCKS_S = 0.1
 #: What gloo and NCCL say when another rank has gone.
 _LOST_PEER = re.compile(r"closed by peer|reset by peer|[Bb]roken pipe|remote process exited")
+#: What gloo, NCCL and the store say when another rank has not come.
+_TIMED_OUT = re.compile(r"[Tt]ime(?:d )?out")
 
 
 def rank_text(target: TargetInfo) -> str:
@@ -59,8 +71,8 @@ def told_first(targets: Iterable[TargetInfo], *, of_living_jobs: bool = False) -
 def in_order_of_end(ended: Iterable[TargetInfo]) -> list[TargetInfo]:
     """The first to end first. The connections of a killed process close before its end is seen, so a rank that raised
     because a connection was gone comes after one that ended for another reason at about the same time."""
-    ordered = sorted(ended, key=_last)
-    near = [target for target in ordered if _last(target) - _last(ordered[0]) <= UNSEEN_S]
+    ordered = sorted(ended, key=last_seen_at)
+    near = [target for target in ordered if last_seen_at(target) - last_seen_at(ordered[0]) <= UNSEEN_S]
     cause = next((target for target in near if not has_lost_peer(target)), None)
     return ordered if cause is None else [cause, *(target for target in ordered if target is not cause)]
 
@@ -74,13 +86,23 @@ def target_at(at: Endpoint | None, pid: int) -> Endpoint:
 
 def one_run(targets: Iterable[TargetInfo], pid: int | None) -> list[TargetInfo]:
     """Of the ranks of a job that was started several times, those of the start that has `pid`, or of the last one."""
-    runs = sorted(_jobs(targets), key=lambda ranks: max(map(_last, ranks)))
+    runs = sorted(_jobs(targets), key=lambda ranks: max(map(last_seen_at, ranks)))
     return next((run for run in runs if any(target.pid == pid for target in run)), runs[-1] if runs else [])
 
 
 def has_lost_peer(target: TargetInfo) -> bool:
     """Return whether it ended because another rank had gone."""
     return _LOST_PEER.search(target.ended) is not None
+
+
+def has_timed_out(target: TargetInfo) -> bool:
+    """Return whether it ended because it had waited for too long."""
+    return _TIMED_OUT.search(target.ended) is not None
+
+
+def last_seen_at(target: TargetInfo) -> float:
+    """When it ended, or when it was last known to live, in seconds since 1970."""
+    return target.ended_at or target.last_seen or 0.0
 
 
 def _jobs(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
@@ -97,19 +119,14 @@ def _jobs(targets: Iterable[TargetInfo]) -> list[list[TargetInfo]]:
     return jobs
 
 
-def _last(target: TargetInfo) -> float:
-    """When it ended, or when it was last known to live."""
-    return target.ended_at or target.last_seen or 0.0
-
-
 def _first(ended: list[TargetInfo]) -> str:
     first, others = ended[0], ended[1:]
-    at = datetime.fromtimestamp(_last(first), timezone.utc).strftime("%H:%M:%S.%f")[:-3]
+    at = datetime.fromtimestamp(last_seen_at(first), timezone.utc).strftime("%H:%M:%S.%f")[:-3]
     who = f"{rank_text(first)} (pid {first.pid} on {first.host})"
     if not others:
         return f"{who} {_how(first)} at {at} UTC"
-    gap = _last(others[0]) - _last(first)
-    near = [other for other in others if 0 <= _last(other) - _last(first) < _doubt(first, other)]
+    gap = last_seen_at(others[0]) - last_seen_at(first)
+    near = [other for other in others if 0 <= last_seen_at(other) - last_seen_at(first) < _doubt(first, other)]
     if near:
         also = ", ".join(map(rank_text, near))
         return f"{who} or {also} ended first, at {at} UTC, too close to tell apart; {rank_text(first)} {_how(first)}"

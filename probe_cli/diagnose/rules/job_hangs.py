@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from probe_cli.cluster.hang.verdict import State, is_long
+from probe_cli.cluster.hang.standstill import is_long
+from probe_cli.cluster.hang.verdict import State
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
-from probe_cli.diagnose.standstill import verdict_of
+from probe_cli.diagnose.standstill import advice_on, verdict_of
 from probe_cli.text import seconds
 
 __all__ = ["RULE"]
@@ -25,22 +26,6 @@ SELECT count(*) AS steps, max(step) AS last, median(duration) AS usual, max(dura
     epoch(now()::TIMESTAMPTZ) - epoch(max(ts)) AS since
 FROM python.steps WHERE step > (SELECT max(step) FROM python.steps) - 200
 """
-#: By the cause of the verdict: what to do.
-ADVICE = {
-    "absent": (
-        "look at that rank's line: it takes another branch, or works alone while the others wait",
-        "every rank has to call the same collectives in the same order: move the call out of `if rank == 0`",
-    ),
-    "mismatch": ("make the call alike on all ranks: the same operation, sizes and types",),
-    "cycle": ("let all ranks use the groups in one order, or give each group a thread and a stream of its own",),
-    "no peer": ("pair every send with a receive, in one order on both sides",),
-    "device": ('look at that rank\'s GPU: `probe PID query "FROM gpu.samples ORDER BY ts DESC LIMIT 20"`',),
-    "network": ("look at the network between the hosts, and at the GPUs: all ranks have come and none is done",),
-    "gone": ("if it is stopped, resume it: kill -CONT PID; if it has ended, `probe … ranks` says how: read its log",),
-    "left": ("find the rank that ended first: `probe … ranks`",),
-    "store": ("see that the process with the job's store lives, and that its port can be reached",),
-}
-OTHERWISE = ("see the stacks of all ranks together: `probe -t PID --all backtrace`",)
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -82,7 +67,7 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
             share=1.0,
             ranks=verdict.ranks,
             evidence=tuple(evidence),
-            advice=ADVICE.get(verdict.cause, OTHERWISE),
+            advice=advice_on(verdict),
             try_first="probe -t PID --all hang",
         )
         for one in found[:1]

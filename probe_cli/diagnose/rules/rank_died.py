@@ -1,7 +1,9 @@
 """A rank has ended with an error, or a thread of it.
 
-The first error is the cause: what the other ranks say of closed connections follows from it. An exception in a thread
-of the job (a prefetcher, a logger) does not end the process, and what it did is not done any more.
+The first error is the cause: what the other ranks say of closed connections follows from it. But a rank that ends
+because its call has timed out is a victim: what the job hung in before its ranks ended is told, as `probe … hang` finds
+it. An exception in a thread of the job (a prefetcher, a logger) does not end the process, and what it did is not done
+any more.
 """
 
 from __future__ import annotations
@@ -9,9 +11,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 
-from probe_cli.diagnose.finding import Certainty, Finding
+from probe_cli.cluster.hang.verdict import State
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule
+from probe_cli.diagnose.standstill import advice_on, verdict_of
 
 __all__ = ["RULE"]
 
@@ -49,6 +56,20 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             yield _finding(rank, row, f"thread {row['thread']} has ended: {_what(row)}", Certainty.LIKELY, set())
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    with suppress(NoEvidence, NotApplicable):  # a report, or ranks that left too little: the first error stands
+        verdict = await verdict_of(job)
+        victims = [one for one in found if one.certainty is Certainty.CERTAIN and not set(one.ranks) & {*verdict.ranks}]
+        if verdict.cause != "gone" and verdict.state in (State.DIED, State.HANGS):
+            others = [one for one in found if one not in victims]
+            if verdict.state is State.HANGS:  # which another rule tells, with these ends
+                return others
+            ranks, advice = verdict.ranks, advice_on(verdict)
+            hung = [replace(one, sentence=verdict.sentence, ranks=ranks, where="", advice=advice) for one in victims]
+            return [*hung, *others]
+    return found
+
+
 def _finding(rank: int, row: Row, sentence: str, certainty: Certainty, followers: set[int]) -> Finding:
     evidence = [] if row["lineno"] is None else [f"raised in {row['func']} ({row['file']}:{row['lineno']})"]
     if followers:
@@ -82,4 +103,5 @@ RULE = Rule(
     SQL,
     judge,
     explains=("job-hangs", "stalled", "timeout-near", "rank-works-alone"),
+    look=look,
 )

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probe_cli.cluster.hang.chain import Cause
-from probe_cli.cluster.hang.verdict import State, is_long
+from probe_cli.cluster.hang.standstill import is_long
+from probe_cli.cluster.hang.verdict import State
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold

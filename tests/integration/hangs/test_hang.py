@@ -207,9 +207,31 @@ def test_a_job_that_is_killed_while_it_hangs_leaves_who_did_not_come(jobs: Path,
 
     assert (hang.code, said["ranks"], said["cause"]) == (1, [3], "absent")
     assert "was the first to end: it was killed by SIGKILL" in said["sentence"]
-    assert "it hung before that: rank 3 has not come to all_reduce 8 of group " in said["sentence"]
+    assert "the job has died of a hang: rank 3 has not come to all_reduce 8 of group " in said["sentence"]
     assert [row["in_call"] for row in hang.answer["rows"]][3] is None
 
     by_one_pid = probe("-t", str(ranks[1]), "--all", "hang", "--format", "json")
     told = json.loads(by_one_pid.stdout)["verdict"]
     assert (by_one_pid.returncode, told["state"], told["ranks"]) == (1, "died", [3]), by_one_pid.stderr
+
+
+def test_of_ranks_whose_calls_timed_out_the_one_that_did_not_come_is_to_blame(jobs: Path, probe: Probe) -> None:
+    """It is known also when it has been ended as well, long before a standstill counts as a stall."""
+    ranks = pids(jobs / "times_out")
+    hang = Hang(probe, ranks)
+    hang.until(lambda verdict: "the job has come from step" in verdict["sentence"])
+
+    (jobs / "times_out/stop").touch()
+    lives = hang.until(lambda verdict: hangs(verdict) and "was the first to end" in verdict["sentence"])
+
+    assert (hang.code, lives["ranks"], lives["cause"]) == (1, [3], "absent")
+    assert "; rank 3 sleeps in wait_for_ever (hanging_ranks.py:" in lives["sentence"]
+
+    os.kill(ranks[3], signal.SIGKILL)
+    died = hang.until(lambda verdict: verdict["state"] == "died")
+
+    assert (hang.code, died["ranks"], died["cause"]) == (1, [3], "absent")
+    assert "the job has died of a hang: rank 3 has not come to all_reduce " in died["sentence"]
+    assert "Timed out waiting" in died["sentence"]
+    (headline, *_) = json.loads(probe(*named(ranks), "diagnose", "--format", "json").stdout)["findings"]
+    assert (headline["rule"], headline["ranks"], headline["sentence"]) == ("rank-died", [3], died["sentence"])

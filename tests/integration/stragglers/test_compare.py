@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 from support.waiting import stop
 
-from probe_cli.cluster.hang.verdict import LONG_S
+from probe_cli.cluster.hang.standstill import LONG_S
 
 from .conftest import NUM_RANKS, NUM_STEPS, Job
 

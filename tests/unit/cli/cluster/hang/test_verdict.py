@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -244,7 +245,7 @@ def test_in_a_pipeline_the_rank_that_does_not_send_is_named() -> None:
     seen = {
         rank: replace(
             rank_look(0, False, 60.0, at("x = layers(x)")),
-            open_calls=(("0", "recv", -1, 60.0, rank - 1),) if rank else (),
+            open_calls=(("0", "recv", -1, 60.0, rank - 1, "waiting"),) if rank else (),
         )
         for rank in RANKS
     }
@@ -486,7 +487,7 @@ def test_a_rank_that_raised_and_still_shuts_down_has_ended() -> None:
 
 def test_sizes_that_only_some_ranks_tell_are_no_mismatch() -> None:
     seen = looks(60.0, 2, "time.sleep(60)")
-    seen[1] = replace(seen[1], recorded=(), open_calls=(("0", "all_reduce", 41, 60.0, -1),))
+    seen[1] = replace(seen[1], recorded=(), open_calls=(("0", "all_reduce", 41, 60.0, -1, "waiting"),))
 
     said = verdict(seen, seen)
 
@@ -519,4 +520,68 @@ def test_of_a_job_that_was_killed_while_it_hung_the_hang_is_told(stall: str, ran
 
     assert (said.state, said.ranks) == (State.DIED, ranks)
     assert "rank 0 (pid 100 on node1) was the first to end" in said.sentence
-    assert ("it hung before that: rank 2 has not come to all_reduce 41" in said.sentence) is bool(stall)
+    assert ("the job has died of a hang: rank 2 has not come to all_reduce 41" in said.sentence) is bool(stall)
+
+
+TIMED_OUT = "raised RuntimeError: [gloo/unbound_buffer.cc] Timed out waiting 5000ms for recv operation to complete"
+
+
+def ended_in_calls(
+    stood_s: float, ended_s: float, how: str = TIMED_OUT
+) -> tuple[dict[int, Look], dict[int, TargetInfo]]:
+    """Ranks 0, 1 and 3 have ended in a call that failed, to which rank 2 had not come; rank 2 was killed then. No step
+    had ended for `stood_s` when they were looked at."""
+    failed = (("0", "all_reduce", 41, stood_s, -1, "failed"),)
+    seen = {rank: replace(rank_look(41, False, stood_s, at("")), open_calls=failed, stacks=None) for rank in RANKS}
+    seen[2] = replace(rank_look(40, False, stood_s, at("")), stacks=None)
+    at_s = time.time() - ended_s
+    ends = {rank: target(rank, alive=False, ended=how, ended_badly=True, ended_at=at_s + 0.01 * rank) for rank in RANKS}
+    ends[2] = target(2, alive=False, ended="was killed by SIGTERM", ended_badly=True, ended_at=at_s + 1.0)
+    return seen, ends
+
+
+@pytest.mark.parametrize(
+    ("stood_s", "how"), [(9.0, TIMED_OUT), (60.0, TIMED_OUT), (60.0, "was killed by SIGABRT")], ids=str
+)
+def test_ranks_whose_call_timed_out_are_victims_of_the_one_that_did_not_come(stood_s: float, how: str) -> None:
+    seen, ends = ended_in_calls(stood_s, ended_s=4.0, how=how)
+
+    said = judge(ends, seen, seen, between_s=2.0)
+
+    assert (said.state, said.ranks, said.cause) == (State.DIED, (2,), "absent")
+    assert said.sentence.startswith("the job has died of a hang: rank 2 has not come to all_reduce 41 of group default")
+    assert "rank 0 (pid 100 on node1) was the first to end" in said.sentence
+
+
+def test_a_rank_that_lives_when_the_others_have_timed_out_is_named_with_what_it_does() -> None:
+    seen, ends = ended_in_calls(60.0, ended_s=4.0)
+    seen[2], ends[2] = replace(seen[2], stacks=at("time.sleep(3600)", "validate")), target(2)
+
+    said = judge(ends, seen, seen, between_s=2.0)
+
+    assert (said.state, said.ranks, said.cause) == (State.HANGS, (2,), "absent")
+    assert "rank 2 sleeps in validate (train.py:88); rank 0 (pid 100 on node1) was the first to end" in said.sentence
+
+
+def test_a_crash_in_a_running_job_is_no_hang() -> None:
+    seen, ends = ended_in_calls(60.0, ended_s=59.9, how="was killed by SIGKILL")
+
+    said = judge(ends, seen, seen, between_s=2.0)
+
+    assert (said.state, said.ranks, said.cause) == (State.DIED, (0,), "gone")
+
+
+def test_a_rank_whose_own_request_timed_out_is_no_victim() -> None:
+    seen, ends = ended_in_calls(9.0, ended_s=4.0, how="raised RuntimeError: Connection closed by peer")
+    ends[2] = replace(ends[2], ended="raised requests.ReadTimeout: timed out", ended_at=ends[0].ended_at)
+
+    said = judge(ends, seen, seen, between_s=2.0)
+
+    assert (said.state, said.ranks, said.cause) == (State.DIED, (2,), "gone")
+
+
+def test_a_rank_whose_last_calls_were_not_recorded_is_not_blamed() -> None:
+    seen, ends = ended_in_calls(60.0, ended_s=4.0)
+    seen[2] = replace(seen[2], come={"0": 12})
+
+    assert judge(ends, seen, seen, between_s=2.0).ranks == (0,)

@@ -23,7 +23,7 @@ TARGET = TargetInfo(
 
 
 class Told(Job):
-    """A job of `num_ranks` ranks that answers what it is asked once with what was given."""
+    """A job of `num_ranks` ranks that answers what it is asked once with what was given, or raises it."""
 
     def __init__(self, num_ranks: int = 2, **known: object) -> None:
         targets = [replace(TARGET, pid=100 + rank, rank=rank, world_size=num_ranks) for rank in range(num_ranks)]
@@ -31,7 +31,9 @@ class Told(Job):
         self._known = {name.replace("_", " "): value for name, value in known.items()}
 
     async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return self._known[name]
+        if isinstance(known := self._known[name], Exception):
+            raise known
+        return known
 
 
 def looked(name: str, job: Job, found: Sequence[Finding] = (), **limits: float) -> list[Finding]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from probe_cli.diagnose.finding import Certainty
+import pytest
+
+from probe_cli.cluster.hang.verdict import State, Verdict
+from probe_cli.diagnose.finding import Certainty, NotApplicable
 
 from .conftest import Judged
+from .looking import Told, looked
 
 RAISED = {
     "step": 7, "ts": "2026-01-01 00:00:01", "thread": "MainThread", "is_main": True, "number": 0, "link": 0,
@@ -45,3 +49,33 @@ def test_a_program_that_has_come_to_its_end_is_fine(judged: Judged) -> None:
     ended = {"step": 7, "ts": "2026-01-01", "how": "has ended", "exit_code": 0}
 
     assert judged("rank-died", {"process.end": [ended]}, {}) == []
+
+
+TIMED_OUT = {**RAISED, "type": "RuntimeError", "message": "Timed out waiting 15000ms for recv operation to complete"}
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        (State.DIED, "the job has died of a hang: rank 1 has not come to all_reduce 7"),
+        (State.HANGS, None),  # rank 1 lives: the rule about hangs tells it
+    ],
+)
+def test_a_rank_whose_call_timed_out_is_a_victim_of_the_one_that_did_not_come(
+    judged: Judged, state: State, told: str | None
+) -> None:
+    verdict = Verdict(state, "the job has died of a hang: rank 1 has not come to all_reduce 7", (1,), "absent")
+
+    found = looked("rank-died", Told(verdict_of_hang=verdict), judged("rank-died", {"python.exceptions": [TIMED_OUT]}))
+
+    assert [(one.sentence, one.ranks) for one in found] == [(told, (1,))] * (told is not None)
+    assert all("rank == 0" in one.advice[1] for one in found)
+
+
+@pytest.mark.parametrize(
+    "verdict", [Verdict(State.DIED, "rank 0 was the first to end", (0,), "gone"), NotApplicable("a report")]
+)
+def test_without_a_hang_before_it_the_first_error_stands(judged: Judged, verdict: object) -> None:
+    first = judged("rank-died", {"python.exceptions": [TIMED_OUT]})
+
+    assert looked("rank-died", Told(verdict_of_hang=verdict), first) == first
