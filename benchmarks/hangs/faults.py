@@ -66,7 +66,8 @@ FAULTS = {
     "gil": Fault("rank 2 holds the GIL in C", says="rank 2 keeps the GIL in native code in hold_gil (stuck.py:"),
     "spins": Fault("rank 2 is in an endless loop", says="rank 2 runs in spin (stuck.py:"),
     "stopped": Fault("rank 2 gets SIGSTOP", ("gone",), says="resume it with: kill -CONT"),
-    "destroy": Fault("rank 2 destroys its groups, and sleeps", ("absent", "left")),
+    # The others end of it, or do not: of those that have, only a recorder that was in them can tell.
+    "destroy": Fault("rank 2 destroys its groups, and sleeps", ("absent", "left"), attach=("before",)),
     "swallowed": Fault(
         "rank 2 swallows an exception and calls a barrier", ("mismatch", "absent"), says="rank 2 calls barrier"
     ),

@@ -10,7 +10,7 @@ from probe_agent.errors import BadRequest, NoAnswer
 from probe_agent.procfs import Process, read_process
 from probe_agent.recorder.ring.folder import BASES
 
-from .scan import Scan
+from .scan import Ended, Scan
 from .target import Target, without_recorder
 
 __all__ = ["ArchiveDirectory", "TargetDirectory"]
@@ -28,18 +28,23 @@ class TargetDirectory:
         self._bases = tuple(bases)
         self._views: tuple[str, ...] = ()
         self._views_until = 0.0
+        #: Of the last look; it is replaced, never changed: several threads look at the same time.
+        self._ended: Ended = {}
 
     def targets(self) -> list[Target]:
-        """Return all targets, those that have ended included, by rank and PID."""
+        """Return all targets, those that have ended included, by rank and PID. One that has ended is the same object
+        each time, as long as its folder does not change."""
         self._views_until = 0.0
         return self.seen()
 
     def seen(self) -> list[Target]:
         """Return the same; targets of a container that has just started may be missing."""
-        scan = Scan(self._bases)
+        scan = Scan(self._bases, self._ended)
         if monotonic() > self._views_until:
             self._views, self._views_until = scan.other_views, monotonic() + _VIEWS_S
-        return sorted(scan.targets(self._views), key=_by_rank)
+        found = sorted(scan.targets(self._views), key=_by_rank)
+        self._ended = scan.ended
+        return found
 
     def candidates(self) -> list[Process]:
         """Return the Python processes without a recorder that we may attach to; not the workers of a target, which it

@@ -1,6 +1,7 @@
 """One look at the targets of this host: this user's, or everybody's when root looks.
 
-Runs on every request, a fraction of a millisecond. Targets in other mount namespaces (containers) are found through
+Runs on every request, a fraction of a millisecond: what earlier looks have read of ended targets, of which a host may
+have hundreds, is not read again. Targets in other mount namespaces (containers) are found through
 /proc/PID/root of one process in each namespace; to find these processes takes 2 ms for 100 processes.
 """
 
@@ -10,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from time import time
 
 from probe_agent.procfs import Process, all_pids, all_processes, read_process
 from probe_agent.recorder.ring.folder import check_owner, is_held, user_folder
@@ -17,18 +19,27 @@ from probe_agent.untrusted_files import folder_opened
 
 from .target import Target, read_identity
 
-__all__ = ["Scan"]
+__all__ = ["Ended", "Scan"]
 
 _USER_FOLDER = re.compile(r"probe-(\d+)")
 #: With a number behind the dot: what a detach has kept.
 _TARGET_FOLDER = re.compile(r"\d+-\d+(\.\d+)?")
 
 
-class Scan:
-    """One look at the host; what it has read is kept as long as the object."""
+#: An ended target is kept once its folder has been as it is for so long.
+_SETTLED_S = 2.0
+#: Device, inode and last change of a folder -> the ended target in it.
+Ended = dict[tuple[int, int, int], Target]
 
-    def __init__(self, bases: tuple[str, ...]) -> None:
+
+class Scan:
+    """One look at the host; what it has read is kept as long as the object, and of ended targets in `ended`."""
+
+    def __init__(self, bases: tuple[str, ...], ended: Ended | None = None) -> None:
         self._bases = bases
+        self._known = ended or {}
+        #: The ended targets of this look, for the next one.
+        self.ended: Ended = {}
         self._seen: set[tuple[int, int]] = set()
 
     @cached_property
@@ -88,6 +99,12 @@ class Scan:
         if (status.st_dev, status.st_ino) in self._seen or status.st_uid != uid:
             return
         self._seen.add((status.st_dev, status.st_ino))
+        place = (status.st_dev, status.st_ino, status.st_mtime_ns)
+        known = self._known.get(place)
+        if known is not None and known.folder == folder:
+            self.ended[place] = known
+            yield known
+            return
         identity = read_identity(folder, uid)
         if identity is None:
             return
@@ -96,9 +113,13 @@ class Scan:
         except OSError:
             return  # detached since
         process = self._process(identity, held)
+        has_ended = process is None and not held and time() - status.st_mtime > _SETTLED_S
         if process is not None and process.is_alive and not held:
             process = None  # it runs another program since (exec)
-        yield Target(folder, identity, process, process is None and held)
+        found = Target(folder, identity, process, process is None and held)
+        if has_ended:
+            self.ended[place] = found
+        yield found
 
     def _process(self, identity: dict[str, int], held: bool) -> Process | None:
         """Return the process behind target.json, whose PID may be one of another PID namespace; its start time is not.

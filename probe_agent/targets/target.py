@@ -20,7 +20,7 @@ __all__ = ["Target", "newest_step", "read_identity", "without_recorder"]
 _NUMBERS = ("pid", "host_pid", "start_ticks", "world_size")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Target:
     """A process with a recorder, or the files that one has left. `folder` is the path by which we reach it; empty for
     a process without a recorder, of which only the stacks can be read."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from functools import lru_cache
 from time import time
 from typing import Annotated
 
@@ -44,10 +46,23 @@ def targets(
 
 
 def _info(target: Target) -> TargetInfo:
+    has_ended = target.process is None and not target.is_held
+    info, stepped_at = _of_ended(target) if has_ended else _read(target)
+    return info if stepped_at is None else replace(info, step_age_s=max(0.0, time() - stepped_at))
+
+
+@lru_cache(maxsize=512)
+def _of_ended(target: Target) -> tuple[TargetInfo, float | None]:
+    """What an ended target left: another object stands for it once its folder has changed."""
+    return _read(target)
+
+
+def _read(target: Target) -> tuple[TargetInfo, float | None]:
+    """What its files tell, and when its newest step ended, in seconds since 1970."""
     said = target.identity
     newest = newest_step(target)
     process, end = target.process, target.end
-    return TargetInfo(
+    info = TargetInfo(
         pid=target.pid,
         rank=target.rank,
         local_rank=int(said.get("local_rank", 0)),
@@ -57,7 +72,7 @@ def _info(target: Target) -> TargetInfo:
         alive=target.is_alive,
         state=target.state,
         step=newest[0] if newest else None,
-        step_age_s=max(0.0, time() - newest[1]) if newest else None,
+        step_age_s=None,
         age_s=process.age_s if process else None,
         command=tuple(redacted_command([str(word) for word in said.get("command", ())])),
         python=str(said.get("python", "")),
@@ -77,6 +92,7 @@ def _info(target: Target) -> TargetInfo:
         uncounted=target.is_alive and is_uncounted(target),
         stall=startup_text(target) or stall_text(target),
     )
+    return info, newest[1] if newest else None
 
 
 def _candidate(process: Process) -> Candidate | None:

@@ -133,8 +133,9 @@ def judge(
         verdict = replace(verdict, ranks=tuple(sorted(living)), cause="left")
         about = [f"rank{'s' if lost[1:] else ''} {ranks_text(lost)} lost the connection to another rank, and ended"]
     elif found:
-        verdict = replace(verdict, ranks=_not_in_calls(found[0], acts), cause=found[0].cause.value)
-        about = [sentence(found[0], ranks), *filter(None, [still_in(found[0], ranks)])]
+        stop = _seen_elsewhere(found[0], acts)
+        verdict = replace(verdict, ranks=_not_in_calls(stop, acts), cause=stop.cause.value)
+        about = [sentence(stop, ranks), *filter(None, [still_in(stop, ranks)])]
     elif meets and (late := sorted({*targets, *unseen} - set(meets))):
         verdict = replace(verdict, ranks=tuple(late), cause="init")
         about = [_late(late, meets, targets, acts, unseen)]
@@ -200,6 +201,15 @@ def judge(
     return replace(
         verdict, state=State.HANGS, sentence=f"the job hangs: {said}; {age}", aborts_in_s=min(aborts, default=None)
     )
+
+
+def _seen_elsewhere(stop: Stop, acts: Mapping[int, Doing]) -> Stop:
+    """Return the stop without the ranks that seem not to have come, and of which only old rows tell: one whose stack
+    could not be read may be in the call by now, or about to end. If it is all of them, nothing is known of them."""
+    if stop.cause is not Cause.ABSENT:
+        return stop
+    seen = tuple(rank for rank in stop.ranks if rank not in acts or acts[rank].activity is not Activity.UNKNOWN)
+    return replace(stop, ranks=seen) if seen else replace(stop, cause=Cause.UNSEEN)
 
 
 def _not_in_calls(stop: Stop, acts: Mapping[int, Doing]) -> tuple[int, ...]:

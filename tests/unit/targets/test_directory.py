@@ -61,6 +61,37 @@ def test_a_held_folder_says_that_its_unseen_owner_lives(tmp_path: Path) -> None:
     assert not free.is_alive
 
 
+def test_an_ended_target_is_read_once_until_its_folder_changes(tmp_path: Path) -> None:
+    folder = make(tmp_path, 2**22 + 1, 5)
+    directory = TargetDirectory((str(tmp_path),))
+    (new,) = directory.targets()
+    os.utime(folder, (1e9, 1e9))  # long ago
+
+    (first,), (second,) = directory.targets(), directory.targets()
+    (folder / "gone.json").write_text("{}")
+    os.utime(folder, (1e9, 1e9 + 1))
+    (changed,) = directory.targets()
+
+    assert new is not first  # it may have ended just now, and more may be written
+    assert first is second
+    assert changed is not second
+
+
+def test_a_living_target_is_read_each_time(tmp_path: Path) -> None:
+    folder = make(tmp_path, os.getpid(), own_ticks())
+    lock = hold(str(folder))
+    os.utime(folder, (1e9, 1e9))
+    directory = TargetDirectory((str(tmp_path),))
+
+    (before,) = directory.targets()
+    (after,) = directory.targets()
+    os.close(lock)
+    (exec_since,) = directory.targets()
+
+    assert before is not after
+    assert (before.is_alive, after.is_alive, exec_since.is_alive) == (True, True, False)
+
+
 def test_a_folder_that_others_could_have_prepared_is_left_alone(tmp_path: Path) -> None:
     make(tmp_path, os.getpid(), own_ticks())
     (tmp_path / f"probe-{os.getuid()}").chmod(0o777)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -135,6 +136,21 @@ def test_a_call_that_takes_long_has_a_row_before_it_is_over(group, source, monke
 
     assert [row["state"] for row in source.rows()] == ["launched", "completed"]
     assert len({row["seq"] for row in source.rows()}) == 1
+
+
+@pytest.mark.parametrize(("stands_ns", "is_read"), [(0, True), (10**18, False)])
+def test_what_cpp_has_called_is_read_at_once_when_it_stands_still(group, source, monkeypatch, stands_ns, is_read):
+    """It may be the last call before the job is ended."""
+    monkeypatch.setattr(collective_rows, "STANDSTILL_NS", stands_ns)
+    source._rows._look_at = sys.maxsize  # the last read took long
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    model(torch.ones(1, 2)).sum().backward()
+
+    source.tick()
+    source.tick()
+
+    by_cpp = [row["op"] for row in source.rows() if row["seen_by"] == "flight recorder"]
+    assert ("all_reduce" in by_cpp) is is_read
 
 
 def test_shapes_that_differ_all_the_time_do_not_fill_the_ring_with_texts(group, source, monkeypatch):

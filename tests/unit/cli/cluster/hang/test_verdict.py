@@ -168,6 +168,22 @@ def test_ranks_of_which_nothing_is_known_are_not_blamed_with_certainty() -> None
     assert "nothing is known of rank 1" in said.sentence
 
 
+@pytest.mark.parametrize(
+    ("unseen", "state", "ranks"), [((1, 3), State.HANGS, (2,)), ((1, 2, 3), State.UNKNOWN, (1, 2, 3))]
+)
+def test_a_rank_that_shows_no_stack_may_be_in_the_call_by_now(
+    unseen: tuple[int, ...], state: State, ranks: tuple[int, ...]
+) -> None:
+    """It aborts, say, and the connection that the others lose has not told them yet."""
+    seen = {0: rank_look(41, True, 60.0, at("dist.all_reduce(x)"))}
+    seen |= {rank: rank_look(40, False, 60.0, at("time.sleep(3600)")) for rank in RANKS[1:]}
+    seen |= {rank: replace(seen[rank], stacks=None, gaps=("it did not answer",)) for rank in unseen}
+
+    said = verdict(seen, seen)
+
+    assert (said.state, said.ranks) == (state, ranks)
+
+
 def test_without_a_step_or_a_call_nobody_says_how_long_is_long() -> None:
     nothing = {"steps": None, "step": None, "newest_call": None, "newest_call_age": None}
     blind = {rank: replace(seen, **nothing) for rank, seen in looks(60.0, 2).items()}  # type: ignore[arg-type]
