@@ -37,7 +37,7 @@ PAUSE_S, START_S = 4.0, 60.0
 #: A healthy program is asked when the evidence is so old, as a part of `--seconds`.
 ASKED_AT = (0.4, 0.7, 1.0)
 #: What only says that the host is busy is true of a host whose tasks waited for a CPU so much of the time.
-OF_THE_HOST, BUSY = frozenset({"processor-contended"}), 20.0
+OF_THE_HOST, BUSY = frozenset({"processor-contended", "host-busy"}), 20.0
 
 
 @dataclass(frozen=True)

@@ -64,5 +64,6 @@ RULE = Rule(
         Threshold("delay", 0.20, "share of the time that the training thread waits for a core"),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
+    explains=("host-busy",),
     is_live=True,
 )

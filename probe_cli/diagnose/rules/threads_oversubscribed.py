@@ -71,6 +71,6 @@ RULE = Rule(
         Threshold("forced", 1000.0, "forced switches a second and core, which tell it where others keep them busy"),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
-    explains=("processor-contended", "waits-rotate", "collectives-dominate"),
+    explains=("processor-contended", "host-busy", "waits-rotate", "collectives-dominate"),
     is_live=True,
 )

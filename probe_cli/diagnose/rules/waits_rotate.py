@@ -1,8 +1,7 @@
 """The ranks wait now for one of them and now for another.
 
 No rank is slow by itself, and the job still waits for the slowest one in every step. It costs more the more ranks there
-are. Batches of different length do it, garbage collections at different steps, storage with long tails, and a host with
-fewer cores than threads.
+are. Batches of different length do it, garbage collections at different steps, and storage with long tails.
 """
 
 from __future__ import annotations
@@ -27,23 +26,18 @@ ADVICE = {
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     verdict = (await comparison_of(job)).verdict
-    if verdict.state not in ("rotates", "busy host") or (verdict.share or 0.0) < limits["share"]:
+    if verdict.state != "rotates" or (verdict.share or 0.0) < limits["share"]:
         return []
-    is_host = verdict.state == "busy host"
-    advice = (
-        ["give the ranks cores of their own: fewer threads a rank, and no other job on the host"] if is_host else []
-    )
     return [
         replace(
             found[0],
             sentence=verdict.sentence,
-            certainty=Certainty.POSSIBLE if is_host else Certainty.LIKELY,
+            certainty=Certainty.LIKELY,
             cost_s=verdict.cost,
             share=verdict.share,
             where=verdict.where or "",
             evidence=(f"{verdict.num_steps} steps compared, from the waits of all ranks",),
             advice=(
-                *advice,
                 *([ADVICE[verdict.where]] if verdict.where in ADVICE else []),
                 "see which phase varies: `probe -t PID --all compare --by phase`",
             ),
