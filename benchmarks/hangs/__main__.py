@@ -1,7 +1,8 @@
 """Jobs that hang, or do not, and what `probe hang` and other tools say of them.
 
 Each outcome is a line of JSON in `--into`. A run that is ended goes on where it was, and the tables are made of all
-lines. The second round of a fault attaches before it happens; the first one, and every other, when the job hangs.
+lines. The second round of a fault attaches before it happens; the first one, and every other, when the job hangs. It is
+asked once no step has been made for six seconds, and times are counted from the last step.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["main"]
 
 
 #: A job may take this long to import torch and to reach the step in which it hangs.
-START_S, GIVE_UP_S, PAUSE_S = 400.0, 120.0, 1.0
+START_S, GIVE_UP_S, PAUSE_S = 400.0, 120.0, 2.0
 #: It goes wrong so many steps after it has begun, or has been attached to.
 MORE_STEPS = 100
 #: A job hangs if it has made no step for so long.
@@ -119,10 +120,10 @@ def _once(name: str, attach: str, others: Path | None) -> Answer:
     """Run one job until `probe hang` has said who holds it up."""
     fault = FAULTS[name]
     with _running(name, attach, with_server=others is not None) as (folder, pids):
-        began = monotonic()
+        began = _last_step_at(folder) if name != "few" else time.time()
         while True:
             verdict = _ask(pids, "hang", "--patience", str(PATIENCE_S), "--format", "json")["verdict"]
-            took_s = monotonic() - began
+            took_s = time.time() - began
             if (verdict["state"] in fault.states and verdict["ranks"]) or took_s > GIVE_UP_S:
                 break
             sleep(PAUSE_S)
@@ -233,7 +234,7 @@ def _running(name: str, attach: str, *, with_server: bool = False) -> Iterator[t
                 _ask(pids, "ranks", "--format", "json")  # attaches
             if name != "few":
                 _decide_last_step(folder)
-            if attach == "after" and name != "few":
+            if name in FAULTS and name != "few":
                 _wait_until_still(folder)
             yield folder, pids
         finally:
@@ -260,10 +261,14 @@ def _decide_last_step(folder: Path) -> None:
 
 def _wait_until_still(folder: Path) -> None:
     deadline = monotonic() + START_S
-    while time.time() - max(path.stat().st_mtime for path in folder.glob("trains_*")) < STILL_S:
+    while time.time() - _last_step_at(folder) < STILL_S:
         if monotonic() > deadline:
             raise TimeoutError(f"the job in {folder} goes on")
         sleep(0.5)
+
+
+def _last_step_at(folder: Path) -> float:
+    return max(path.stat().st_mtime for path in folder.glob("trains_*"))
 
 
 def _named(pids: Sequence[int]) -> list[str]:
