@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from threading import get_native_id
 from time import CLOCK_BOOTTIME, clock_gettime
 
 from probe_agent.recorder.ring.folder import start_ticks
@@ -28,6 +29,10 @@ STATES = {
 }
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 _PYTHON = re.compile(r"(python|pypy)[\d.]*\w*$")
+#: When a thread last ran, in milliseconds of the scheduler's clock; kernels are built with this file as a rule.
+_LAST_RUN = re.compile(r"^se\.exec_start\s*:\s*([\d.]+)$", re.MULTILINE)
+#: Of more threads, and of those that ran so lately, it is not told when they last ran.
+_MAX_ASLEEP, _ASLEEP_S = 64, 1.0
 #: What reading a process or thread raises once it has ended.
 ENDED = (FileNotFoundError, ProcessLookupError)
 
@@ -200,6 +205,16 @@ class Process:
         """Return the kernel's numbers of its threads, the main thread first."""
         return sorted(map(int, os.listdir(f"{self.proc}/task")), key=lambda tid: (tid != self.pid, tid))
 
+    def asleep_s(self) -> dict[int, float]:
+        """Return by thread for how many seconds it has not run, not even to look whether what it waits for has come.
+        Threads that ran within a second are left out; empty where the kernel does not tell."""
+        try:
+            now = _last_run(Process(os.getpid()).read(f"task/{get_native_id()}/sched"))
+            last = {tid: _last_run(self.read(f"task/{tid}/sched")) for tid in self.threads()[:_MAX_ASLEEP]}
+        except (OSError, ValueError):
+            return {}
+        return {tid: asleep for tid, at in last.items() if (asleep := now - at) > _ASLEEP_S}
+
     def catches(self, signal_number: int) -> bool:
         """Return whether it has a handler for a signal; without one, most signals would kill it."""
         return bool(int(self.status().get("SigCgt", "0"), 16) >> (signal_number - 1) & 1)
@@ -213,6 +228,14 @@ class Process:
     def from_outside(self, path: str) -> str:
         """Return one of its paths as others can open it, with the care that `untrusted_files` takes."""
         return f"{self.proc}/root{path}"
+
+
+def _last_run(sched: str) -> float:
+    """Seconds of the scheduler's clock."""
+    found = _LAST_RUN.search(sched)
+    if found is None:
+        raise ValueError("the kernel does not tell when a thread last ran")
+    return float(found[1]) * 1e-3
 
 
 def read_process(pid: int) -> Process | None:

@@ -19,12 +19,18 @@ from .threads.borrow import send
 from .threads.mailbox import PENDING_CALL
 from .threads.tracee import Tracee
 
-__all__ = ["nudge", "wake"]
+__all__ = ["nudge", "nudge_lines", "wake"]
 
-#: Only while a recorder is there to restore it: one that detaches removes its folder first.
+#: Only while a recorder is there to restore it: one that detaches removes its folder first, and may do so while the GIL
+#: is free because this thread looks at the folder. So it looks again.
 _LINES = """
 import os,sys,time
-if time.monotonic() < {until:.3f} and os.path.exists({folder!r}):sys.setswitchinterval({short})
+F={folder!r}
+if time.monotonic() < {until:.3f} and os.path.exists(F):
+ u=sys.getswitchinterval()
+ if round(u*1e6)!=round({short}*1e6):
+  sys.setswitchinterval({short})
+  if not os.path.exists(F):sys.setswitchinterval(u)
 """
 #: A nudge that takes effect later than this does nothing.
 _IN_TIME_S = 1.0
@@ -49,9 +55,14 @@ def nudge(process: Tracee, folder: Path) -> bool:
         known = code_caves.find_caves(process)
         if process.look(process.pid).state != "R" or code_caves.is_queued(process, known, PENDING_CALL):
             return False  # no safe point will come: it is blocked, or a C call holds the GIL
-        text = _LINES.format(until=monotonic() + _IN_TIME_S, folder=str(folder), short=SHORT_S)
-        sent = send(process, process.pid, PENDING_CALL, code_caves.find_free(process, known), text.encode() + b"\0")
+        text = nudge_lines(folder, monotonic() + _IN_TIME_S).encode() + b"\0"
+        sent = send(process, process.pid, PENDING_CALL, code_caves.find_free(process, known), text)
     except (AttachRefused, OSError):
         return False
     sent.cave.clean_when_left(process, _SAFE_POINT_S)
     return not sent.complaint
+
+
+def nudge_lines(folder: Path, until: float) -> str:
+    """Return what the main thread runs, which does nothing after `until`, by the monotonic clock in seconds."""
+    return _LINES.format(until=until, folder=str(folder), short=SHORT_S)

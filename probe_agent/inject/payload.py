@@ -62,7 +62,7 @@ def load_and_record():
         fork_safety = ours.load(PACKAGE + ".guest.fork_safety")
         fork_safety.watch(switch_interval.rest)
         ours.load_all()
-        runtime = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r})
+        runtime = ours.load(PACKAGE + ".boot").start(FOLDER, how, {host_pid!r}, {asleep!r})
     except BaseException:
         text = ours.load("traceback").format_exc() if ours else repr(sys.exc_info()[1])
         if not os.path.isdir(FOLDER):  # taken away when what had begun was undone
@@ -134,7 +134,9 @@ def place(process: Tracee, recorder: Path | None = None) -> Path:
     """
     refused = []
     carried = pack(process, recorder or _RECORDER)
-    fixed = {"package": PACKAGE, "host_pid": process.pid}
+    # Before the attach itself wakes any of them.
+    asleep = {str(tid): round(seconds, 3) for tid, seconds in process.asleep_s().items()}
+    fixed = {"package": PACKAGE, "host_pid": process.pid, "asleep": asleep}
     for folder in folders(process):
         text = _LOADER.format(folder=str(folder), **fixed).encode()
         try:

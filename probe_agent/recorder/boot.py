@@ -16,12 +16,13 @@ from .runtime import Runtime, identify
 __all__ = ["start", "start_planned"]
 
 
-def start(folder: str, how: str, host_pid: int) -> Runtime:
-    """Record into `folder` until detached. Return the runtime once everything is undone."""
+def start(folder: str, how: str, host_pid: int, asleep: dict[str, float] | None = None) -> Runtime:
+    """Record into `folder` until detached. Return the runtime once everything is undone. `asleep` has for how long each
+    thread had not run before."""
     # The job's signals are for the job's threads: a signal that interrupts its sleep must not arrive here.
     own_threads.block_signals()
     ticks = int(os.path.basename(folder).rpartition("-")[2])
-    runtime = Runtime(folder, identify(host_pid, ticks, how, __version__))
+    runtime = Runtime(folder, identify(host_pid, ticks, how, __version__, asleep or {}))
     runtime.run()
     return runtime
 

@@ -313,7 +313,7 @@ class Runtime:
         return {}
 
 
-def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[str, object]:
+def identify(host_pid: int, start_ticks: int, how: str, version: str, asleep: dict[str, float]) -> dict[str, object]:
     """Return the identity of this process, the content of `target.json`."""
     torch = loaded("torch")
     rank, world_size = rank_and_size()
@@ -333,6 +333,7 @@ def identify(host_pid: int, start_ticks: int, how: str, version: str) -> dict[st
         "command": _command(),
         "how": how,
         "attached_at": time(),
+        "asleep": asleep,
         "torch": getattr(torch, "__version__", None) and str(torch.__version__),  # type: ignore[union-attr]
     }
 

@@ -63,6 +63,14 @@ class Target:
         return {name: at for name, at in said.items() if type(at) is int} if isinstance(said, dict) else {}
 
     @property
+    def asleep(self) -> dict[str, float]:
+        """For how many seconds threads of it had not run when the recorder came, by their number."""
+        said = self.identity.get("asleep")
+        if not isinstance(said, dict):
+            return {}
+        return {tid: float(seconds) for tid, seconds in said.items() if isinstance(seconds, int | float)}
+
+    @property
     def place_in_job(self) -> dict[str, object]:
         """Rank, world size and job as columns of its rows; NULL until they are known."""
         world_size = None if self.rank is None else self.world_size

@@ -70,6 +70,9 @@ class TargetInfo:
     """why the host server that it was to start (PROBE_LISTEN) did not start; empty if it did, or was not requested"""
     uncounted: bool = False
     """whether its steps are counted from the attach, because the job's own count is not known"""
+    asleep: dict[str, float] = field(default_factory=dict)
+    """by the kernel's number of a thread: for how many seconds it had not run when the recorder came; those of a second
+    and more"""
     stall: str = ""
     """how long no step has ended, and what the job does instead, if that counts as a stall or precedes the first step;
     of an ended target, at its end"""

@@ -116,7 +116,7 @@ def command(
     judged = partial(judge, targets, before, after, between_s=elapsed_s, missing=missing, patience_s=patience_s)
     verdict = judged()
     if verdict.state is not State.NONE and verdict.ranks:
-        verdict = judged(details=_details(session, verdict, ranks, timeout_s))
+        verdict = judged(details=_details(session, verdict, ranks, after, timeout_s))
     notes = few([f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]])
     notes += _stalls(verdict, targets)
     if missing:
@@ -129,16 +129,19 @@ def command(
     return verdict.state.exit_code
 
 
-def _details(session: Session, verdict: Verdict, ranks: Answers[Rank], timeout_s: float) -> dict[int, Details]:
+def _details(
+    session: Session, verdict: Verdict, ranks: Answers[Rank], looks: Mapping[int, Look], timeout_s: float
+) -> dict[int, Details]:
     """Ask the ranks that are to blame, all at once, what they wait for."""
     endpoints = {one.rank: endpoint for endpoint, one in ranks.answered if one.rank in verdict.ranks[:MAX_ASKED]}
     doing = {endpoint: verdict.doing[rank] for rank, endpoint in endpoints.items() if rank in verdict.doing}
+    rank_at = {endpoint: rank for rank, endpoint in endpoints.items()}
 
     async def ask(client: Client) -> Details:
-        return await details(doing[client.endpoint], timeout_s)(client)
+        has_stepped = looks[rank_at[client.endpoint]].steps is not None
+        return await details(doing[client.endpoint], timeout_s, has_stepped=has_stepped)(client)
 
     answers = session.ask_these(tuple(doing), ask, timeout_s=timeout_s + GRACE_S)
-    rank_at = {endpoint: rank for rank, endpoint in endpoints.items()}
     return {rank_at[endpoint]: found for endpoint, found in answers.answered}
 
 

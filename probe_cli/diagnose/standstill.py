@@ -73,7 +73,9 @@ async def _verdict(job: Job) -> Verdict:
     known: dict[int, Details] = {}
     for rank in verdict.ranks[:MAX_ASKED]:
         if rank in ranks and rank in verdict.doing:
-            told = await job.ask(details(verdict.doing[rank], job.timeout_s), [ranks[rank]], timeout_s=GRACE_S)
+            has_stepped = rank in after and after[rank].steps is not None
+            asked = details(verdict.doing[rank], job.timeout_s, has_stepped=has_stepped)
+            told = await job.ask(asked, [ranks[rank]], timeout_s=GRACE_S)
             known.update((rank, found) for found in told.values())
     return judge(targets, before, after, between_s=between_s, missing=missing, details=known)
 

@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
+from support.waiting import until
 
 from probe_agent.procfs import ENDED, Process, read_process
 
@@ -61,6 +63,18 @@ def test_a_process_that_has_ended_keeps_what_was_first_seen_and_says_so(child: s
     assert read_process(child.pid) is None
     with pytest.raises(ENDED):
         process.status()
+
+
+def test_how_long_threads_have_not_run_is_known_until_they_do(child: subprocess.Popen[bytes]) -> None:
+    process = Process(child.pid)
+    began = time.monotonic()
+
+    until(lambda: process.asleep_s().get(child.pid, 0.0) > 1.2)
+    asleep_s, took_s = process.asleep_s()[child.pid], time.monotonic() - began
+    os.kill(child.pid, 10)  # it has a handler for it
+
+    assert asleep_s < took_s + 1.0
+    until(lambda: child.pid not in process.asleep_s())
 
 
 def test_a_number_without_a_process_has_ended() -> None:

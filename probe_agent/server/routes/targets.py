@@ -90,6 +90,7 @@ def _read(target: Target) -> tuple[TargetInfo, float | None]:
         roles=target.roles,
         server_problem=planned_server_problem(target.folder) if target.is_alive else "",
         uncounted=target.is_alive and is_uncounted(target),
+        asleep=target.asleep,
         stall=startup_text(target) or stall_text(target),
     )
     return info, newest[1] if newest else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from probe_agent.errors import ProbeError
 from probe_agent.wire import Backtrace, PeerList, QueryRequest, QueryResult, ThreadStack
@@ -26,6 +26,7 @@ MAX_NAMED = 4
 #: How often a recorder is asked that does not answer in time.
 TRIES = 3
 _WORKERS = "SELECT worker_pid FROM python.workers ORDER BY worker_pid"
+_TRAINED = "SELECT count(*) FROM torch.parameters WHERE optimizer IS NOT NULL AND (has_gradient OR updates > 0)"
 #: Another thread of the same process ends them.
 _BY_THREADS = (Activity.LOCK, Activity.EVENT, Activity.FUTURE, Activity.JOIN, Activity.QUEUE)
 #: What a worker that has nothing to do is not in.
@@ -43,12 +44,21 @@ class Details:
     may_be_healthy: bool = False
     #: Why the job's store gave no answer; empty if it did, or nobody asked.
     store_failure: str = ""
+    #: It waits for a lock that nobody will release.
+    is_deadlock: bool = False
+    #: An optimizer of it has stepped, as far as that was asked.
+    has_trained: bool = False
 
 
-def details(doing: Doing, timeout_s: float) -> Callable[[Client], Awaitable[Details]]:
-    """Return the question for what a rank that does this waits for."""
+def details(doing: Doing, timeout_s: float, *, has_stepped: bool = True) -> Callable[[Client], Awaitable[Details]]:
+    """Return the question for what a rank that does this waits for; and for whether it has trained before, if it has
+    ended no step since its recorder came."""
 
     async def ask(client: Client) -> Details:
+        found = await waits_for(client)
+        return found if has_stepped else replace(found, has_trained=await _has_trained(client, timeout_s))
+
+    async def waits_for(client: Client) -> Details:
         if Activity.DATA in (doing.activity, doing.within):
             return await _workers(client, timeout_s)
         if doing.activity in _BY_THREADS:
@@ -92,14 +102,23 @@ async def _threads(client: Client, doing: Doing) -> Details:
     stacks = await _all_threads(client)
     if stacks is None:
         return Details()
-    said = holder(stacks) if doing.activity is Activity.LOCK else None
-    if said is not None:
-        return Details((said,))
+    held = holder(stacks) if doing.activity is Activity.LOCK else None
+    if held is not None:
+        return Details((held.said,), is_deadlock=held.is_deadlock)
     others = [(thread.thread or "(unnamed)", activity_of(thread)) for thread in stacks.threads if _is_of_job(thread)]
     named = [f"thread {name} {doing}" for name, doing in others[:MAX_NAMED]]
     works = any(doing.takes_long or doing.is_running for _, doing in others)
     said = f"meanwhile its {_listed(named)}" if named else "no other thread of it runs code of the job"
     return Details((said,), may_be_healthy=works)
+
+
+async def _has_trained(client: Client, timeout_s: float) -> bool:
+    """Return whether gradients were computed, or an optimizer has kept something of its steps."""
+    try:
+        told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(_TRAINED, timeout_s=timeout_s))
+    except ProbeError:
+        return False  # it does not answer, which others tell
+    return bool(told.rows and told.rows[0][0])
 
 
 async def _all_threads(client: Client) -> Backtrace | None:

@@ -7,20 +7,28 @@ same lock, by its source. Needs local variables, in which a lock has its number.
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
 
 from .doing import Activity, activity_of, is_job, place, trains
 
-__all__ = ["holder"]
+__all__ = ["Held", "holder"]
 
 #: The recorder's texts of a lock of either kind that is held.
 _OWNED = re.compile(r"<RLock held by thread (?P<name>.*) \((?P<ident>\d+)\)>")
 _LOCKED = re.compile(r"<lock 0x[0-9a-f]+, locked>")
 
 
-def holder(stacks: Backtrace) -> str | None:
-    """Return a sentence on the lock that the training thread waits for; None if its functions name none, or several."""
+class Held(NamedTuple):
+    """A sentence on the lock that the training thread waits for, and whether it is held for ever."""
+
+    said: str
+    is_deadlock: bool = False
+
+
+def holder(stacks: Backtrace) -> Held | None:
+    """Return who holds the lock that the training thread waits for; None if its functions name none, or several."""
     waits = trains(stacks)
     found = _waited_for(waits) if waits is not None else None
     if waits is None or found is None:
@@ -30,16 +38,33 @@ def holder(stacks: Backtrace) -> str | None:
     owned = _OWNED.fullmatch(text)
     if owned is not None:
         owner = [thread for thread in others if thread.ident == int(owned["ident"])]
-        return f"{name} is held by its thread {owned['name']}{_which(owner[0], text) if owner else ''}"
+        held = f"{name} is held by its thread {owned['name']}{_which(owner[0], text) if owner else ''}"
+        return _or_deadlock(held, waits, owner)
     inside = next((frame for frame in waits.frames if _has(frame, text, is_inside=True)), None)
     if inside is not None:
-        return f"{name} is held by the same thread, since {place(inside)}"
+        return Held(f"{name} is held by the same thread, since {place(inside)}: a deadlock", is_deadlock=True)
     for is_inside, held in ((True, "is held by"), (False, "may be held by")):
         threads = [one for one in others if any(_has(frame, text, is_inside=is_inside) for frame in one.frames)]
-        named = [f"thread {one.thread or '(unnamed)'}{_which(one, text)}" for one in threads if not _waits(one, text)]
+        owner = [one for one in threads if not _waits(one, text)]
+        named = [f"thread {one.thread or '(unnamed)'}{_which(one, text)}" for one in owner]
         if named:
-            return f"{name} {held} its {', its '.join(named)}"
-    return f"{name} is locked, and no other thread is in a function that names it: it was not released"
+            said = f"{name} {held} its {', its '.join(named)}"
+            return _or_deadlock(said, waits, owner) if is_inside else Held(said)
+    return Held(f"{name} is locked, and no other thread is in a function that names it: it was not released")
+
+
+def _or_deadlock(said: str, waits: ThreadStack, owner: list[ThreadStack]) -> Held:
+    """Add that the one thread that holds the lock waits for a lock of the waiting thread, if it does."""
+    wanted = _waited_for(owner[0]) if len(owner) == 1 else None
+    if wanted is None or activity_of(owner[0]).activity is not Activity.LOCK:
+        return Held(said)
+    name, text = wanted
+    owned = _OWNED.fullmatch(text)
+    inside = next((frame for frame in waits.frames if _has(frame, text, is_inside=True)), None)
+    if inside is None and (owned is None or int(owned["ident"]) != waits.ident):
+        return Held(said)
+    since = f", since {place(inside)}" if inside is not None else ""
+    return Held(f"{said}; {name} is held by the thread that waits{since}: a deadlock", is_deadlock=True)
 
 
 def _waited_for(thread: ThreadStack) -> tuple[str, str] | None:

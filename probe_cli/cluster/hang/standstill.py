@@ -9,11 +9,11 @@ from probe_cli.text import seconds
 
 from .looks import Look
 
-__all__ = ["LONG_S", "is_early", "is_long", "not_long", "standstill", "usual"]
+__all__ = ["LONG_S", "LONG_START_S", "is_early", "is_long", "not_long", "standstill", "usual"]
 
 #: No step for so long, for so many steps' time, and for so many times the longest known.
 LONG_S, LONG_STEPS, LONGEST = 10.0, 10.0, 2.0
-#: With so few collectives the usual time between them is not known.
+#: With so few collectives the usual time between them is not known, nor without any step.
 FEW_CALLS, LONG_START_S = 10, 300.0
 
 

@@ -17,7 +17,7 @@ from .details import Details
 from .doing import Activity, Doing, doing, has_moved, trains
 from .ends import aborted_by_gloo, first_to_blame, hung_before, stopped_or_ended
 from .looks import Look, as_ranks
-from .standstill import LONG_S, is_early, not_long, standstill, usual
+from .standstill import LONG_S, LONG_START_S, is_early, not_long, standstill, usual
 from .text import sentence, still_in
 
 __all__ = ["PATIENCE_S", "State", "Verdict", "judge"]
@@ -33,6 +33,8 @@ SLOW_STEPS, SLOW_S = 5.0, 1.0
 WORKS_SHARE = 0.05
 #: A process that has run for so long should have left init_process_group.
 LONG_INIT_S = 60.0
+#: What a process without work does as well: somebody may give it some.
+_WAITS_FOR_WORK = (Activity.LOOP, Activity.INPUT, Activity.DEBUGGER, Activity.EXIT)
 
 
 #: Ends of chains that do not go away by waiting, unless a rank works.
@@ -166,13 +168,19 @@ def judge(
         is_long = not unseen and _age(targets, meets) > LONG_INIT_S
         state, begins = (State.HANGS, "the job hangs") if is_long else (State.UNKNOWN, "the job has not begun")
         return replace(verdict, state=state, sentence=f"{begins}: {said}")
+    if any(one.is_deadlock for one in found_out.values()):
+        return replace(verdict, state=State.HANGS, sentence=f"the job hangs: {said}")
+    age = "no rank has ended a step or called a collective for {}"
     if stands_s is None:
-        stands_s = _all_in_calls_s(targets, living, acts, unseen, now)
-        if stands_s < IDLE_START_S:
+        in_calls_s, asleep_s = _all_in_calls_s(targets, living, acts, unseen, now), _asleep_s(targets, after, acts, now)
+        stands_s = max(in_calls_s, asleep_s)
+        hung_asleep = asleep_s >= LONG_START_S and any(one.has_trained for one in found_out.values())
+        if in_calls_s < IDLE_START_S and not hung_asleep:
             known = "nothing has moved for {}, and how long this job usually takes is not known"
             return replace(verdict, sentence=f"{known.format(seconds(max(stands_s, between_s)))}: {said}")
         verdict, stands_long = replace(verdict, stands_s=stands_s), True
-    age = f"no rank has ended a step or called a collective for {seconds(stands_s)}"
+        age = "its training thread has not run for {}" if asleep_s > in_calls_s else age
+    age = age.format(seconds(stands_s))
     # Who joins a group waits for the others; if these wait in calls for those who join it, no rank is at work.
     others = [rank for rank in targets if rank not in meets]
     is_deadlock = bool(meets and others and not unseen) and all(_is_in_a_call(ranks.get(rank)) for rank in others)
@@ -244,6 +252,21 @@ def _all_in_calls_s(
     if len(living) < 2 or unseen or any(acts[rank].activity is not Activity.COLLECTIVE for rank in living):
         return 0.0
     return max(0.0, min(now - targets[rank].attached_at if targets[rank].attached_at else 0.0 for rank in living))
+
+
+def _asleep_s(
+    targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], acts: Mapping[int, Doing], now: float
+) -> float:
+    """For how long no training thread has run: before its recorder came, as the kernel told, and since then, if it has
+    not been seen at work. 0 where that is not known, or one may wait for somebody to give it work."""
+    asleep = []
+    for rank, seen in looks.items():
+        thread = trains(seen.stacks) if seen.stacks is not None else None
+        before_s = targets[rank].asleep.get(str(thread.tid)) if thread is not None else None
+        if before_s is None or acts[rank].activity in _WAITS_FOR_WORK:
+            return 0.0
+        asleep.append(before_s + max(0.0, now - targets[rank].attached_at))
+    return min(asleep, default=0.0)
 
 
 def _is_busy(

@@ -3,7 +3,8 @@
 No rank has ended a step or called a collective for ten usual steps and ten seconds at least. Then every rank is looked
 at twice, as `probe … hang` does, and the chain of waits is followed to its end: a rank that is elsewhere, has come with
 another operation, waits in another group, is stopped, or has ended. A rank that saves, loads, compiles or works has two
-minutes before this is called a hang; until then it is possible.
+minutes before this is called a hang; until then it is possible. A process that has stood still since before the
+recorder came hangs if it has trained, and its training thread has not run for five minutes.
 """
 
 from __future__ import annotations
@@ -30,8 +31,6 @@ FROM python.steps WHERE step > (SELECT max(step) FROM python.steps) - 200
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     paces = [row for one in asked for row in one.rows if row["steps"]]
-    if not paces and all(one.world_size < 2 for one in asked):
-        raise NotApplicable("no step has ended yet")
     if all(is_long(row["since"], row["usual"], row["longest"]) and row["since"] >= limits["seconds"] for row in paces):
         yield Finding(
             "the job stands still", Certainty.SUSPECTED, since_step=max((row["last"] for row in paces), default=None)
@@ -39,6 +38,9 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    targets = job.targets.values()
+    if found[0].since_step is None and not any(one.asleep or one.world_size > 1 for one in targets):
+        raise NotApplicable("no step has ended yet")
     verdict = await verdict_of(job)
     stands_s = verdict.stands_s or 0.0
     if verdict.may_go_on and stands_s >= limits["possible"]:

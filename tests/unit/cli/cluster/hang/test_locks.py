@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from probe_agent.wire import Backtrace, Frame, ThreadStack
-from probe_cli.cluster.hang.locks import holder
+from probe_cli.cluster.hang.locks import Held, holder
 
 LOCKED = "<lock 0x7f01, locked>"
 JOB = "/home/me/train.py"
@@ -46,7 +46,7 @@ def test_the_owner_that_an_rlock_names_is_told_with_what_it_does() -> None:
 
     said = holder(stacks(waiting({"self": "<Trainer>", "self.lock": owned, "done": LOCKED}), keeper))
 
-    assert said == "self.lock is held by its thread keep (er), which sleeps in keep (train.py:12)"
+    assert said == Held("self.lock is held by its thread keep (er), which sleeps in keep (train.py:12)")
 
 
 def test_of_a_plain_lock_the_thread_that_runs_under_it_is_told_with_both_places() -> None:
@@ -60,7 +60,7 @@ def test_of_a_plain_lock_the_thread_that_runs_under_it_is_told_with_both_places(
 
     said = holder(stacks(waiting({"self.lock": LOCKED}), knows_it, keeper))
 
-    assert said == (
+    assert said == Held(
         "self.lock is held by its thread uploader, which sleeps in sleep_on (train.py:30), since upload (train.py:12)"
     )
 
@@ -70,7 +70,7 @@ def test_without_its_source_the_threads_whose_functions_name_the_lock_may_hold_i
 
     said = holder(stacks(waiting({"self.lock": LOCKED}), knows_it))
 
-    assert said == "self.lock may be held by its thread logger, which sleeps in log (train.py:12)"
+    assert said == Held("self.lock may be held by its thread logger, which sleeps in log (train.py:12)")
 
 
 def test_threads_that_wait_for_the_same_lock_do_not_hold_it() -> None:
@@ -78,7 +78,7 @@ def test_threads_that_wait_for_the_same_lock_do_not_hold_it() -> None:
 
     said = holder(stacks(waiting({"self.lock": LOCKED}), waits_too))
 
-    assert said == "self.lock is locked, and no other thread is in a function that names it: it was not released"
+    assert said == Held("self.lock is locked, and no other thread is in a function that names it: it was not released")
 
 
 def test_two_threads_that_hold_what_the_other_waits_for_are_told() -> None:
@@ -86,15 +86,35 @@ def test_two_threads_that_hold_what_the_other_waits_for_are_told() -> None:
     logger = thread("logger", 9, frame("log", "with a:", {"a": other, "b": LOCKED}, lineno=12, under=("b",)))
     main = thread("MainThread", 7, frame("save", "with b:", {"a": other, "b": LOCKED}, under=("a",)))
 
-    assert holder(stacks(main, logger)) == "b is held by its thread logger, which waits for a lock in log (train.py:12)"
+    assert holder(stacks(main, logger)) == Held(
+        "b is held by its thread logger, which waits for a lock in log (train.py:12);"
+        " a is held by the thread that waits, since save (train.py:88): a deadlock",
+        is_deadlock=True,
+    )
+
+
+@pytest.mark.parametrize("of_main", [True, False])
+def test_who_holds_the_lock_and_waits_for_another_one_is_no_deadlock_by_itself(of_main: bool) -> None:
+    mine, third = "<RLock held by thread MainThread (7)>", "<RLock held by thread third (11)>"
+    logger = thread("logger", 9, frame("log", "with a:", {"a": mine if of_main else third}, lineno=12, under=("b",)))
+    logger = replace(
+        logger, frames=(replace(logger.frames[0], locals={**(logger.frames[0].locals or {}), "b": LOCKED}),)
+    )
+    main = thread("MainThread", 7, frame("save", "with b:", {"b": LOCKED}))
+
+    held = holder(stacks(main, logger))
+
+    assert held is not None
+    assert held.is_deadlock is of_main
+    assert held.said.startswith("b is held by its thread logger, which waits for a lock in log (train.py:12)")
 
 
 def test_a_thread_that_takes_a_lock_twice_is_told_and_one_that_only_passes_it_on_is_not() -> None:
     inner = frame("inner", "with lock:", {"lock": LOCKED})
     outer = frame("outer", "inner()", {"guard": LOCKED}, lineno=12, under=("guard",))
 
-    assert holder(stacks(thread("MainThread", 7, inner, outer))) == (
-        "lock is held by the same thread, since outer (train.py:12)"
+    assert holder(stacks(thread("MainThread", 7, inner, outer))) == Held(
+        "lock is held by the same thread, since outer (train.py:12): a deadlock", is_deadlock=True
     )
     assert "is locked, and no other thread" in str(
         holder(stacks(thread("MainThread", 7, inner, replace(outer, locks=()))))
@@ -106,7 +126,7 @@ def test_a_lock_that_a_library_takes_for_the_job_is_found() -> None:
     acquire = frame("acquire", "self.lock.acquire()", {"self.lock": owned}, file="/usr/lib/python3.11/logging/x.py")
     main = thread("MainThread", 7, acquire, frame("train", "log.info(1)", {}))
 
-    assert holder(stacks(main)) == "self.lock is held by its thread keeper"
+    assert holder(stacks(main)) == Held("self.lock is held by its thread keeper")
 
 
 @pytest.mark.parametrize(

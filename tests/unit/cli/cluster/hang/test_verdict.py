@@ -216,6 +216,37 @@ def test_ranks_that_are_all_in_calls_from_before_the_recorder_came_hang_after_a_
 
 
 @pytest.mark.parametrize(
+    ("before_s", "line", "has_trained", "state"),
+    [
+        (400.0, "batch = batches.get()", True, State.HANGS),
+        (100.0, "batch = batches.get()", True, State.UNKNOWN),  # rollouts may take so long
+        (400.0, "batch = batches.get()", False, State.UNKNOWN),  # a server without requests
+        (400.0, 'text = input("> ")', True, State.UNKNOWN),
+        (None, "batch = batches.get()", True, State.UNKNOWN),
+    ],
+)
+def test_a_process_that_stood_still_before_the_recorder_came_hangs_if_it_has_trained(
+    before_s: float | None, line: str, has_trained: bool, state: State
+) -> None:
+    seen = {0: Look(stacks=at(line))}
+    one = target(0, world_size=1, attached_at=1000.0, asleep={} if before_s is None else {"1": before_s})
+
+    said = judge({0: one}, seen, seen, between_s=2.0, details={0: Details(has_trained=has_trained)}, now=1010.0)
+
+    assert said.state is state
+    assert ("its training thread has not run for 410 s" in said.sentence) is (state is State.HANGS)
+
+
+def test_a_deadlock_needs_no_time() -> None:
+    seen = {0: Look(stacks=at("with lock:"))}
+    held = Details(("other is held by its thread logger, …: a deadlock",), is_deadlock=True)
+
+    said = judge({0: target(0, world_size=1)}, seen, seen, between_s=2.0, details={0: held})
+
+    assert (said.state, said.ranks) == (State.HANGS, (0,))
+
+
+@pytest.mark.parametrize(
     ("ages", "gap", "num", "state"),
     [
         ((60.0, 45.0, 60.0, 60.0), 0.2, 500, State.HANGS),

@@ -65,6 +65,11 @@ def test_a_rank_that_may_be_at_work_is_told_once_it_has_lasted(judged: Judged, s
     assert looked("job-hangs", Told(verdict_of_hang=replace(waits, stands_s=15.0)), suspected) == []
 
 
-def test_one_process_without_a_step_has_nothing_to_judge(judged: Judged) -> None:
+def test_one_process_without_a_step_is_judged_if_it_did_not_run_before_the_recorder_came(judged: Judged) -> None:
+    suspected = judged("job-hangs", {})
+    awake, asleep = Told(1, verdict_of_hang=HANGS), Told(1, verdict_of_hang=HANGS)
+    asleep.targets = {at: replace(target, asleep={"100": 400.0}) for at, target in asleep.targets.items()}
+
     with pytest.raises(NotApplicable):
-        judged("job-hangs", {})
+        looked("job-hangs", awake, suspected)
+    assert [one.sentence for one in looked("job-hangs", asleep, suspected)] == [HANGS.sentence]
