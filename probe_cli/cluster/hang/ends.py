@@ -29,7 +29,8 @@ class Hung(NamedTuple):
 
 def hung_before(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], now: float) -> Hung | None:
     """Return what the job hung in when its first rank ended, if it did: nothing had moved for long, or a call had timed
-    out, and what the ranks recorded tells for whom they waited. `now` is in seconds since 1970."""
+    out, and what the ranks recorded tells for whom they waited. The first to end is nobody's victim if it is the one
+    that they waited for. `now` is in seconds since 1970."""
     ended = in_order_of_end(target for target in targets.values() if target.ended)
     if not any(target.ended_badly for target in ended):
         return None
@@ -40,9 +41,8 @@ def hung_before(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], no
     if stop is None or (stop.cause is Cause.ABSENT and not all(_came_before(stop, then, rank) for rank in stop.ranks)):
         return None
     is_stalled = all(target.stall for target in targets.values())
-    has_stood = standstill(looks, now - last_seen_at(ended[0]))[1]
-    is_victim = has_timed_out(ended[0]) and first not in stop.ranks
-    return Hung(stop, then) if is_stalled or has_stood or is_victim else None
+    has_stood = has_timed_out(ended[0]) or standstill(looks, now - last_seen_at(ended[0]))[1]
+    return Hung(stop, then) if is_stalled or (has_stood and first not in stop.ranks) else None
 
 
 def _came_before(stop: Stop, ranks: Mapping[int, Rank], rank: int) -> bool:

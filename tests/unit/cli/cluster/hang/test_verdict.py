@@ -627,6 +627,16 @@ def test_a_rank_whose_own_request_timed_out_is_no_victim() -> None:
     assert (said.state, said.ranks, said.cause) == (State.DIED, (2,), "gone")
 
 
+def test_a_rank_that_is_killed_while_the_others_wait_for_its_work_has_not_hung() -> None:
+    seen, ends = ended_in_calls(60.0, ended_s=4.0, how="raised RuntimeError: Connection closed by peer")
+    ends[2] = replace(ends[2], ended="was killed by SIGKILL: the OOM killer of the host", ended_at=ends[0].ended_at)
+
+    said = judge(ends, seen, seen, between_s=2.0)
+
+    assert (said.state, said.ranks, said.cause) == (State.DIED, (2,), "gone")
+    assert said.sentence.startswith("the job has died: rank 2 ")
+
+
 def test_a_rank_whose_last_calls_were_not_recorded_is_not_blamed() -> None:
     seen, ends = ended_in_calls(60.0, ended_s=4.0)
     seen[2] = replace(seen[2], come={"0": 12})
