@@ -37,7 +37,7 @@ def start(rank: int, fault: str, folder: str) -> None:
 
 
 def train(rank: int, fault: str, folder: str) -> None:
-    timeout = timedelta(seconds=8) if fault == "times_out" else None
+    timeout = timedelta(seconds=5) if fault == "times_out" else None
     init = f"file://{folder}/store"
     dist.init_process_group("gloo", init_method=init, rank=rank, world_size=WORLD_SIZE, timeout=timeout)
     model = torch.nn.Linear(4, 4)
