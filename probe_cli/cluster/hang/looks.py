@@ -149,12 +149,12 @@ class Look:
 
     @property
     def first_call(self) -> str | None:
-        """The earliest call that the rank is in."""
+        """The earliest call that the rank is in; else its newest one, if that has failed."""
         for name, op, seq, *_ in self.recorded:
             return f"{op} {seq} of group {name}"
-        for name, op, seq, _, peer, state in self.open_calls:
-            if state != "failed":
-                return f"{op} with rank {peer}" if peer != -1 else f"{op} {seq} of group {name}"
+        for name, op, seq, _, peer, state in sorted(self.open_calls, key=lambda call: call[5] == "failed"):
+            failed = " (failed)" if state == "failed" else ""
+            return f"{op} with rank {peer}{failed}" if peer != -1 else f"{op} {seq} of group {name}{failed}"
         return None
 
 

@@ -330,6 +330,8 @@ def _after_the_end(
     said = told_first(targets.values()) or [f"rank {ranks[0]} {first.ended or 'has ended, and how is not known'}"]
     said += aborted_by_gloo(ranks, targets)
     if (hung := hung_before(targets, looks, now)) is None:
+        last = looks[ranks[0]].first_call if ranks[0] in looks else None
+        said += [f"rank {ranks[0]} was in {last} then"] if last is not None else []
         return Verdict(State.DIED, f"the job has died: {'; '.join(said)}", ranks, "gone", doing=acts)
     stop = hung.stop
     told = f"the job has died of a hang: {'; '.join([sentence(stop, hung.ranks), *said])}"

@@ -641,4 +641,7 @@ def test_a_rank_whose_last_calls_were_not_recorded_is_not_blamed() -> None:
     seen, ends = ended_in_calls(60.0, ended_s=4.0)
     seen[2] = replace(seen[2], come={"0": 12})
 
-    assert judge(ends, seen, seen, between_s=2.0).ranks == (0,)
+    said = judge(ends, seen, seen, between_s=2.0)
+
+    assert said.ranks == (0,)
+    assert said.sentence.endswith("; rank 0 was in all_reduce 41 of group 0 (failed) then")
