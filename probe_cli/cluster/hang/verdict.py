@@ -31,6 +31,8 @@ SLOW_STEPS, SLOW_S = 5.0, 1.0
 #: A training thread that uses so much of a CPU between two looks works, also where both find it waiting for the threads
 #: that share its work. One that hangs uses none, one that sleeps and looks again for a sign 1 %.
 WORKS_SHARE = 0.05
+#: One that uses so much runs, also where it was seen as it waited for the GIL.
+RUNS_SHARE = 0.25
 #: A process that has run for so long should have left init_process_group.
 LONG_INIT_S = 60.0
 #: What a process without work does as well: somebody may give it some.
@@ -156,7 +158,8 @@ def judge(
         if rank in after and rank not in gone:
             used = _used(rank, before, after) / between_s if acts[rank].activity is Activity.NATIVE else 0.0
             works = f", and has used {percent(used)} of a CPU meanwhile" if used >= WORKS_SHARE else ""
-            about += [f"rank {rank} {acts[rank]}{works}", *found_out.get(rank, Details()).sentences]
+            act = acts[rank] if used < RUNS_SHARE else replace(acts[rank], activity=Activity.PYTHON)
+            about += [f"rank {rank} {act}{works}", *found_out.get(rank, Details()).sentences]
     about += told_first(targets.values()) if hung is not None else []
     said = "; ".join(dict.fromkeys(about))
     if hung is not None:
