@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from threading import get_native_id
@@ -73,6 +74,11 @@ class Stat:
     @property
     def cpu_system_s(self) -> float:
         return int(self.fields[12]) / _TICKS_A_SECOND
+
+    @property
+    def processor(self) -> int:
+        """The number of the one that it ran on last."""
+        return int(self.fields[36])
 
     @property
     def num_threads(self) -> int:
@@ -209,11 +215,12 @@ class Process:
         """Return by thread for how many seconds it has not run, not even to look whether what it waits for has come.
         Threads that ran within a second are left out; empty where the kernel does not tell."""
         try:
-            now = _last_run(Process(os.getpid()).read(f"task/{get_native_id()}/sched"))
-            last = {tid: _last_run(self.read(f"task/{tid}/sched")) for tid in self.threads()[:_MAX_ASLEEP]}
+            tids = self.threads()[:_MAX_ASLEEP]
+            last = {tid: (self.stat_now(tid).processor, _last_run(self.read(f"task/{tid}/sched"))) for tid in tids}
+            now = {cpu: _clock_of(cpu) for cpu in {cpu for cpu, _ in last.values()}}
         except (OSError, ValueError):
             return {}
-        return {tid: asleep for tid, at in last.items() if (asleep := now - at) > _ASLEEP_S}
+        return {tid: asleep for tid, (cpu, at) in last.items() if (asleep := now[cpu] - at) > _ASLEEP_S}
 
     def catches(self, signal_number: int) -> bool:
         """Return whether it has a handler for a signal; without one, most signals would kill it."""
@@ -228,6 +235,18 @@ class Process:
     def from_outside(self, path: str) -> str:
         """Return one of its paths as others can open it, with the care that `untrusted_files` takes."""
         return f"{self.proc}/root{path}"
+
+
+def _clock_of(cpu: int) -> float:
+    """The scheduler's clock now, in seconds. Each processor has its own, and those of a virtual machine may be seconds
+    apart: so this thread goes to that one for a moment, if it may."""
+    allowed = os.sched_getaffinity(0)
+    with suppress(OSError):
+        os.sched_setaffinity(0, {cpu})
+    try:
+        return _last_run(Process(os.getpid()).read(f"task/{get_native_id()}/sched"))
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _last_run(sched: str) -> float:

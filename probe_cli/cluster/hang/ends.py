@@ -29,8 +29,8 @@ class Hung(NamedTuple):
 
 def hung_before(targets: Mapping[int, TargetInfo], looks: Mapping[int, Look], now: float) -> Hung | None:
     """Return what the job hung in when its first rank ended, if it did: nothing had moved for long, or a call had timed
-    out, and what the ranks recorded tells for whom they waited. The first to end is nobody's victim if it is the one
-    that they waited for. `now` is in seconds since 1970."""
+    out, and what the ranks recorded tells for whom they waited. The first to end is no victim if it is the one that
+    they waited for. `now` is in seconds since 1970."""
     ended = in_order_of_end(target for target in targets.values() if target.ended)
     if not any(target.ended_badly for target in ended):
         return None
