@@ -1,4 +1,4 @@
-"""A training in one process that comes to a halt: `python halting.py deadlock` or `queue`; prints `ready` before it."""
+"""A job of one process that comes to a halt: `python halting.py deadlock` or `queue`; prints `ready` before it."""
 
 import queue
 import sys

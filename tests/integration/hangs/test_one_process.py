@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(120)]
 
 @contextmanager
 def halted(how: str) -> Iterator[int]:
-    """A training that has not run for some seconds."""
+    """A job that has not run for some seconds."""
     command = target("halting.py", how)
     with Forked(command, stdout=subprocess.PIPE, text=True, env=environment(OMP_NUM_THREADS="1")) as process:
         try:
