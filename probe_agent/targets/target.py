@@ -81,6 +81,11 @@ class Target:
         return self.process.is_alive if self.process else self.is_held
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it is left but its files: no process, not even one that nobody has waited for."""
+        return self.process is None and not self.is_held
+
+    @property
     def state(self) -> str:
         """Its state in words, as the kernel tells it."""
         if self.process is not None:

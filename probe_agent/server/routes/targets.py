@@ -46,8 +46,7 @@ def targets(
 
 
 def _info(target: Target) -> TargetInfo:
-    has_ended = target.process is None and not target.is_held
-    info, stepped_at = _of_ended(target) if has_ended else _read(target)
+    info, stepped_at = _of_ended(target) if target.has_ended else _read(target)
     return info if stepped_at is None else replace(info, step_age_s=max(0.0, time() - stepped_at))
 
 

@@ -59,14 +59,15 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     with suppress(NoEvidence, NotApplicable):  # a report, or ranks that left too little: the first error stands
         verdict = await verdict_of(job)
+        if verdict.cause == "gone" or verdict.state not in (State.DIED, State.HANGS):
+            return found
         victims = [one for one in found if one.certainty is Certainty.CERTAIN and not set(one.ranks) & {*verdict.ranks}]
-        if verdict.cause != "gone" and verdict.state in (State.DIED, State.HANGS):
-            others = [one for one in found if one not in victims]
-            if verdict.state is State.HANGS:  # which another rule tells, with these ends
-                return others
-            ranks, advice = verdict.ranks, advice_on(verdict)
-            hung = [replace(one, sentence=verdict.sentence, ranks=ranks, where="", advice=advice) for one in victims]
-            return [*hung, *others]
+        others = [one for one in found if one not in victims]
+        if verdict.state is State.HANGS:  # which another rule tells, with these ends
+            return others
+        ranks, advice = verdict.ranks, advice_on(verdict)
+        hung = [replace(one, sentence=verdict.sentence, ranks=ranks, where="", advice=advice) for one in victims]
+        return [*hung, *others]
     return found
 
 

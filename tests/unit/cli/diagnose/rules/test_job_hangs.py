@@ -69,6 +69,7 @@ def test_one_process_without_a_step_is_judged_if_it_did_not_run_before_the_recor
     suspected = judged("job-hangs", {})
     awake, asleep = Told(1, verdict_of_hang=HANGS), Told(1, verdict_of_hang=HANGS)
     asleep.targets = {at: replace(target, asleep={"100": 400.0}) for at, target in asleep.targets.items()}
+    awake.targets = {at: replace(target, asleep={"101": 400.0}) for at, target in awake.targets.items()}
 
     with pytest.raises(NotApplicable):
         looked("job-hangs", awake, suspected)
