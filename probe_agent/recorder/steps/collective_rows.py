@@ -35,7 +35,7 @@ UNWAITED_NS = 60_000_000_000
 PHASE_NS, MAX_WITHOUT_PHASE = 10_000_000_000, 20_000
 #: Distinct shapes with a text: the texts of a ring are never dropped.
 MAX_SHAPES = 2_000
-#: Share of the time for reading Flight Recorder, and the share if entries would be lost otherwise.
+#: Share of the time for reading Flight Recorder, and the share if entries would be lost otherwise, or the job stands.
 LOOK_SHARE, LOOK_SHARE_IN_NEED = 0.002, 0.01
 LOOK_INTERVAL_NS = 1_000_000_000
 #: Without a new operation for this long, what the groups stand in is read at once: the job may end there.
