@@ -55,19 +55,29 @@ def test_every_wait_returns_its_own_result_after_its_full_time(start: Callable[.
 
 @pytest.mark.busy_machine("a sleep of 4 s ends up to 1 s late there, which looks as if the attach had prolonged it")
 @pytest.mark.situation("CPython 3.9 to 3.13, static and shared, at work and asleep", "works")
-@pytest.mark.parametrize("python", installed_pythons())
-def test_attaches_to_every_installed_python_at_work_and_asleep(start: Callable[..., Target], python: str) -> None:
-    at_work, asleep = start("spin", python=python), start("sleep", python=python, seconds=4.0)
-    until(lambda: is_asleep(asleep.pid))
+def test_attaches_to_every_installed_python_at_work_and_asleep(start: Callable[..., Target]) -> None:
+    asleep, ends = {}, {}
+    for python in installed_pythons():
+        asleep[python] = target = start("sleep", python=python, seconds=SECONDS)
+        until(lambda target=target: is_asleep(target.pid))
+        assert attached_twice(target) == ["quiet thread"] * 2, python
+    for python in installed_pythons():
+        at_work = start("spin", python=python)
+        assert attached_twice(at_work) == ["pending call"] * 2, python
+        ends[python] = at_work.finish()
 
+    assert {python: end["left"] for python, end in ends.items()} == dict.fromkeys(ends, LEFT_NOTHING)
+    for python, target in asleep.items():
+        slept = target.finish()
+        assert slept["left"] == LEFT_NOTHING, python
+        assert SECONDS - 0.01 < slept["took"] < SECONDS + 0.5, python
+
+
+def attached_twice(target: Target) -> list[str]:
+    """Attach and detach twice; return how each attach was done."""
     ways = []
-    for target in (asleep, at_work):
-        for _ in range(2):
-            attached = inject.attach(target.pid)
-            ways.append(attached.how)
-            detach(attached)
-    worked, slept = at_work.finish(), asleep.finish()
-
-    assert ways == ["quiet thread"] * 2 + ["pending call"] * 2
-    assert worked["left"] == slept["left"] == LEFT_NOTHING
-    assert 3.99 < slept["took"] < 4.5
+    for _ in range(2):
+        attached = inject.attach(target.pid)
+        ways.append(attached.how)
+        detach(attached)
+    return ways

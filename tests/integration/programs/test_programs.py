@@ -55,8 +55,12 @@ OTHERS: dict[str, tuple[str, ...] | None] = {
     "numpy_loop": None,
 }
 #: Left to `make test-long`: four processes on two cores, the slowest of what tests/integration/frameworks has too, and
-#: those whose parts other programs have: `nanogpt` accumulates, test_compiled_matrix.py compiles.
-LONG = {"accelerate_accumulate", "compiled", "fsdp2", "lightning_fit", "tensor_parallel"}
+#: those whose parts other programs have: `nanogpt` accumulates, test_compiled_matrix.py compiles, `grpo` and
+#: `reinforce` learn from their own samples, `hf_trainer` trains a transformer.
+LONG = {
+    *("accelerate_accumulate", "compiled", "ema", "fsdp2", "lightning_fit", "mnist", "plain_sgd", "ppo"),
+    *("tensor_parallel", "tied"),
+}
 EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.long if name in LONG else ()) for name in TRAINING]
 )

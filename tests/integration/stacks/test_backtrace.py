@@ -29,7 +29,7 @@ import hashlib, select, sys, time, numpy
 print("ready", flush=True)
 weights = numpy.random.default_rng(0).standard_normal((96, 96), dtype="float32")
 digest, late = hashlib.sha256(), 0
-for step in range(400):
+for step in range(200):
     weights = weights @ weights.T
     weights /= numpy.abs(weights).max()
     digest.update(weights.tobytes())

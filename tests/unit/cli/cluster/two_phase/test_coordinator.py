@@ -147,19 +147,20 @@ def test_a_rank_that_confirms_go_too_late_makes_all_try_a_later_step() -> None:
     assert [rank.ran_at for rank in ranks] == [[step]] * 3
 
 
-@pytest.mark.parametrize("move", ["look", "arm", "go"])
-@pytest.mark.parametrize("trouble", ["lost", "unheard"])
-def test_with_a_message_lost_for_good_to_one_rank_it_runs_nowhere(move: str, trouble: str) -> None:
-    ranks = job(3)
-    ranks[1].trouble = {move: trouble}
+def test_with_a_message_lost_for_good_to_one_rank_it_runs_nowhere() -> None:
+    jobs = {(move, trouble): job(3) for move in ("look", "arm", "go") for trouble in ("lost", "unheard")}
+    for (move, trouble), ranks in jobs.items():
+        ranks[1].trouble = {move: trouble}
 
-    step, said = asyncio.run(agree(ranks))
+    async def many() -> list[tuple[int | None, Exception | None]]:
+        return await asyncio.gather(*map(agree, jobs.values()))
 
-    assert step is None
-    assert isinstance(said, NothingRan)
-    assert said.exit_code == 3
-    assert "rank 1 cannot take part" in said.message
-    assert [rank.ran_at for rank in ranks] == [[], [], []]
+    for (lost, ranks), (step, said) in zip(jobs.items(), asyncio.run(many()), strict=True):
+        assert step is None, lost
+        assert isinstance(said, NothingRan), lost
+        assert said.exit_code == 3
+        assert "rank 1 cannot take part" in said.message
+        assert [rank.ran_at for rank in ranks] == [[], [], []], lost
 
 
 def test_a_server_that_dies_after_forwarding_the_commit_is_reported() -> None:
