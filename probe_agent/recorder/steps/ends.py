@@ -60,7 +60,8 @@ class Steps(Table):
             "s",
             "from the batch, or a later zero_grad, backward or start of the step, to the start of backward: the modules"
             " (their own time is in python.torch_trace), the loss and the job's code between them, evaluation excluded;"
-            " without a backward, the time inside the outermost modules, NULL if not seen",
+            " without a backward, the time inside the outermost modules; NULL if not seen, as in a loop without an"
+            " optimizer until its module is known, which takes some seconds",
         ),
         Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL if neither was called"),
         Column(
@@ -207,9 +208,11 @@ class StepEnds:
         step.spans.spans.append((began, ended, FORWARD))
         return self._end(CALLS, ended, NULL_FLOAT, lambda: None, False)
 
-    def end_update(self, now: int) -> None:
-        """End the step at `now`: the parameters have changed since the last backward."""
-        self._end(UPDATES, now, NULL_FLOAT, lambda: None, False)
+    def end_update(self, now: int, missed_forward: bool) -> None:
+        """End the step at `now`: the parameters have changed since the last backward. With `missed_forward`, the
+        forward of the next one is over."""
+        if self._end(UPDATES, now, NULL_FLOAT, lambda: None, False):
+            self._step.missed_forward = missed_forward
 
     def _is_home_now(self, ident: int, began: int, ended: int) -> bool:
         """Return whether this call ends the home's step: true for the very first call. An idle home passes its

@@ -103,6 +103,8 @@ class Step:
         self.data_wait = 0
         #: From the last event before the forward to the start of backward; None until a backward has begun.
         self.forward: int | None = None
+        #: It had begun before this step was seen to begin.
+        self.missed_forward = False
         #: Time inside the outermost modules, if these are seen.
         self.in_modules: int | None = None
         self.backward: int | None = None
@@ -144,6 +146,8 @@ class Step:
 
     def end_forward(self, now: int) -> None:
         """Note that a backward begins at `now`."""
+        if self.missed_forward:
+            return
         took = now - self._forward_from - (self.spent - self._spent_before)
         self.spans.spans.append((self._forward_from, now, FORWARD))
         self.forward = (self.forward or 0) + max(0, took)

@@ -54,7 +54,7 @@ class Updates:
     def before_backward(self, now: int, tensors: Any) -> None:
         """Note that a backward begins at `tensors`."""
         if self.is_awaited:
-            self.look(now)
+            self.look(now, missed_forward=True)
         if (not self._leaves and self._num_searches < MAX_SEARCHES) or self._num_unchanged > MAX_UNCHANGED:
             self._num_unchanged = 0
             self._leaves = [(ref(leaf), ()) for leaf in self._leaves_of(tensors)]
@@ -67,8 +67,9 @@ class Updates:
             self._leaves = [(leaf, self._look_of(leaf())) for leaf, _ in self._leaves]
             self.is_awaited = bool(self._leaves)
 
-    def look(self, now: int) -> None:
-        """End the step if parameters have changed: something begins that may be the next step."""
+    def look(self, now: int, missed_forward: bool = False) -> None:
+        """End the step if parameters have changed: something begins that may be the next step, or it has begun with a
+        forward that was not seen."""
         if self._thread != get_ident() or not self._ends.takes_updates:
             return
         if all(self._look_of(leaf()) == before for leaf, before in self._leaves):
@@ -79,7 +80,7 @@ class Updates:
         self.num_seen += 1
         self._leaves = [(leaf, before) for leaf, before in self._leaves if leaf() is not None]
         if self.are_steps:
-            self._ends.end_update(now)
+            self._ends.end_update(now, missed_forward)
 
     def forget(self) -> None:
         """Forget the parameters: an optimizer steps, or the recorder leaves."""

@@ -52,12 +52,13 @@ class Loop:
         return found
 
     def is_found(self) -> bool:
-        """Return whether its steps have rows, and its module, if it has one, is known; read from the ring."""
+        """Return whether its steps have rows, and its module, if it has one, is known: also steps that are not sampled
+        show their forward. Read from the ring."""
         try:
             newest = Ring(self.target().ring_path("python.steps")).newest()
         except FileNotFoundError:
             return False
-        return newest is not None and (self.kind == "raw" or newest["forward"] is not None)
+        return newest is not None and (self.kind == "raw" or (newest["forward"] is not None and not newest["sampled"]))
 
     def finish(self) -> None:
         """Let it run, and wait for its report."""

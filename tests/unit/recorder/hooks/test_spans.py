@@ -91,9 +91,9 @@ def test_threads_do_not_nest_in_each_other(job):
 def test_tasks_that_take_turns_keep_their_own_spans(job):
     async def work(name):
         with probe_agent.span(name):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
             with probe_agent.span("inner"):
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.05)
 
     async def both():
         with probe_agent.span("all"):

@@ -88,6 +88,7 @@ def test_each_update_is_a_step_however_it_is_made(recording, update, micro_batch
     for step in it.steps:
         phases = ("data_wait", "forward", "backward", "optimizer", "other")
         assert sum(step[name] or 0.0 for name in phases) == pytest.approx(step["duration"], rel=0.02)
+        assert step["forward"] is None  # it was over when the step was seen to begin
 
 
 def test_backwards_without_an_update_are_no_steps(recording):
