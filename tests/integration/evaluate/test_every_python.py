@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.waiting import until
 
 from .conftest import Target
 
@@ -182,8 +183,5 @@ def test_faulthandler_writes_the_main_threads_stack_on_our_signal(target: Target
     after = target.eval("import time\ntime.sleep(0.05)\ntrainer.current_step")
 
     assert signal.SIGRTMIN <= number <= signal.SIGRTMAX
-    assert (
-        "in training_step" in Path(target.path + ".stacks").read_text()
-        or "in main" in Path(target.path + ".stacks").read_text()
-    )
+    until(lambda: any(f"in {name}" in Path(target.path + ".stacks").read_text() for name in ("training_step", "main")))
     assert int(after.result) > int(before)

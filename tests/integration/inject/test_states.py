@@ -53,11 +53,13 @@ def test_while_the_gil_is_held_the_agent_is_promised_and_then_comes(start: Calla
     how = ask(folder, "hello")["how"] if target.is_alive() else "it ended first"
 
     assert how in ("pending call", "it ended first")
+    if "ended during the attach" in answers[-1][1]:
+        del answers[-1]  # on a busy machine
     for took_s, message, hint in answers:
         assert took_s < 4.0  # before the GIL is released
         assert "the agent will start when it is released" in message
         assert "backtrace --all" in hint
-    assert "under way" in answers[1][1]
+    assert all("under way" in message for _, message, _ in answers[1:])
 
 
 @pytest.mark.situation("two attach at once", "one agent; both get its answer")

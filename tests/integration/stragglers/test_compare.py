@@ -37,7 +37,8 @@ def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, ran
     assert verdict["where"] == phase, verdict
     assert verdict["num_steps"] == NUM_STEPS
     assert verdict["sentence"].startswith(f"rank {rank} holds the job up: ")
-    assert 0.02 < verdict["cost"] < 0.05  # a busy machine delays the peers too, and less is lost to this rank
+    # A busy machine delays the peers too, and less is lost to this rank; or it prolongs the sleep.
+    assert 0.02 < verdict["cost"] < 0.08
     assert 0.05 < verdict["share_low"] <= verdict["share"] <= verdict["share_high"] < 1
     first, *others = found["rows"]
     assert (first["who"], first["phase"]) == (f"rank {rank}", phase)

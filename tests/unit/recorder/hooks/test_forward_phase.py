@@ -6,6 +6,7 @@ The programs sleep for known times in the forward and beside it; only the forwar
 from __future__ import annotations
 
 import time
+from itertools import chain
 
 import pytest
 
@@ -153,9 +154,9 @@ def test_it_is_the_same_in_every_step_of_every_loop(recording, loop, every):
 def test_micro_batches_have_their_forwards_together(recording):
     net = Slow()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
-    coming = iter(batches())
+    coming = chain(batches(), batches())
     with recording(trace_every=2) as it:
-        for _ in range(3):
+        for _ in range(STEPS):
             for _ in range(2):
                 (x,) = next(coming)
                 loss_of(net(x)).backward()
