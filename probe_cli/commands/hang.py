@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import click
 
 from probe_agent.errors import NoAnswer
 from probe_agent.wire import ExtendTimeoutRequest, GroupTimeouts, TargetInfo
 from probe_cli.client import Client
-from probe_cli.cluster.fanout import Answers
-from probe_cli.cluster.hang.details import Details, details
+from probe_cli.client.loop import run
+from probe_cli.cluster.fanout import Answers, ask
+from probe_cli.cluster.hang.closer import looked_closer
 from probe_cli.cluster.hang.looks import Look, look, look_from_outside
 from probe_cli.cluster.hang.verdict import PATIENCE_S, State, Verdict, judge
 from probe_cli.cluster.ranks.listing import Rank
@@ -29,8 +31,10 @@ from probe_cli.text import few, num_ranks, ranks_text
 
 __all__ = ["command"]
 
-#: Of more ranks than this, what they wait for is not asked.
-MAX_ASKED = 4
+T = TypeVar("T")
+
+#: Of more ranks than this, the stalls are not told.
+MAX_TOLD = 4
 #: Beyond its own time-out, a look is several questions one after the other.
 GRACE_S = 10.0
 
@@ -113,10 +117,15 @@ def command(
             "wait longer with --timeout SECONDS, or see why: probe … ranks",
         )
     missing = sorted(set(range(world_size)) - set(after))
-    judged = partial(judge, targets, before, after, between_s=elapsed_s, missing=missing, patience_s=patience_s)
-    verdict = judged()
-    if verdict.state is not State.NONE and verdict.ranks:
-        verdict = judged(details=_details(session, verdict, ranks, after, timeout_s))
+    endpoints = {rank: endpoint for endpoint, rank in rank_at.items()}
+
+    async def ask_ranks(question: Callable[[Client], Awaitable[T]], these: Sequence[int]) -> dict[int, T]:
+        known = tuple(endpoints[rank] for rank in these if rank in endpoints)
+        told = await ask(known, question, timeout_s=timeout_s + GRACE_S, inject=False, remark=remark)
+        return {rank_at[endpoint]: found for endpoint, found in told.answered}
+
+    judged = partial(judge, targets, missing=missing, patience_s=patience_s)
+    verdict = run(looked_closer(judged, before, after, ask_ranks, between_s=elapsed_s, timeout_s=timeout_s))
     notes = few([f"rank {rank}: {gap}" for rank, seen in sorted(after.items()) for gap in seen.gaps[:1]])
     notes += _stalls(verdict, targets)
     if missing:
@@ -129,27 +138,11 @@ def command(
     return verdict.state.exit_code
 
 
-def _details(
-    session: Session, verdict: Verdict, ranks: Answers[Rank], looks: Mapping[int, Look], timeout_s: float
-) -> dict[int, Details]:
-    """Ask the ranks that are to blame, all at once, what they wait for."""
-    endpoints = {one.rank: endpoint for endpoint, one in ranks.answered if one.rank in verdict.ranks[:MAX_ASKED]}
-    doing = {endpoint: verdict.doing[rank] for rank, endpoint in endpoints.items() if rank in verdict.doing}
-    rank_at = {endpoint: rank for rank, endpoint in endpoints.items()}
-
-    async def ask(client: Client) -> Details:
-        has_stepped = looks[rank_at[client.endpoint]].steps is not None
-        return await details(doing[client.endpoint], timeout_s, has_stepped=has_stepped)(client)
-
-    answers = session.ask_these(tuple(doing), ask, timeout_s=timeout_s + GRACE_S)
-    return {rank_at[endpoint]: found for endpoint, found in answers.answered}
-
-
 def _stalls(verdict: Verdict, targets: Mapping[int, TargetInfo]) -> list[str]:
     """Return what the recorders of the ranks to blame noticed when the job came to stand still."""
     blamed = [(rank, targets[rank]) for rank in verdict.ranks if rank in targets]
     return [f"rank {rank}, as its recorder saw it: {target.stall}" for rank, target in blamed if target.stall][
-        :MAX_ASKED
+        :MAX_TOLD
     ]
 
 

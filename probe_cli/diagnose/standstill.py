@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from probe_agent.wire import TargetInfo
-from probe_cli.cluster.hang.details import Details, details
+from probe_cli.client import Client
+from probe_cli.cluster.hang.closer import looked_closer
 from probe_cli.cluster.hang.looks import Look, look
-from probe_cli.cluster.hang.verdict import State, Verdict, judge
+from probe_cli.cluster.hang.verdict import Verdict, judge
 from probe_cli.endpoint import Endpoint, Report
 
 from .finding import NoEvidence, NotApplicable
@@ -21,10 +24,10 @@ from .job import Job
 
 __all__ = ["advice_on", "verdict_of"]
 
+T = TypeVar("T")
+
 #: Between the two looks; and what one of them takes at most beyond the time-out of its questions.
 BETWEEN_S, GRACE_S = 2.0, 10.0
-#: Of more ranks than this, what they wait for is not asked.
-MAX_ASKED = 4
 #: By the cause of the verdict: what to do.
 ADVICE = {
     "absent": (
@@ -67,17 +70,13 @@ async def _verdict(job: Job) -> Verdict:
     if not after:
         raise NoEvidence("no rank could be looked at twice")
     missing = sorted(set(range(max(target.world_size for target in targets.values()))) - set(after))
-    verdict = judge(targets, before, after, between_s=between_s, missing=missing)
-    if verdict.state is State.NONE or not verdict.ranks:
-        return verdict
-    known: dict[int, Details] = {}
-    for rank in verdict.ranks[:MAX_ASKED]:
-        if rank in ranks and rank in verdict.doing:
-            has_stepped = rank in after and after[rank].steps is not None
-            asked = details(verdict.doing[rank], job.timeout_s, has_stepped=has_stepped)
-            told = await job.ask(asked, [ranks[rank]], timeout_s=GRACE_S)
-            known.update((rank, found) for found in told.values())
-    return judge(targets, before, after, between_s=between_s, missing=missing, details=known)
+
+    async def ask(question: Callable[[Client], Awaitable[T]], these: Sequence[int]) -> dict[int, T]:
+        told = await job.ask(question, [ranks[rank] for rank in these if rank in ranks], timeout_s=GRACE_S)
+        return {rank: told[ranks[rank]] for rank in these if ranks.get(rank) in told}
+
+    judged = partial(judge, targets, missing=missing)
+    return await looked_closer(judged, before, after, ask, between_s=between_s, timeout_s=job.timeout_s)
 
 
 async def _looks(job: Job, ranks: Mapping[int, Endpoint]) -> dict[int, Look]:

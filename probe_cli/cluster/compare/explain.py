@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import ceil
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from probe_cli.cluster.delays.costs import Cost
 from probe_cli.cluster.fanout import Answers, ask
 from probe_cli.cluster.folded import job_lines
 from probe_cli.cluster.hang import verdict as hang
+from probe_cli.cluster.hang.closer import looked_closer
 from probe_cli.cluster.hang.looks import Look, look
 from probe_cli.endpoint import Endpoint
 from probe_cli.messages import remark
@@ -67,7 +69,14 @@ async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: floa
     after = await looks()
     world_size = max(target.world_size for target in targets.values())
     missing = [rank for rank in range(world_size) if rank not in after]
-    verdict = hang.judge(targets, before, after, between_s=BETWEEN_S, missing=missing)
+
+    async def ask_ranks(question: Callable[[Client], Awaitable[T]], ranks: Sequence[int]) -> dict[int, T]:
+        these = tuple(endpoint for endpoint, rank in rank_at.items() if rank in ranks)
+        answers = await _ask(these, question, timeout_s + GRACE_S)
+        return {rank_at[endpoint]: told for endpoint, told in answers.answered}
+
+    judged = partial(hang.judge, targets, missing=missing)
+    verdict = await looked_closer(judged, before, after, ask_ranks, between_s=BETWEEN_S, timeout_s=timeout_s)
     if verdict.state is not hang.State.HANGS:
         return None
     where = verdict.stops[0].wait if verdict.stops else None
