@@ -54,7 +54,8 @@ BETWEEN_S = 2.0
 
 
 async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: float) -> Comparison | None:
-    """The comparison of a job that hangs: two looks, a moment apart, before that is said."""
+    """The comparison of a job that hangs: two looks, a moment apart, before that is said. Of one that may go on, what it
+    waits for is remarked."""
     if any(fact.steps for fact in facts) and standstill_s(facts, now) is None:
         return None
     rank_at = {endpoint: who.rank for who, (endpoint, _) in asked.items()}
@@ -77,6 +78,8 @@ async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: floa
 
     judged = partial(hang.judge, targets, missing=missing)
     verdict = await looked_closer(judged, before, after, ask_ranks, between_s=BETWEEN_S, timeout_s=timeout_s)
+    if verdict.may_go_on:
+        remark(verdict.sentence)
     if verdict.state is not hang.State.HANGS:
         return None
     where = verdict.stops[0].wait if verdict.stops else None
