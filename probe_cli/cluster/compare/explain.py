@@ -54,8 +54,8 @@ BETWEEN_S = 2.0
 
 
 async def hung(facts: Sequence[Facts], asked: Asked, now: float, timeout_s: float) -> Comparison | None:
-    """The comparison of a job that hangs: two looks, a moment apart, before that is said. Of one that may go on, what it
-    waits for is remarked."""
+    """The comparison of a job that hangs: two looks, a moment apart, before that is said. Of one that may go on, it is
+    remarked what it waits for."""
     if any(fact.steps for fact in facts) and standstill_s(facts, now) is None:
         return None
     rank_at = {endpoint: who.rank for who, (endpoint, _) in asked.items()}
