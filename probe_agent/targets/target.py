@@ -82,7 +82,7 @@ class Target:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of it is left but its files: no process, not even one that nobody has waited for."""
+        """Whether only its files are left: no process, not even a zombie."""
         return self.process is None and not self.is_held
 
     @property

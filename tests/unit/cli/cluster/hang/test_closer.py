@@ -9,27 +9,18 @@ from typing import Any
 
 import pytest
 
-from probe_agent.wire import Backtrace, Frame, ThreadStack
+from probe_agent.wire import Frame
 from probe_cli.cluster.hang.closer import looked_closer
 from probe_cli.cluster.hang.details import Details
 from probe_cli.cluster.hang.looks import Look
 from probe_cli.cluster.hang.verdict import State, Verdict, judge
 
-from .test_verdict import RANKS, at, looks, rank_look, target
+from .test_verdict import RANKS, at, looks, rank_look, stack, target
 
-WAITS = Backtrace(
-    (
-        ThreadStack(
-            "MainThread", 1, 1, True, True, False,
-            (
-                Frame("Future.result", "/usr/lib/python3.11/concurrent/futures/_base.py", 451, 0, "python", ""),
-                Frame("save", "/home/me/train.py", 88, 1, "python", "pool.submit(write).result()"),
-            ),
-        ),
-    ),
-    "outside",
-    (),
-)  # fmt: skip
+WAITS = stack(
+    Frame("Future.result", "/usr/lib/python3.11/concurrent/futures/_base.py", 451, 0, "python", ""),
+    Frame("save", "/home/me/train.py", 88, 1, "python", "pool.submit(write).result()"),
+)
 NOTHING_RUNS = Details(("no other thread of it runs code of the job",))
 
 

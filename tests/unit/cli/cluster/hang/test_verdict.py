@@ -25,9 +25,13 @@ def target(rank: int, **more: object) -> TargetInfo:
     return replace(made, **more)  # type: ignore[arg-type]  # fields of TargetInfo
 
 
+def stack(*frames: Frame) -> Backtrace:
+    """The stack of a training thread, innermost frame first, as read from outside."""
+    return Backtrace((ThreadStack("MainThread", 1, 1, True, True, False, frames),), "outside", ())
+
+
 def at(line: str, func: str = "train") -> Backtrace:
-    frame = Frame(func, "/home/me/train.py", 88, 0, "python", line)
-    return Backtrace((ThreadStack("MainThread", 1, 1, True, True, False, (frame,)),), "outside", ())
+    return stack(Frame(func, "/home/me/train.py", 88, 0, "python", line))
 
 
 def rank_look(seq: int, waits: bool, stood_s: float, stacks: Backtrace) -> Look:
@@ -72,19 +76,10 @@ def test_the_rank_that_has_not_come_is_named_with_what_it_does() -> None:
     assert said.aborts_in_s == pytest.approx(1740.0)
 
 
-JOINS = Backtrace(
-    (
-        ThreadStack(
-            "MainThread", 1, 1, True, True, False,
-            (
-                Frame("new_group", "/x/site-packages/torch/distributed/distributed_c10d.py", 5, 0, "python", ""),
-                Frame("setup", "/home/me/train.py", 48, 1, "python", "group = dist.new_group()"),
-            ),
-        ),
-    ),
-    "outside",
-    (),
-)  # fmt: skip
+JOINS = stack(
+    Frame("new_group", "/x/site-packages/torch/distributed/distributed_c10d.py", 5, 0, "python", ""),
+    Frame("setup", "/home/me/train.py", 48, 1, "python", "group = dist.new_group()"),
+)
 
 
 def test_ranks_that_join_a_group_hang_at_once_if_all_others_wait_in_calls_for_them() -> None:
