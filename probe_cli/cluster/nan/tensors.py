@@ -59,14 +59,14 @@ class Reading:
 def read_tensors(
     what: Literal["nan", "grads"], budget_ms: float, timeout_s: float
 ) -> Callable[[Client], Awaitable[Reading]]:
-    """The question to one rank."""
+    """The question to one rank; only `nan` is also about its loss."""
     request = TensorsRequest(what, budget_ms, timeout_s)
 
     async def ask(client: Client) -> Reading:
         async with contextlib.aclosing(client.lines(TensorsLine, "/v1/tensors", request)) as lines:  # type: ignore[type-var]  # a generator, as its type does not say
             async for line in lines:
                 if line.done:
-                    return Reading(line, await ask_loss(client))
+                    return Reading(line, await ask_loss(client) if what == "nan" else None)
         raise NoAnswer(f"{client.endpoint} broke off: the process ended, or was detached", "see: probe list --dead")
 
     return ask

@@ -33,6 +33,7 @@ def test_a_parameter_is_named_with_its_rank(job: Job) -> None:
 
 
 def test_a_buffer_that_training_does_not_use_is_found(job: Job) -> None:
+    job.recover()  # of the test before
     job.plant("buffer")
 
     code, answer = job.ask("nan")
@@ -69,7 +70,7 @@ def test_gradients_have_norms_of_every_layer_on_every_rank(job: Job) -> None:
 
 
 def test_a_small_budget_takes_several_steps(job: Job) -> None:
-    job.plant("none")
+    job.recover()
 
     code, answer = job.ask("nan", "--budget", "0.1")
 

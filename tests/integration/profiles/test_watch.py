@@ -64,6 +64,10 @@ def test_statements_are_refused(training: Training) -> None:
 
 def test_ctrl_c_ends_it_in_the_target(training: Training) -> None:
     looks = "SELECT COUNT(*) AS n FROM python.variables WHERE expression = '10 + 1'"
+
+    def num_looks() -> int:
+        return int(training.rows("query", looks)[0]["n"])
+
     asking = training.start_probe("watch-var", "10 + 1", "--json")
     assert asking.stdout is not None
     asking.stdout.readline()
@@ -72,9 +76,9 @@ def test_ctrl_c_ends_it_in_the_target(training: Training) -> None:
     asking.communicate(timeout=60)
 
     assert asking.returncode == 130
+    until(num_looks)  # rows are written a moment after they are printed
     deadline = time.monotonic() + 20
-    before = -1
-    while before != (now := training.rows("query", looks)[0]["n"]):
+    before = 0
+    while before != (now := num_looks()):
         assert time.monotonic() < deadline, "it is still evaluated"
         before = now
-    assert before > 0
