@@ -35,11 +35,14 @@ class Line:
 
 
 def read_log() -> tuple[list[Line], str]:
-    """Return the log, oldest line first, and where it was read from. Raises LogUnreadable."""
+    """Return the log, oldest line first, and where it was read from. Raises LogUnreadable.
+
+    The kernel stamps a line before it puts it behind the others: those of two processors may stand the wrong way round.
+    """
     refusals = []
     for name, read in (("/dev/kmsg", _kmsg), ("syslog(2)", _syslog), ("the journal", _journal)):
         try:
-            return list(read()), name
+            return sorted(read(), key=lambda line: line.at), name
         except OSError as refusal:
             refusals.append(f"{name}: {refusal.strerror or refusal}")
     raise LogUnreadable("; ".join(refusals))

@@ -243,6 +243,7 @@ def test_a_worker_that_crashes_or_is_killed_is_named_and_replaced(server: Served
         for each in before:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)  # what forks them as well
+        until(lambda: all(_state(each) in "ZX" for each in before))
         answer = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
         again = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
 
