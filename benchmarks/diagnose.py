@@ -2,7 +2,7 @@
 
 Every program runs in processes of its own, and the recorder comes to the running program, as users' commands bring it.
 A faulty one is asked until the expected rule is the headline or the evidence is as old as `--seconds`; a healthy one
-three times within that time. Healthy are the twins, and programs of tests/integration/programs/kinds as long runs.
+after 12, 21 and 30 s, and then every 30 s until that time. Healthy are the twins, and programs of tests/integration/programs/kinds as long runs.
 
 A run of all takes hours on two cores, so each result is appended to a file of JSON lines, and what is in it is not run
 again: `--minutes` ends after a while, and the same command goes on from there. `--table` makes the table of what there
@@ -34,8 +34,8 @@ __all__ = ["Program", "Result", "main", "programs", "read_results"]
 PROBE = str(Path(sys.executable).with_name("probe"))
 LOCK = threading.Lock()
 PAUSE_S, START_S = 4.0, 60.0
-#: A healthy program is asked when the evidence is so old, as a part of `--seconds`.
-ASKED_AT = (0.4, 0.7, 1.0)
+#: A healthy program is asked when the evidence is so old, and then in the distance of the last one.
+ASKED_AT_S = (12.0, 21.0, 30.0)
 #: What only says that the host is busy is true of a host whose tasks waited for a CPU so much of the time.
 OF_THE_HOST, BUSY = frozenset({"processor-contended", "host-busy"}), 20.0
 
@@ -157,7 +157,7 @@ def _run(program: Program, run: int, seconds: float) -> Result:
         began = time.monotonic() + program.begins_s
         ever: dict[str, None] = {}
         said: dict[str, Any] | None = None
-        for at in _times(seconds) if program.rule else (part * seconds for part in ASKED_AT):
+        for at in _until_found(seconds) if program.rule else _regularly(seconds):
             time.sleep(max(0.0, began + at - time.monotonic()))
             said = _diagnosis(pids, program.num_ranks) or said
             took = time.monotonic() - began
@@ -182,11 +182,19 @@ def _run(program: Program, run: int, seconds: float) -> Result:
     )  # fmt: skip
 
 
-def _times(seconds: float) -> Iterable[float]:
+def _until_found(seconds: float) -> Iterable[float]:
     at = 1.0
     while at <= seconds + PAUSE_S:
         yield at
         at += PAUSE_S
+
+
+def _regularly(seconds: float) -> Iterable[float]:
+    yield from (at for at in ASKED_AT_S if at < seconds)
+    at = ASKED_AT_S[-1]
+    while (at := at + ASKED_AT_S[-1]) < seconds:
+        yield at
+    yield seconds
 
 
 def _ranks(launched: subprocess.Popen[bytes], num_ranks: int) -> list[int]:
