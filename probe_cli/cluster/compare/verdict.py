@@ -204,6 +204,8 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
     if total.low >= MIN_SHARE:
         phase = study.rotating_phase()
         delay = usual_delay(study, told or {}) or 0.0
+        if delay >= total.share:
+            return _busy_for_all_verdict(study, total, delay, over, about)
         waits = f"; ranks wait for a CPU {percent(delay)} of the time" if delay >= MIN_DELAY else ""
         text = (
             "no rank holds the job up for long: ranks wait now for one and now for another, which costs"
@@ -369,6 +371,18 @@ def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
         frequency=one.cost.frequency,
         **about,
     )
+
+
+def _busy_for_all_verdict(study: Study, total: Cost, delay: float, over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where ranks come late by turns, and wait for a CPU for as long as that costs, or longer."""
+    hosts = {fact.who.host for fact in study.facts}
+    who = f"host {min(hosts)} is" if len(hosts) == 1 else f"the {len(hosts)} hosts are"
+    text = (
+        f"{who} busy: ranks wait for a CPU {percent(delay)} of the time, and so by turns for each other, which costs the"
+        f" job {_share(total)} of its time; no rank costs more than {percent(study.most_costly.share)}: {over}"
+    )
+    where = min(hosts) if len(hosts) == 1 else None
+    return Verdict("busy host", text, kind="host", where=where, **_shares(total), **about)
 
 
 def _sentence(one: Named, is_first: bool) -> str:

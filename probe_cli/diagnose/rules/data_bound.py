@@ -2,8 +2,9 @@
 
 `data_wait` is the time the training thread spends in `next()` of the data loader. More than a tenth of the step is
 worth a look, a fifth and more costs real money; less than 2 ms is what it takes to hand a batch over. The longest wait
-is left out: it may be the start of the workers. The cause is another rule's finding where it can be seen: no worker
-processes, or workers that are busy all the time.
+is left out: it may be the start of the workers. On a busy host the batch is there, and the thread that it wakes waits
+for a core: the time for which it does that is taken off the share before it is judged. The cause is another rule's
+finding where it can be seen: no worker processes, or workers that are busy all the time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 SQL = """
-SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted, median(data_wait) AS usual
+SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted, median(data_wait) AS usual,
+    (SELECT sum(run_delay) / sum(period) FROM (
+        FROM process.samples WHERE run_delay IS NOT NULL ORDER BY ts DESC LIMIT 30)) AS delay
 FROM (
     FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
     QUALIFY row_number() OVER (ORDER BY data_wait DESC) > 1)
@@ -30,7 +33,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     share = row["waited"] / row["lasted"]
     cost = row["waited"] / row["steps"]
-    if share < limits["share"] or cost < limits["seconds"]:
+    if share - (row["delay"] or 0.0) < limits["share"] or cost < limits["seconds"]:
         return
     yield Finding(
         f"the step waits for data {percent(share)} of the time",

@@ -161,6 +161,20 @@ def test_a_cost_that_rotates_on_a_busy_host_is_told_with_that() -> None:
     assert "; ranks wait for a CPU 21 % of the time: 4 ranks compared" in busy.sentence, busy.sentence
 
 
+def test_a_cost_that_rotates_is_the_host_s_where_ranks_wait_as_long_for_a_cpu() -> None:
+    stalls = [[random.Random(f"{rank} {step}").random() < 0.2 for step in range(120)] for rank in range(4)]
+    facts = job(4, 120, lambda rank, step: {"forward": 0.03 * stalls[rank][step]})
+
+    quiet = verdict_on([samples(fact, 0.01) for fact in facts])
+    busy = verdict_on([samples(fact, 0.31) for fact in facts])
+
+    assert quiet.state == "rotates", quiet.sentence
+    assert quiet.share is not None
+    assert quiet.share < 0.31
+    assert (busy.state, busy.where, busy.ranks) == ("busy host", "node0", ()), busy.sentence
+    assert busy.sentence.startswith("host node0 is busy: ranks wait for a CPU 31 % of the time, and so by turns for")
+
+
 def test_samples_that_cover_less_than_half_of_the_steps_tell_nothing() -> None:
     facts = [samples(fact, 0.40 if rank == 2 else 0.05) for rank, fact in enumerate(job(4, 120, late(2)))]
     late_on = [{name: values[-6:] for name, values in fact.samples.items()} for fact in facts]

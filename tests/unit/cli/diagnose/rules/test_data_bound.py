@@ -33,6 +33,17 @@ def test_the_start_of_the_workers_is_none_and_one_an_epoch_is(judged: Judged, st
     assert judged("data-bound", {"python.steps": starts(25)})
 
 
+@pytest.mark.parametrize(("data_wait", "is_named"), [(0.015, False), (0.05, True)])
+def test_waiting_for_a_core_is_not_waiting_for_data(
+    judged: Judged, steps: Steps, data_wait: float, is_named: bool
+) -> None:
+    busy = [{"run_delay": 0.2, "period": 1.0}] * 30
+
+    found = judged("data-bound", {"python.steps": steps(100, data_wait=data_wait), "process.samples": busy})
+
+    assert bool(found) is is_named
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("data-bound", {"python.steps": steps(3, data_wait=0.05)})
