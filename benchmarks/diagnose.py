@@ -2,7 +2,8 @@
 
 Every program runs in processes of its own, and the recorder comes to the running program, as users' commands bring it.
 A faulty one is asked until the expected rule is the headline or the evidence is as old as `--seconds`; a healthy one
-after 12, 21 and 30 s, and then every 30 s until that time. Healthy are the twins, and programs of tests/integration/programs/kinds as long runs.
+after 12, 21 and 30 s, and then every 30 s until that time. Healthy are the twins, and programs of
+tests/integration/programs/kinds as long runs.
 
 A run of all takes hours on two cores, so each result is appended to a file of JSON lines, and what is in it is not run
 again: `--minutes` ends after a while, and the same command goes on from there. `--table` makes the table of what there

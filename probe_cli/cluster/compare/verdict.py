@@ -378,8 +378,8 @@ def _busy_for_all_verdict(study: Study, total: Cost, delay: float, over: str, ab
     hosts = {fact.who.host for fact in study.facts}
     who = f"host {min(hosts)} is" if len(hosts) == 1 else f"the {len(hosts)} hosts are"
     text = (
-        f"{who} busy: ranks wait for a CPU {percent(delay)} of the time, and so by turns for each other, which costs the"
-        f" job {_share(total)} of its time; no rank costs more than {percent(study.most_costly.share)}: {over}"
+        f"{who} busy: ranks wait for a CPU {percent(delay)} of the time, and so by turns for each other, which costs"
+        f" the job {_share(total)} of its time; no rank costs more than {percent(study.most_costly.share)}: {over}"
     )
     where = min(hosts) if len(hosts) == 1 else None
     return Verdict("busy host", text, kind="host", where=where, **_shares(total), **about)
