@@ -2,8 +2,8 @@
 
 In reinforcement learning the policy writes samples, then is updated on them. Generation token by token uses a GPU
 badly; an inference engine, larger batches of prompts and shorter answers are the remedies. The updates that follow one
-rollout are counted with it. What no function named generate… or rollout… tells from an evaluation, such as the episodes
-of a game or the forward of a teacher, is named for what it is: modules called without gradients.
+rollout are counted with it. Rollouts by functions of other names than generate… or rollout… are another rule's:
+`evaluation-dominates`.
 """
 
 from __future__ import annotations
@@ -17,26 +17,21 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 SQL = """
-WITH rollouts AS (SELECT rollout, count(*) AS updates, sum(duration) AS lasted, sum(generation) AS generation,
+SELECT count(rollout) AS rollouts, sum(lasted) AS lasted, sum(generation) AS generation, sum(updating) AS updating,
+    sum(scoring) AS scoring, median(generation) AS usual, max(generation) AS longest, sum(updates) AS updates
+FROM (
+    SELECT rollout, count(*) AS updates, sum(duration) AS lasted, sum(generation) AS generation,
         sum(coalesce(forward, 0) + coalesce(backward, 0) + coalesce(optimizer, 0)) AS updating,
         sum(evaluation) AS scoring
     FROM (FROM python.steps WHERE rollout > 0 ORDER BY step DESC LIMIT 500) GROUP BY rollout)
-SELECT count(rollout) AS rollouts, sum(lasted) AS lasted, sum(generation) AS generation, sum(updating) AS updating,
-    sum(scoring) AS scoring, median(generation) AS usual, max(generation) AS longest, sum(updates) AS updates,
-    any_value(others) AS others
-FROM rollouts RIGHT JOIN (
-    SELECT {'steps': count(*), 'lasted': sum(duration), 'without': sum(evaluation), 'times': count_if(evaluation > 0),
-        'updating': sum(coalesce(forward, 0) + coalesce(backward, 0) + coalesce(optimizer, 0))} AS others
-    FROM (FROM python.steps ORDER BY step DESC LIMIT 500)
-) ON generation > 0
+WHERE generation > 0
 """
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if not row["generation"]:
-        yield from _without_gradients(row["others"], limits)
-        return
+        raise NotApplicable("nothing was generated between the steps")
     share = row["generation"] / row["lasted"] if row["lasted"] else 0.0
     if row["rollouts"] < limits["rollouts"] or share < limits["share"]:
         return
@@ -62,30 +57,6 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )  # fmt: skip
 
 
-def _without_gradients(seen: Row, limits: Limits) -> Iterable[Finding]:
-    """The same of forwards that may be rollouts, or an evaluation, or a teacher's."""
-    if not seen["times"]:
-        raise NotApplicable("no module was called without gradients between the steps")
-    share = seen["without"] / seen["lasted"]
-    if seen["steps"] < limits["steps"] or seen["times"] < limits["rollouts"] or share < limits["share"]:
-        return
-    yield Finding(
-        f"calls without gradients take {percent(share)} of the time, the updates"
-        f" {percent(seen['updating'] / seen['lasted'])}",
-        Certainty.LIKELY,
-        cost_s=seen["without"] / seen["steps"],
-        share=share,
-        where="evaluation",
-        evidence=(f"{seen['times']} of {seen['steps']} steps, {seconds(seen['without'] / seen['times'])} in each",),
-        advice=(
-            "of rollouts: run many environments at a time, and call the policy on all of them at once",
-            "of an evaluation: evaluate less often, or on fewer batches",
-            "of a teacher: keep its outputs, if the inputs come again",
-        ),
-        try_first="probe PID profile --cpu 5s",
-    )
-
-
 RULE = Rule(
     "generation-dominates",
     "generation",
@@ -95,7 +66,6 @@ RULE = Rule(
     (
         Threshold("share", 0.75, "share of the time spent generating"),
         Threshold("rollouts", 3, "rollouts needed to judge"),
-        Threshold("steps", 50, "steps needed to judge calls without gradients that no name tells from an evaluation"),
     ),
     explains=("pauses", "slower-than-best"),
 )

@@ -28,18 +28,3 @@ def test_short_rollouts_are_fine(judged: Judged, steps: Steps) -> None:
 def test_without_generation_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("generation-dominates", {"python.steps": steps(40)})
-
-
-def test_calls_without_gradients_that_take_most_of_the_time_are_named_for_what_they_are(
-    judged: Judged, steps: Steps
-) -> None:
-    """The episodes of a game, collected by a function of any name."""
-    rows = steps(80, evaluation=lambda s: 0.9 if s % 4 == 0 else 0.0, duration=lambda s: 1.0 if s % 4 == 0 else 0.02)
-
-    (found,) = judged("generation-dominates", {"python.steps": rows})
-
-    assert found.sentence.startswith("calls without gradients take 85 % of the time")
-    seldom = steps(80, evaluation=lambda s: 0.9 if s == 40 else 0.0, duration=lambda s: 1.0 if s == 40 else 0.001)
-    teacher = steps(80, evaluation=0.05, duration=0.1)
-    assert judged("generation-dominates", {"python.steps": seldom}) == []
-    assert judged("generation-dominates", {"python.steps": teacher}) == []
