@@ -44,6 +44,8 @@ MIN_PART = 0.15
 FEW = 0.2
 #: Ranks that wait for a CPU for such a part of the time are on a busy host.
 MIN_DELAY = 0.05
+#: Such a wait is why the cost rotates if it is this part of it or more.
+EXPLAINS = 0.5
 #: And a network that data take such a part of the time on is worth a word.
 MUCH = 0.2
 #: A cost is there "in every step" when it is in so many.
@@ -204,7 +206,7 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
     if total.low >= MIN_SHARE:
         phase = study.rotating_phase()
         delay = usual_delay(study, told or {}) or 0.0
-        if delay >= total.share:
+        if delay >= EXPLAINS * total.share:
             return _busy_for_all_verdict(study, total, delay, over, about)
         waits = f"; ranks wait for a CPU {percent(delay)} of the time" if delay >= MIN_DELAY else ""
         text = (
@@ -374,7 +376,7 @@ def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
 
 
 def _busy_for_all_verdict(study: Study, total: Cost, delay: float, over: str, about: dict[str, Any]) -> Verdict:
-    """The verdict where ranks come late by turns, and wait for a CPU for as long as that costs, or longer."""
+    """The verdict where ranks come late by turns, and waiting for a CPU is at least half of what that costs."""
     hosts = {fact.who.host for fact in study.facts}
     who = f"host {min(hosts)} is" if len(hosts) == 1 else f"the {len(hosts)} hosts are"
     text = (

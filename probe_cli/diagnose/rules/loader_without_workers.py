@@ -2,7 +2,8 @@
 
 With `num_workers=0` the data loader runs the data set and the transforms between two steps, while the model waits. It
 is the default of `DataLoader`, and the most frequent cause of a step that waits for data. A data set in memory, whose
-batches take less than a worker needs to hand one over, is served best so.
+batches take less than a worker needs to hand one over, is served best so. Of the share, the time for which the thread
+waits for a core is taken off before it is judged.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{first['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     share = first["waited"] / first["lasted"]
     cost = first["waited"] / first["steps"]
-    on_a_free_core = cost * (1 - (first["delay"] or 0.0))
-    if share < limits["share"] or on_a_free_core < limits["seconds"]:
+    delay = first["delay"] or 0.0
+    on_a_free_core = cost * (1 - delay)
+    if share - delay < limits["share"] or on_a_free_core < limits["seconds"]:
         return
     yield Finding(
         f"the data loader has no worker processes: batches are made on the training thread, {percent(share)} of the"

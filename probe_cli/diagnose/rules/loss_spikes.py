@@ -2,7 +2,8 @@
 
 A spike is far above the 90th percentile of the 60 losses before it, and is over within ten steps. One can be chance;
 several come from batches that are broken or of another kind, from a learning rate at the edge, or from fp16. What stays
-below a third of the losses at first matters to nobody: Adam makes such spikes where hardly any loss is left.
+below a third of the losses at first matters to nobody: Adam makes such spikes where hardly any loss is left. Nor do the
+highest of losses that scatter widely, as those of few samples do: spikes have few others between them and the rest.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ around AS (SELECT step, loss, quantile_cont(loss, 0.9) OVER before AS usual, cou
     FROM recent WINDOW before AS (ORDER BY step ROWS BETWEEN 60 PRECEDING AND 1 PRECEDING)),
 early AS (SELECT median(loss) AS at_first FROM
     (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)),
-spikes AS (SELECT step, loss, usual, loss / usual AS times FROM around, early
-    WHERE num_before >= 30 AND usual > 0 AND loss > 3 * usual AND after < 2 * usual AND loss >= at_first / 3
-    ORDER BY times DESC LIMIT 40)
+spikes AS (SELECT step, loss, usual, loss / usual AS times, loss >= at_first / 3 AS is_high FROM around, early
+    WHERE num_before >= 30 AND usual > 0 AND loss > 2 * usual AND after < 2 * usual ORDER BY times DESC LIMIT 80)
 SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.steps) AS first,
     (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
@@ -41,8 +41,12 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
     if row["lowest"] < 0 or row["rollouts"] or row["optimizers"] > 1 or row["further_models"] > 2:
         raise NotApplicable("losses of both signs, of several optimizers or models, or of rollouts")
-    spikes = [one for one in row["spikes"] or () if one["times"] >= limits["times"] and one["loss"] >= limits["loss"]]
-    if len(spikes) < limits["spikes"]:
+    above = row["spikes"] or ()
+    spikes = [
+        one for one in above if one["is_high"] and one["times"] >= limits["times"] and one["loss"] >= limits["loss"]
+    ]
+    num_between = sum(limits["between"] <= one["times"] < limits["times"] for one in above)
+    if len(spikes) < limits["spikes"] or num_between > len(spikes):
         return
     worst = spikes[0]
     # Recorded from a loss on that was small already: how high it was at first is not known.
@@ -74,6 +78,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("times", 6.0, "height of a spike over the 90th percentile of the losses before it"),
+        Threshold("between", 2.5, "height from which losses count as between; more of them than spikes are a scatter"),
         Threshold("loss", 1e-3, "height of a spike below which it matters to nobody: hardly any loss is left"),
         Threshold("spikes", 2, "spikes among the last 500 losses"),
         Threshold("likely", 4, "spikes among them that are hardly chance"),

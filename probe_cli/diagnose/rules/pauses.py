@@ -2,8 +2,9 @@
 
 A checkpoint, an evaluation, a log that is sent away, a dataset that is read anew: most steps are quick, and every
 hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved. An
-evaluation is meant, and told only where it takes a third of the time. A step whose forward and backward are longer has
-more to compute: a longer sequence, a longer episode.
+evaluation is meant, and told only where it takes a third of the time; a rollout is meant, and is judged by
+`generation-dominates`. A step whose forward and backward are longer has more to compute: a longer sequence, a longer
+episode.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ ADVICE = {
     "evaluation": "evaluate less often, on fewer batches, or in a job of its own",
     "other": "write checkpoints in the background (torch.distributed.checkpoint.async_save), and less often",
     "data_wait": "keep the loader's workers between epochs: persistent_workers=True, and a larger prefetch_factor",
-    "generation": "generate with an inference engine, or less often",
 }
 
 
@@ -47,7 +47,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["pauses"] < limits["pauses"] or share < limits["share"]:
         return
     phase = max(PHASES, key=lambda name: row[name] or 0.0)
-    if (row[phase] or 0.0) < 0.6 * row["lost"] or phase in ("forward", "backward"):
+    if (row[phase] or 0.0) < 0.6 * row["lost"] or phase in ("forward", "backward", "generation"):
         return  # longer in all phases: the process was stopped or starved
     if phase == "evaluation" and share < limits["evaluation"]:
         return

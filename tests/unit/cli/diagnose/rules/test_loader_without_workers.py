@@ -39,14 +39,18 @@ def test_a_data_set_in_memory_needs_no_workers(judged: Judged, steps: Steps) -> 
     assert judged("loader-without-workers", tables) == []
 
 
-def test_a_busy_host_makes_no_slow_data_set(judged: Judged, steps: Steps) -> None:
+@pytest.mark.parametrize(("duration", "data_wait", "delay"), [(0.012, 0.003, 0.6), (0.1, 0.015, 0.1)])
+def test_a_busy_host_makes_no_slow_data_set(
+    judged: Judged, steps: Steps, duration: float, data_wait: float, delay: float
+) -> None:
     tables = {
-        "python.steps": steps(100, duration=0.012, data_wait=0.003),
+        "python.steps": steps(100, duration=duration, data_wait=data_wait),
         "torch.dataloaders": [{**LOADER, "num_workers": 0}],
-        "process.samples": [{"ts": "2026-11-20 12:00:00", "period": 1.0, "run_delay": 0.6}],
     }
+    busy = [{"ts": "2026-11-20 12:00:00", "period": 1.0, "run_delay": delay}]
 
-    assert judged("loader-without-workers", tables) == []
+    assert judged("loader-without-workers", tables)
+    assert judged("loader-without-workers", {**tables, "process.samples": busy}) == []
 
 
 def test_without_a_loader_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:

@@ -26,6 +26,14 @@ def test_one_is_chance_and_scatter_of_single_samples_is_none(judged: Judged, ste
     assert judged("loss-spikes", {"python.steps": steps(500, loss=lambda s: chance.gauss(0.0, 1.0) ** 2)}) == []
 
 
+def test_the_highest_of_losses_that_scatter_widely_are_none(judged: Judged, steps: Steps) -> None:
+    high = {100: 50.0, 200: 50.0}
+    scattered = {**high, 120: 3.0, 150: 4.0, 180: 5.0}
+
+    assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda s: high.get(s, 1.0))})
+    assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda s: scattered.get(s, 1.0))}) == []
+
+
 def test_the_high_losses_of_the_start_are_none(judged: Judged, steps: Steps) -> None:
     assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda step: 100 * 0.97**step)}) == []
 

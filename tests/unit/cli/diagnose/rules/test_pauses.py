@@ -30,6 +30,7 @@ def test_an_evaluation_is_meant_unless_it_takes_a_third_of_the_time(judged: Judg
         )
 
     assert judged("pauses", {"python.steps": rows("evaluation")}) == []
+    assert judged("pauses", {"python.steps": rows("generation")}) == []
     assert judged("pauses", {"python.steps": rows("forward")}) == [], "a longer episode"
     assert judged("pauses", {"python.steps": rows("other")})
 
