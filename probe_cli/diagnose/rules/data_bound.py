@@ -1,10 +1,10 @@
 """The step waits for data.
 
 `data_wait` is the time the training thread spends in `next()` of the data loader. More than a tenth of the step is
-worth a look, a fifth and more costs real money; less than 2 ms is what it takes to hand a batch over. The longest wait
-is left out: it may be the start of the workers. On a busy host the batch is there, and the thread that it wakes waits
-for a core: the time for which it does that is taken off the share before it is judged. The cause is another rule's
-finding where it can be seen: no worker processes, or workers that are busy all the time.
+worth a look, a fifth and more costs real money. Two milliseconds are what it takes to hand a batch over. On a busy host
+the batch is there, and the thread that it wakes waits for a core. Both are taken off before the share is judged, of the
+second no more than a fifth of the time. The longest wait is left out: it may be the start of the workers. The cause is
+another rule's finding where it can be seen: no worker processes, or workers that are busy all the time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     share = row["waited"] / row["lasted"]
     cost = row["waited"] / row["steps"]
-    if share - (row["delay"] or 0.0) < limits["share"] or cost < limits["seconds"]:
+    handing_over = limits["seconds"] * row["steps"] / row["lasted"]
+    if share - handing_over - min(row["delay"] or 0.0, limits["delay"]) < limits["share"]:
         return
     yield Finding(
         f"the step waits for data {percent(share)} of the time",
@@ -61,7 +62,8 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("share", 0.10, "share of the step's time spent waiting for data"),
-        Threshold("seconds", 0.002, "seconds a step spent waiting for data"),
+        Threshold("seconds", 0.002, "seconds a step that it takes to hand a batch over"),
+        Threshold("delay", 0.20, "share of the time waiting for a core that may be taken off"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
 )

@@ -3,7 +3,7 @@
 With `num_workers=0` the data loader runs the data set and the transforms between two steps, while the model waits. It
 is the default of `DataLoader`, and the most frequent cause of a step that waits for data. A data set in memory, whose
 batches take less than a worker needs to hand one over, is served best so. Of the share, the time for which the thread
-waits for a core is taken off before it is judged.
+waits for a core is taken off before it is judged, but no more than a fifth of the time.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     cost = first["waited"] / first["steps"]
     delay = first["delay"] or 0.0
     on_a_free_core = cost * (1 - delay)
-    if share - delay < limits["share"] or on_a_free_core < limits["seconds"]:
+    if share - min(delay, limits["delay"]) < limits["share"] or on_a_free_core < limits["seconds"]:
         return
     yield Finding(
         f"the data loader has no worker processes: batches are made on the training thread, {percent(share)} of the"
@@ -86,6 +86,7 @@ RULE = Rule(
     (
         Threshold("steps", 20, "steps needed to judge"),
         Threshold("share", 0.10, "share of the step's time spent making batches"),
+        Threshold("delay", 0.20, "share of the time waiting for a core that may be taken off"),
         Threshold("seconds", 0.002, "seconds to make a batch on a free core: what a worker takes to hand one over"),
     ),
     explains=("data-bound",),

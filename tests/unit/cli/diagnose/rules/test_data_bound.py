@@ -18,7 +18,7 @@ def test_a_step_that_waits_half_of_its_time_is_named_with_its_cost(judged: Judge
 
 def test_a_short_wait_is_none(judged: Judged, steps: Steps) -> None:
     assert judged("data-bound", {"python.steps": steps(100, data_wait=0.005)}) == []
-    assert judged("data-bound", {"python.steps": steps(100, data_wait=0.005)}, share=0.04)
+    assert judged("data-bound", {"python.steps": steps(100, data_wait=0.005)}, share=0.02)
 
 
 def test_what_handing_a_batch_over_takes_is_none(judged: Judged, steps: Steps) -> None:
@@ -37,7 +37,7 @@ def test_the_start_of_the_workers_is_none_and_one_an_epoch_is(judged: Judged, st
 def test_waiting_for_a_core_is_not_waiting_for_data(
     judged: Judged, steps: Steps, data_wait: float, is_named: bool
 ) -> None:
-    busy = [{"run_delay": 0.2, "period": 1.0}] * 30
+    busy = [{"run_delay": 0.9, "period": 1.0}] * 30
 
     found = judged("data-bound", {"python.steps": steps(100, data_wait=data_wait), "process.samples": busy})
 
