@@ -58,7 +58,8 @@ def test_the_hottest_lines_are_shown_without_an_agent(start: Start) -> None:
     functions, lines = both.split("\n\n")
     rows = {line.split()[0]: line.split()[1] for line in functions.splitlines()[2:] if line[0] != "("}
     assert {"Trainer.train", "main.<locals>.read", "main"} <= set(rows)
-    assert set(rows.values()) == {"targets/profiled_training.py"}, "the job's own, and no library's"
+    files = {file for file in rows.values() if "." in file}  # py-spy now and then reads a text of another object
+    assert files == {"targets/profiled_training.py"}, "the job's own, and no library's"
     assert "targets/profiled_training.py:" in lines
     training.send("end")
     assert training.end() == ""
