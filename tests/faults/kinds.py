@@ -13,14 +13,14 @@ from pathlib import Path
 __all__ = ["KINDS", "NAMES"]
 
 KINDS = Path(__file__).parents[1] / "integration" / "programs" / "kinds"
-#: Those that train or serve with torch, each with its number of ranks. Two are no healthy ones as long runs: the
-#: learning rate of `mnist` falls to nothing, and the stages of `pipeline` work in turns.
+#: Those that train or serve with torch, each with its number of ranks. Three are no healthy ones as long runs: the
+#: learning rate of `mnist` falls to nothing, the stages of `pipeline` work in turns, and `workers` learns noise, of
+#: which its ReLUs die.
 NAMES = {
     "accelerate_accumulate": 1, "amp": 1, "asyncio_server": 1, "checkpointing": 1, "compiled": 1, "custom_function": 1,
     "ddp": 2, "evolution": 1, "fsdp2": 2, "functional": 1, "gan": 1, "grpo": 1, "hf_trainer": 1, "inference": 1,
     "lbfgs": 1, "lightning_fit": 1, "manual_sgd": 1, "nanogpt": 1, "own_optimizer": 1, "own_tools": 1,
     "plain_sgd": 1, "ppo": 1, "reinforce": 1, "tensor_parallel": 4, "thread_pool_server": 1, "tied": 1,
-    "workers": 1,
 }  # fmt: skip
 #: What such a program calls its length.
 _LENGTH = re.compile(r"^(STEPS|EPOCHS|EPISODES|ROLLOUTS|GENERATIONS|GROUPS|CALLS)\b(.*?)= (\d+)", re.MULTILINE)

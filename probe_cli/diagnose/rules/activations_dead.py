@@ -3,14 +3,18 @@
 If every input of a ReLU is negative, its output and its gradient are exactly zero, for every batch. Where that holds
 for a whole layer, nothing before it learns, and the layer behind it multiplies zeros: the gradient of its weight is
 exactly zero, that of its bias is not. Inputs that are not normalised, a learning rate far too high at the start, and
-large negative biases do that.
+large negative biases do that. A small batch may miss the few that are left: three steps must tell the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
+from probe_agent.wire import QueryRequest, QueryResult
+from probe_cli.client import Client
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
@@ -39,7 +43,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         module = weights[behind]["module"]
         yield Finding(
             f"the activations before {module} are dead: its input is all 0, and no gradient comes through it",
-            Certainty.LIKELY,  # as the gradients of one step tell
+            Certainty.LIKELY,
             share=1.0,
             where=str(module),
             evidence=(
@@ -56,6 +60,31 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         )
 
 
+MORE_LOOKS = 2
+
+
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """Those that the gradients of later steps tell, too."""
+    return [
+        one
+        for one in found
+        if await job.once(f"rank {one.ranks[0]}, dead before {one.where}", partial(_stays, job, one, limits))
+    ]
+
+
+async def _stays(job: Job, one: Finding, limits: Limits) -> bool:
+    async def gradients(client: Client) -> Sequence[Row]:
+        told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(SQL, timeout_s=job.timeout_s))
+        names = [column.name for column in told.columns]
+        return [dict(zip(names, row, strict=True)) for row in told.rows]
+
+    for _ in range(MORE_LOOKS):
+        told = await job.ask(gradients, job.endpoints_of(one.ranks)[:1])
+        if any(rows and one.where not in {again.where for again in judge(rows, limits)} for rows in told.values()):
+            return False
+    return True
+
+
 RULE = Rule(
     "activations-dead",
     "numbers",
@@ -68,4 +97,5 @@ RULE = Rule(
     ),
     explains=("layer-gradients", "loss-flat", "gradients", "parameters-not-updated"),
     is_live=True,
+    look=look,
 )

@@ -9,6 +9,7 @@ import pytest
 from probe_cli.diagnose.finding import NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
+from .looking import Told, looked
 
 
 def gradients(*zeros: int) -> list[dict[str, Any]]:
@@ -59,6 +60,15 @@ def test_a_layer_without_gradients_and_a_step_without_any_are_fine(judged: Judge
     )
     for zeros in healthy:
         assert judged("activations-dead", {"python.steps": steps(50), "torch.gradients": gradients(*zeros)}) == []
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_what_later_steps_do_not_tell_is_not_shown(judged: Judged, steps: Steps, stays: bool) -> None:
+    found = judged("activations-dead", {"python.steps": steps(50), "torch.gradients": gradients(100, 10, 100, 0)})
+
+    job = Told(1, **{"rank 0, dead before Net.1": stays})
+
+    assert looked("activations-dead", job, found) == (found if stays else [])
 
 
 def test_without_gradients_or_steps_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
