@@ -131,6 +131,14 @@ class Process:
     def age_s(self) -> float:
         return max(0.0, clock_gettime(CLOCK_BOOTTIME) - self.start_ticks / _TICKS_A_SECOND)
 
+    @property
+    def run_delay_s(self) -> float | None:
+        """For how long its main thread has been ready to run without a CPU; None if the kernel does not count it."""
+        try:
+            return int(self.read("schedstat").split()[1]) * 1e-9
+        except (FileNotFoundError, IndexError):
+            return None
+
     def has_ended(self) -> bool:
         """Return whether it has ended or is ending, even if another process has got its number since."""
         try:

@@ -38,6 +38,7 @@ class Worker:
     kind: str  # "loader" if torch has named it so, "fork" if it is an unnamed copy of the target
     cpu_user: float
     cpu_system: float
+    run_delay: float | None
     major_faults: int
     num_threads: int
     rss: float
@@ -95,6 +96,7 @@ def _worker(process: Process, command: tuple[str, ...]) -> Worker | None:
         stat = process.stat_now()
         _, resident, shared, *_ = process.read("statm").split()
         waits_in = read_thread_state(process, process.pid).waits_in
+        run_delay = process.run_delay_s
     except (*ENDED, PermissionError):
         return None  # it has ended, or it is another user's
     return Worker(
@@ -102,6 +104,7 @@ def _worker(process: Process, command: tuple[str, ...]) -> Worker | None:
         kind,
         stat.cpu_user_s,
         stat.cpu_system_s,
+        run_delay,
         stat.major_faults,
         stat.num_threads,
         mib(int(resident) * _PAGE_BYTES),

@@ -82,6 +82,8 @@ class Workers(LiveTable):
         Column("age", "float", "s", "time since it was started"),
         Column("cpu_user", "float", "s", "CPU time in its own code since then"),
         Column("cpu_system", "float", "s", "CPU time in the kernel since then"),
+        Column("run_delay", "float", "s", "time its main thread was ready to run but waited for a CPU; NULL if the "
+                                          "kernel does not count it"),
         Column("major_faults", "int", "", "pages read from a disk"),
         Column("num_threads", "int", "", "its threads"),
         Column("rss", "float", "MiB", "resident memory"),
@@ -101,6 +103,7 @@ class Workers(LiveTable):
                 worker.process.age_s,
                 worker.cpu_user,
                 worker.cpu_system,
+                worker.run_delay,
                 worker.major_faults,
                 worker.num_threads,
                 worker.rss,

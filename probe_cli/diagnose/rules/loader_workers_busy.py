@@ -1,8 +1,9 @@
 """The data loader's workers compute all the time, and the step still waits.
 
-Each worker's CPU time since it was started is divided by its age: near 1, the transforms are too slow for so few
-workers. Near 0, workers wait for storage or for each other, and more of them help little. Where one computes all the
-time and the others hardly, its share of the data is the slow one: batches are given out in order, so all wait for it.
+Each worker's CPU time since it was started, with the time for which it waited for a CPU, is divided by its age: near 1,
+the transforms are too slow for so few workers. Near 0, workers wait for storage or for each other, and more of them
+help little. Where one computes all the time and the others hardly, its share of the data is the slow one: batches are
+given out in order, so all wait for it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ FROM (
     SELECT count(*) AS workers, avg(busy) AS busy, max(busy) AS busiest, arg_max(worker_pid, busy) AS pid,
         median(busy) FILTER (worker_pid <> busiest_pid) AS others
     FROM (SELECT *, arg_max(worker_pid, busy) OVER () AS busiest_pid FROM (
-        SELECT worker_pid, (cpu_user + cpu_system) / age AS busy FROM python.workers WHERE age > 2))
+        SELECT worker_pid, (cpu_user + cpu_system + coalesce(run_delay, 0)) / age AS busy
+        FROM python.workers WHERE age > 2))
 ) AS workers, (
     SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted
     FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
@@ -50,7 +52,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             cost_s=cost,
             share=share,
             evidence=(
-                f"worker {row['pid']} computes {percent(row['busiest'])} of its age",
+                f"worker {row['pid']} computes, or waits for a CPU to, {percent(row['busiest'])} of its age",
                 f"data_wait {seconds(cost)} a step over {row['steps']} steps",
             ),
             advice=(
@@ -69,7 +71,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         cost_s=cost,
         share=share,
         evidence=(
-            f"CPU time of the workers: {percent(row['busy'])} of their age",
+            f"CPU time of the workers and their waits for a CPU: {percent(row['busy'])} of their age",
             f"data_wait {seconds(cost)} a step over {row['steps']} steps",
         ),
         advice=(
@@ -118,7 +120,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("share", 0.10, "share of the step's time spent waiting for data"),
-        Threshold("busy", 0.70, "CPU time of the workers as a share of their age"),
+        Threshold("busy", 0.70, "CPU time of the workers, and waits for a CPU, as a share of their age"),
         Threshold("others", 0.40, "CPU time of the other workers, as a part of the busiest one's, that is uneven"),
     ),
     explains=("data-bound",),

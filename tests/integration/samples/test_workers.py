@@ -15,16 +15,18 @@ pytestmark = pytest.mark.torch
 
 def test_each_worker_is_shown_with_what_it_uses(host: Host, target: Popen[str]) -> None:
     rows = host.rows(
-        "SELECT pid, worker_pid, kind, state, age, cpu_user + cpu_system, rss, rss_shared FROM python.workers"
+        "SELECT pid, worker_pid, kind, state, age, cpu_user + cpu_system, run_delay, rss, rss_shared"
+        " FROM python.workers"
     )
 
     assert len(rows) == 2
-    for pid, worker, kind, state, age, cpu, rss, shared in rows:
+    for pid, worker, kind, state, age, cpu, delay, rss, shared in rows:
         parent = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[1]
         assert pid == target.pid == int(parent)
         assert kind == "loader"
         assert state in ("running", "sleeping", "waiting for a disk")
         assert 0 <= cpu <= age  # type: ignore[operator]
+        assert 0 < delay < age  # type: ignore[operator]
         assert 0 < shared < rss  # type: ignore[operator]
 
 

@@ -24,13 +24,21 @@ def test_workers_that_compute_while_the_step_waits_are_named(judged: Judged, ste
     assert "2 workers compute 95 %" in found.sentence
 
 
+def test_workers_that_wait_for_a_cpu_would_compute(judged: Judged, steps: Steps) -> None:
+    shared = [{**one, "run_delay": 5.0} for one in workers(0.4)]
+
+    (found,) = judged("loader-workers-busy", {"python.steps": steps(100, data_wait=0.05), "python.workers": shared})
+
+    assert "2 workers compute 90 %" in found.sentence
+
+
 def test_one_worker_with_the_slow_samples_is_named(judged: Judged, steps: Steps) -> None:
     tables = {"python.steps": steps(100, data_wait=0.05), "python.workers": workers(0.1, 0.9, 0.1)}
 
     (found,) = judged("loader-workers-busy", tables)
 
     assert "one of the data loader's 3 workers computes 90 % of the time, the others 10 %" in found.sentence
-    assert "worker 8 computes" in found.evidence[0]
+    assert "worker 8 computes, or waits for a CPU to, 90 %" in found.evidence[0]
 
 
 def test_idle_workers_or_a_step_that_does_not_wait_are_fine(judged: Judged, steps: Steps) -> None:
