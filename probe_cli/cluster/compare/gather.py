@@ -6,7 +6,7 @@ Runs in the CLI on its event loop, for all ranks at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from probe_agent.wire import QueryRequest
 from probe_cli.client import Client
 
 from .facts import Facts, Who
-from .questions import FACTS, Extent, Question
+from .questions import FACTS, Extent
 
 __all__ = ["question"]
 
@@ -30,23 +30,29 @@ class _Rows:
 
 def question(needs: Sequence[str], extent: Extent, timeout_s: float) -> Callable[[Client], Awaitable[Facts]]:
     """Return the question for each rank, whose identity the caller knows; a fact that it cannot tell is a gap."""
+    first = [name for name in needs if FACTS[name].is_wanted is None]
+    recorded = [name for name in first if not FACTS[name].is_live]
 
     async def ask(client: Client) -> Facts:
         told: dict[str, Any] = {}  # each by the field of Facts it fills
         errors: dict[str, ProbeError] = {}
 
-        async def ask_for(name: str) -> None:
+        async def ask_for(names: Sequence[str]) -> None:
             try:
-                told[name] = await _fact(client, FACTS[name], extent, timeout_s)
+                told.update(await _facts(client, names, extent, timeout_s))
+            except QueryFailed as failure:
+                if len(names) == 1:
+                    errors[names[0]] = failure
+                else:  # one of them has failed for all
+                    await asyncio.gather(*(ask_for([name]) for name in names))
             except ProbeError as error:
-                errors[name] = error
+                errors.update(dict.fromkeys(names, error))
 
-        of_others = [name for name in needs if FACTS[name].is_wanted is not None]
-        await asyncio.gather(*(ask_for(name) for name in needs if name not in of_others))
-        for name in of_others:
+        await asyncio.gather(ask_for(recorded), *(ask_for([name]) for name in first if name not in recorded))
+        for name in needs:
             is_wanted = FACTS[name].is_wanted
             if is_wanted is not None and is_wanted(told):
-                await ask_for(name)
+                await ask_for([name])
         if errors and not told:
             raise next(errors[name] for name in needs if name in errors)  # it has nothing to tell
         gaps = tuple(f"{name}: {errors[name].message}" for name in needs if name in errors)
@@ -55,20 +61,29 @@ def question(needs: Sequence[str], extent: Extent, timeout_s: float) -> Callable
     return ask
 
 
-async def _fact(client: Client, wanted: Question, extent: Extent, timeout_s: float) -> Any:
-    async def rows(sql: str) -> Sequence[Any]:
-        return (await client.send(_Rows, "POST", "/v1/query", QueryRequest(sql, timeout_s=timeout_s))).rows
-
+async def _facts(client: Client, names: Sequence[str], extent: Extent, timeout_s: float) -> Mapping[str, Any]:
+    """Ask for `names` in one request: thousands of ranks are asked, and it is the requests that take the time."""
+    if not names:
+        return {}
+    statements = [FACTS[name].sql(extent) for name in names]
     try:
-        found = await rows(wanted.sql(extent))
+        found = await _rows_of(client, statements, timeout_s)
     except QueryFailed:
-        if wanted.older is None:
+        older = FACTS[names[0]].older
+        if len(names) > 1 or older is None:
             raise
-        found = await rows(wanted.older(extent))
+        found = await _rows_of(client, [older(extent)], timeout_s)
     try:
-        return wanted.read(found)
-    except (ValueError, TypeError, IndexError) as wrong:
+        return {name: FACTS[name].read(rows) for name, rows in zip(names, found, strict=True)}
+    except (ValueError, TypeError, IndexError, AttributeError) as wrong:
         raise NoAnswer(
             f"{client.endpoint} answered with rows that do not fit the question ({wrong})",
             "update the host server there to this version",
         ) from wrong
+
+
+async def _rows_of(client: Client, statements: Sequence[str], timeout_s: float) -> list[list[list[Any]]]:
+    """The rows of each of `statements`."""
+    lists = ", ".join(f"(SELECT list(r) FROM ({sql}) AS r)" for sql in statements)
+    told = (await client.send(_Rows, "POST", "/v1/query", QueryRequest(f"SELECT {lists}", timeout_s=timeout_s))).rows
+    return [[list(row.values()) for row in rows or ()] for rows in told[0]]

@@ -56,12 +56,14 @@ class Extent:
 @dataclass(frozen=True)
 class Question:
     """`sql` is for so much; `read` makes the fact of its rows. With `is_wanted` it is put after the others, and only if
-    what they have told wants it. `older` is put to recorders that have not all of its columns."""
+    what they have told wants it. `older` is put to recorders that have not all of its columns. With `is_live` the
+    recorder has to answer, which that of a target that hangs may not."""
 
     sql: Callable[[Extent], str]
     read: Callable[[Sequence[Row]], Any]
     is_wanted: Callable[[Mapping[str, Any]], bool] | None = None
     older: Callable[[Extent], str] | None = None
+    is_live: bool = False
 
 
 def _time(expression: str) -> tuple[str, float]:
@@ -138,7 +140,7 @@ _PAUSES: dict[str, tuple[str, type | float]] = {"ts": _time("ts"), "duration": _
 
 
 def _lists(columns: Mapping[str, tuple[str, type | float]], rows: str) -> str:
-    asked = ", ".join(f"list({expression})" for expression, _ in columns.values())
+    asked = ", ".join(f'list({expression}) AS "{name}"' for name, (expression, _) in columns.items())
     return f"SELECT {asked} FROM ({rows}) HAVING count(*) > 0"
 
 
@@ -252,7 +254,7 @@ FACTS: dict[str, Question] = {
         ),
         _memory,
     ),
-    "traits": Question(lambda extent: "SELECT kind, name, value FROM process.env ORDER BY ALL", _traits),
+    "traits": Question(lambda extent: "SELECT kind, name, value FROM process.env ORDER BY ALL", _traits, is_live=True),
     "samples": Question(
         lambda extent: _lists(_SAMPLES, _NEWEST_SAMPLES),
         _reader(_SAMPLES, "ts"),
