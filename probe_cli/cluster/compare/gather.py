@@ -62,7 +62,7 @@ def question(needs: Sequence[str], extent: Extent, timeout_s: float) -> Callable
 
 
 async def _facts(client: Client, names: Sequence[str], extent: Extent, timeout_s: float) -> Mapping[str, Any]:
-    """Ask for `names` in one request: thousands of ranks are asked, and it is the requests that take the time."""
+    """Ask for `names` in one request: five take the hosts of thousands of ranks nearly twice the time."""
     if not names:
         return {}
     statements = [FACTS[name].sql(extent) for name in names]
