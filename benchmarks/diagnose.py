@@ -35,7 +35,7 @@ __all__ = ["Program", "Result", "main", "programs", "read_results"]
 PROBE = str(Path(sys.executable).with_name("probe"))
 LOCK = threading.Lock()
 PAUSE_S, START_S = 4.0, 60.0
-#: A healthy program is asked when the evidence is so old, and then in the distance of the last one.
+#: A healthy program is asked when the evidence is so old, and from then on once in every so many seconds as the last.
 ASKED_AT_S = (12.0, 21.0, 30.0)
 #: What only says that the host is busy is true of a host whose tasks waited for a CPU so much of the time.
 OF_THE_HOST, BUSY = frozenset({"processor-contended", "host-busy"}), 20.0

@@ -19,10 +19,11 @@ from .evidence import rate
 from .facts import Facts
 from .study import Study
 
-__all__ = ["Starved", "starved", "usual_delay"]
+__all__ = ["EXPLAINS", "Starved", "starved", "usual_delay"]
 
-#: A rank is starved if at least this part of what it takes longer than its peers is time for which it had no CPU.
-MOST = 0.5
+#: Waiting for a CPU is why a cost rotates if it is at least this part of it; and a rank is
+#: starved if at least this part of what it takes longer than its peers is time for which it had no CPU.
+EXPLAINS = 0.5
 #: The kernel's counts are read once a second: over fewer seconds they do not tell when a rank had no CPU.
 SHORT_S = 5.0
 
@@ -61,8 +62,8 @@ def starved(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Starved | No
     alike = delay * min(1.0, usual_cpu / cpu) if cpu > 0 else delay
     if longer <= 0 or delay <= usual:
         return None
-    is_sure = alike - usual >= MOST * longer
-    if not is_sure and (until - since >= SHORT_S or alike < MOST * longer):
+    is_sure = alike - usual >= EXPLAINS * longer
+    if not is_sure and (until - since >= SHORT_S or alike < EXPLAINS * longer):
         return None
     peers_told = [told[study.facts[at].who] for at, _, _ in peers]
     hosts = {_shared_host(told[study.facts[at].who], peers_told) for at, _, _ in mine}

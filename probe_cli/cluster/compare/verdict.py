@@ -19,7 +19,7 @@ from .crowded import Crowded, crowded
 from .evidence import Beside, Place, line_text
 from .facts import Facts, Who, of_host, uncertainty_between
 from .phases import Longer
-from .starved import Starved, starved, usual_delay
+from .starved import EXPLAINS, Starved, starved, usual_delay
 from .study import MIN_STEPS, Study
 
 __all__ = ["Named", "judge", "named"]
@@ -44,8 +44,6 @@ MIN_PART = 0.15
 FEW = 0.2
 #: Ranks that wait for a CPU for such a part of the time are on a busy host.
 MIN_DELAY = 0.05
-#: Such a wait is why the cost rotates if it is this part of it or more.
-EXPLAINS = 0.5
 #: And a network that data take such a part of the time on is worth a word.
 MUCH = 0.2
 #: A cost is there "in every step" when it is in so many.

@@ -47,9 +47,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["pauses"] < limits["pauses"] or share < limits["share"]:
         return
     phase = max(PHASES, key=lambda name: row[name] or 0.0)
-    if (row[phase] or 0.0) < 0.6 * row["lost"] or phase in ("forward", "backward", "generation"):
+    if (row[phase] or 0.0) < 0.6 * row["lost"] or phase in ("forward", "backward"):
         return  # longer in all phases: the process was stopped or starved
-    if phase == "evaluation" and share < limits["evaluation"]:
+    if phase == "generation" or (phase == "evaluation" and share < limits["evaluation"]):
         return
     often = f"about every {row['every']:.0f} steps " if row["every"] else ""
     yield Finding(
