@@ -297,10 +297,13 @@ def _crowded_verdict(study: Study, crowd: Crowded, over: str, about: dict[str, A
     """The verdict where other work uses the CPUs of some ranks, whose threads send and receive late then."""
     who = who_text(study, study.with_kind(study.cost_of(crowd.ranks)))
     verb, its = ("hold", "their") if len(crowd.ranks) > 1 else ("holds", "its")
+    against = f"and have one {percent(crowd.cpu)}"
+    if crowd.usual is not None:
+        against = f"those of {its} peers {percent(crowd.usual)}"
     text = (
         f"{who} {verb} the job up, by up to {percent(crowd.share)} of its time: other work uses {its} CPUs"
-        f" ({crowd.cpus}); all {its} threads together wait for a CPU {percent(crowd.delay)} of the time, those of"
-        f" {its} peers {percent(crowd.usual)}, so that data are late on all ranks: {over}"
+        f" ({crowd.cpus}); all {its} threads together wait for a CPU {percent(crowd.delay)} of the time, {against},"
+        f" so that data are late on all ranks: {over}"
     )
     return Verdict(
         "stands out",

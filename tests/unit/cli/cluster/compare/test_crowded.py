@@ -18,11 +18,13 @@ from .test_starved import samples
 
 
 def with_delays(fact: Facts, others: float, *, cpus: str, cpu: float = 0.2, spread: float = 0.0) -> Facts:
-    """Return a rank whose other threads wait for a CPU for that part of the time, on these CPUs."""
+    """Return a rank whose other threads wait for a CPU for that part of the time, on these CPUs; all its work is done by
+    its training thread."""
     sampled = samples(fact, 0.01, cpu=cpu, cpus=cpus)
     period = sampled.samples["period"]
     scatter = 1 + spread * np.cos(np.pi * np.arange(len(period)))
-    return replace(sampled, samples={**sampled.samples, "run_delay_others": others * period * scatter})
+    more = {"run_delay_others": others * period * scatter, "cpu": cpu * period}
+    return replace(sampled, samples={**sampled.samples, **more})
 
 
 def verdict_on(facts: Sequence[Facts]) -> Verdict:
@@ -47,6 +49,15 @@ def test_a_rank_whose_cpu_other_work_uses_is_named_though_no_rank_is_late() -> N
     assert verdict.share == pytest.approx(0.38)
 
 
+@pytest.mark.parametrize("peers", [0.20, 0.50])
+def test_it_is_named_also_where_its_peers_wait_for_each_other_on_one_cpu(peers: float) -> None:
+    verdict = verdict_on(facts_with([peers, peers, 0.36, peers], ["1", "1", "0", "1"], cpu=0.08))
+
+    assert verdict.ranks == (2,), verdict.sentence
+    assert "all its threads together wait for a CPU 37 % of the time, and have one 8 %, so that" in verdict.sentence
+    assert verdict.share == pytest.approx(0.29), "no longer than it works would its threads wait for each other"
+
+
 @pytest.mark.parametrize(
     ("others", "cpus"),
     [
@@ -54,6 +65,7 @@ def test_a_rank_whose_cpu_other_work_uses_is_named_though_no_rank_is_late() -> N
         ([0.02, 0.02, 0.40, 0.02], ["0", "1", "1-2", "3"]),
         ([0.30, 0.35, 0.40, 0.30], ["0", "1", "2", "3"]),  # all are crowded
         ([0.02, 0.02, 0.05, 0.02], ["0", "1", "2", "3"]),  # too little to cost anything
+        ([0.20, 0.22, 0.36, 0.21], ["1", "1", "0", "1"]),  # its own threads may wait so long for each other
     ],
 )
 def test_nobody_is_named_where_the_peers_fare_alike_or_little_is_lost(others: list[float], cpus: list[str]) -> None:
