@@ -9,6 +9,7 @@
     evidence.py     what other tables and stacks tell of a named rank
     starved.py      whether a rank takes longer because it waits for a CPU
     crowded.py      whether other work uses a rank's own CPUs, so that data are late on all ranks
+    suspended.py    whether a rank's whole process stands still while it waits for data
     explain.py      asks for that evidence, and for a second look at a job that stands still
     outliers.py     when a module or memory differs by more than noise
     comparison.py   the result, and the exit codes

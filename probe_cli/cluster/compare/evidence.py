@@ -16,7 +16,18 @@ from probe_cli.text import percent
 
 from .facts import Columns, Facts
 
-__all__ = ["NEEDS", "Beside", "Place", "beside", "line_text", "rate", "rates", "slow_line"]
+__all__ = [
+    "NEEDS",
+    "Beside",
+    "Place",
+    "beside",
+    "line_text",
+    "part_suspended",
+    "rate",
+    "rates",
+    "sample_period",
+    "slow_line",
+]
 
 #: What the named ranks and some peers are asked for.
 NEEDS = ("samples", "pauses", "gpu_clock", "modules")
@@ -28,6 +39,8 @@ LESS_CPU = 0.8
 MIN_DELAY = 0.02
 #: Part of the time in the collector, beyond the peers'.
 MIN_PAUSES = 0.03
+#: Part of the time that its process stood still at least, without the collector, which keeps the GIL.
+MIN_SUSPENDED = 0.05
 #: A GPU's clock below that of its peers.
 LOWER_CLOCK = 0.93
 
@@ -56,8 +69,8 @@ def beside(mine: Facts, peers: Sequence[Facts], since: float, until: float, *, s
         others = [value for peer in peers if (value := measure(peer, since, until)) is not None]
         if own is not None:
             fields[name] = own, median(others) if others else None
-    said = [text for text in (_cpu(fields, starved), _faults(fields), _pauses(fields), _clock(fields)) if text]
-    return Beside(tuple(said), fields)
+    texts = (_cpu(fields, starved), _faults(fields), _pauses(fields), _suspended(fields), _clock(fields))
+    return Beside(tuple(text for text in texts if text), fields)
 
 
 def _cpu(fields: Mapping[str, tuple[float | None, float | None]], starved: bool) -> str:
@@ -98,6 +111,24 @@ def _pauses(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
     return f"Python's garbage collector takes {percent(part)} of its time (its peers' {percent(others or 0.0)})"
 
 
+def _suspended(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
+    period, usual = fields.get("sample_period", (None, None))
+    if period is None or usual is None:
+        return ""
+    part = part_suspended(period, usual)
+    if part - (fields.get("collector", (None, None))[0] or 0.0) < MIN_SUSPENDED:
+        return ""
+    return (
+        f"none of its Python threads ran {percent(part)} of the time or more: the process was stopped (a signal, a"
+        " debugger, its cgroup), or something kept the GIL"
+    )
+
+
+def part_suspended(period: float, usual: float) -> float:
+    """The part of the time by which samples came late; what stands still between two samples is not seen."""
+    return max(0.0, 1 - usual / period)
+
+
 def _clock(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
     clock, others = fields.get("gpu_clock", (None, None))
     if clock is None or others is None or clock >= LOWER_CLOCK * others:
@@ -129,6 +160,12 @@ def rates(fact: Facts, column: str, since: float, until: float) -> np.ndarray:
     inside &= np.isfinite(rows[column])
     found: np.ndarray = rows[column][inside] / rows["period"][inside]
     return found
+
+
+def sample_period(fact: Facts, since: float, until: float) -> float | None:
+    """Mean seconds between two samples of that time; None if there are fewer than three."""
+    rows = _between(fact.samples, fact, since, until)
+    return None if rows is None or len(rows["period"]) < 3 else float(rows["period"].mean())
 
 
 def _rate(column: str) -> Measure:
@@ -181,5 +218,6 @@ _MEASURES: dict[str, Measure] = {
     "involuntary_switches": _rate("forced_switches"),
     "major_faults": _rate("major_faults"),
     "collector": _collector,
+    "sample_period": sample_period,
     "gpu_clock": _gpu_clock,
 }

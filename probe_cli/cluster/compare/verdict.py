@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from probe_cli.cluster.delays.costs import Cost
 from probe_cli.text import percent, ranks_text, seconds, sum_up
 
@@ -21,6 +23,7 @@ from .facts import Facts, Who, of_host, uncertainty_between
 from .phases import Longer
 from .starved import EXPLAINS, Starved, starved, usual_delay
 from .study import MIN_STEPS, Study
+from .suspended import Suspended, data_late_at, suspended
 
 __all__ = ["Named", "judge", "named"]
 
@@ -174,14 +177,15 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         "evidence": "waits",
     }
     over = f"{len(study.facts)} ranks compared over {num_steps} steps of {seconds(analysis.step_s)}"
-    on_its_way = float(analysis.transfer.sum()) / (len(study.facts) * analysis.time_s)
-    data = f"; ranks stand still for data on their way {percent(on_its_way)} of the time" if on_its_way >= MUCH else ""
+    data = _data_text(study)
     if blamed := [one for one in found if one.busy_host is None and not one.may_lack_cpus]:
         return _named_verdict(study, blamed, about)
     if unclear_ones := [one for one in found if one.may_lack_cpus]:
         return _unclear_verdict(unclear_ones[0], over, about)
     if crowd := crowded(study, told or {}, MIN_SHARE):
         return _crowded_verdict(study, crowd, over, about)
+    if stopped := suspended(study, told or {}, MIN_SHARE):
+        return _suspended_verdict(study, stopped, over, about)
     if found:
         return _busy_verdict(found[0], over, about)
     if apart := study.apart():
@@ -230,6 +234,21 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen{data}"
     )
     return Verdict("nobody", text, **_shares(total), **about)
+
+
+def _data_text(study: Study) -> str:
+    """How long ranks stand still for data on their way, where that is much, or more at one of them."""
+    times = study.analysis.transfer.sum(axis=1) / study.analysis.time_s
+    if (mean := float(times.mean())) >= MUCH:
+        return f"; ranks stand still for data on their way {percent(mean)} of the time"
+    most = int(times.argmax())
+    if data_late_at(study, most).low < MIN_SHARE:
+        return ""
+    usual = float(np.median(np.delete(times, most)))
+    return (
+        f"; {study.facts[most].who} stands still for data that had been sent {percent(float(times[most]))} of the time,"
+        f" the others {percent(usual)}"
+    )
 
 
 def who_text(study: Study, cost: Cost) -> str:
@@ -314,6 +333,30 @@ def _crowded_verdict(study: Study, crowd: Crowded, over: str, about: dict[str, A
         cost=crowd.share * study.analysis.step_s,
         share=crowd.share,
         **{**about, "evidence": "run delay"},
+    )
+
+
+def _suspended_verdict(study: Study, stopped: Suspended, over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where the whole process of a rank stands still, and takes data late that were sent long before."""
+    cost = stopped.cost
+    text = (
+        f"{who_text(study, cost)} holds the job up, by up to {cost_text(cost)}: its process stands still,"
+        f" {percent(stopped.part)} of the time or more (stopped by a signal, a debugger or its cgroup, or something"
+        f" keeps its GIL), and takes data late that had been sent: {over}"
+    )
+    return Verdict(
+        "stands out",
+        text,
+        ranks=tuple(study.numbers(cost)),
+        kind="rank",
+        beside={"suspended": (stopped.part, 0.0)},
+        cost=cost.seconds_a_step,
+        cost_each=each(cost),
+        **_shares(cost),
+        frequency=cost.frequency,
+        period=cost.period,
+        since=cost.since,
+        **{**about, "evidence": "sample period"},
     )
 
 

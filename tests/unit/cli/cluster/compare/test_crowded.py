@@ -18,8 +18,8 @@ from .test_starved import samples
 
 
 def with_delays(fact: Facts, others: float, *, cpus: str, cpu: float = 0.2, spread: float = 0.0) -> Facts:
-    """Return a rank whose other threads wait for a CPU for that part of the time, on these CPUs; all its work is done by
-    its training thread."""
+    """Return a rank whose other threads wait for a CPU for that part of the time, on these CPUs; its training
+    thread does all its work."""
     sampled = samples(fact, 0.01, cpu=cpu, cpus=cpus)
     period = sampled.samples["period"]
     scatter = 1 + spread * np.cos(np.pi * np.arange(len(period)))
