@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -56,7 +57,11 @@ def record(job: Job, truths: Sequence[tuple[str, Truth]], folder: Path) -> list[
             _query(job.pids, f"SELECT * FROM {table}", Path(whole, f"{table}.parquet"))
         for table in WHOLE:
             _query(job.pids, f"SELECT * FROM {table}", Path(whole, f"{table}.parquet"))
+        oldest = _oldest_call(Path(whole))
         for name, truth in truths:
+            if oldest > truth.begin + 1.0:
+                print(f"{name}: its first rows have been overwritten, it is left out", file=sys.stderr)
+                continue
             number = next(n for n in range(1, 10_000) if not (folder / f"{name}-{n}").exists())
             mine = folder / f"{name}-{number}"
             mine.mkdir(parents=True)
@@ -73,6 +78,15 @@ def record(job: Job, truths: Sequence[tuple[str, Truth]], folder: Path) -> list[
             (mine / "truth.json").write_text(json.dumps(asdict(truth), indent=1) + "\n")
             made.append(mine)
     return made
+
+
+def _oldest_call(whole: Path) -> float:
+    """Return since when the calls of all ranks are still there."""
+    calls = whole / "python.collectives.parquet"
+    if not calls.exists():
+        return 0.0
+    oldest = f"SELECT epoch(min(start)) AS oldest FROM '{calls}' GROUP BY pid"
+    return float(duckdb.sql(f"SELECT max(oldest) FROM ({oldest})").fetchall()[0][0])
 
 
 def _newest_call(pids: Sequence[int]) -> float:
