@@ -41,6 +41,8 @@ MAX_CHANCE = 0.001
 UNSURE = 0.10
 #: And the calls of all ranks but for such a part.
 MAX_SILENT = 0.25
+#: Of so many of several ranks it is looked at what each costs alone.
+MAX_ALONE = 8
 #: The part that each of several ranks must have in what they cost together.
 MIN_PART = 0.15
 #: What is there in fewer of the steps is told with that.
@@ -101,7 +103,7 @@ def named(study: Study, told: Mapping[Who, Facts] | None = None) -> list[Named]:
         return []
     found: list[Cost] = []
     for candidate in study.analysis.candidates:
-        if not _is_worth_a_name(study, candidate):
+        if not _is_worth_a_name(study, candidate) or _is_a_sum(study, candidate):
             continue
         cost = _needed(study, candidate, told) if candidate.kind == "ranks" else candidate
         if cost is None or any(set(cost.ranks) & set(other.ranks) for other in found):
@@ -122,6 +124,16 @@ def _is_worth_a_name(study: Study, cost: Cost) -> bool:
         return False
     others = [other.share for other in study.analysis.candidates if not set(other.ranks) & set(cost.ranks)]
     return cost.low >= MIN_SHARE or (cost.low >= MIN_SHARE / 2 and cost.low > max(others, default=0.0))
+
+
+def _is_a_sum(study: Study, cost: Cost) -> bool:
+    """Whether ranks that only the analysis put together cost little more together than each by itself, and one of them
+    is worth a name alone: in a pipeline what innocent ranks cost adds up with it. Where all wait for each other, none
+    of two slow ones costs much alone."""
+    if cost.kind != "ranks":
+        return False
+    alone = [study.cost_of([rank]) for rank in cost.ranks[:MAX_ALONE]]
+    return sum(one.share for one in alone) >= MOST * cost.share and any(_is_worth_a_name(study, one) for one in alone)
 
 
 def _stands_out(study: Study, cost: Cost) -> bool:

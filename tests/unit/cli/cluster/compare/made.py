@@ -11,7 +11,7 @@ import numpy as np
 
 from probe_cli.cluster.compare.facts import Clock, Columns, Facts, Who
 
-__all__ = ["CALL", "STEP", "USUAL", "columns", "job", "rows_between", "without_calls"]
+__all__ = ["CALL", "STEP", "USUAL", "chain", "columns", "job", "rows_between", "without_calls"]
 
 #: What each phase takes on each rank, in seconds.
 USUAL = {"data_wait": 0.004, "forward": 0.010, "backward": 0.020, "optimizer": 0.001, "other": 0.002}
@@ -110,6 +110,47 @@ def job(
             calls=columns(calls[rank]),
             clock=Clock(offsets.get(names[rank], 0.0), uncertainty, 6),
         )
+        for rank in range(num_ranks)
+    ]
+
+
+def chain(
+    num_steps: int,
+    slow: Slow = lambda rank, step: {},
+    late: Callable[[int, int], float] = lambda rank, step: 0.0,
+    *,
+    num_ranks: int = 4,
+) -> list[Facts]:
+    """Return the facts of ranks that hand data from one to the next, and back to the first: each waits for the one
+    before, works, and sends. A rank takes the data `late` by so many seconds."""
+    now = [BEGAN] * num_ranks
+    steps: list[list[dict[str, Any]]] = [[] for _ in now]
+    calls: list[list[dict[str, Any]]] = [[] for _ in now]
+
+    def add(rank: int, op: str, peer: int, start: float, ended: float) -> None:
+        call = {**CALL, "step": number, "seq": -1, "phase": "forward", "wait_phase": "forward", "by_cpp": False}
+        times = {"start": start, "ended": ended, "wait": ended - start}
+        calls[rank].append({**call, "op": op, "peer": peer % num_ranks, **times})
+
+    def receive(rank: int) -> None:
+        got = max(now[rank], sent) + COMMUNICATION_S / 2 + late(rank, number)
+        add(rank, "recv", rank - 1, now[rank], got)
+        now[rank] = got
+
+    for number in range(num_steps):
+        began, own, sent = list(now), [dict(slow(rank, number)) for rank in range(num_ranks)], 0.0
+        for rank in range(num_ranks):
+            if rank:
+                receive(rank)
+            now[rank] = sent = now[rank] + USUAL["forward"] + sum(own[rank].values())
+            add(rank, "send", rank + 1, sent, sent)
+        receive(0)
+        for rank in range(num_ranks):
+            took = now[rank] - began[rank]
+            phases = {**dict.fromkeys(USUAL, 0.0), "forward": took - sum(own[rank].values()), **own[rank]}
+            steps[rank].append({"number": number, "ended": now[rank], "duration": took, **phases, **STEP})
+    return [
+        Facts(Who(rank, "node0", 1000 + rank), columns(steps[rank]), columns(calls[rank]), clock=Clock(0.0, 0.0, 6))
         for rank in range(num_ranks)
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,44 +10,14 @@ import pytest
 
 from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.evidence import beside
-from probe_cli.cluster.compare.facts import Clock, Facts, Who
+from probe_cli.cluster.compare.facts import Facts
 from probe_cli.cluster.compare.study import study
 from probe_cli.cluster.compare.verdict import judge, named
 
-from .made import BEGAN, CALL, STEP, columns
+from .made import chain
 from .test_starved import samples
 
 NUM_RANKS, NUM_STEPS = 4, 100
-WORK_S, TRANSFER_S = 0.010, 0.0005
-
-
-def chain(late: Callable[[int], float]) -> list[Facts]:
-    """Return the ranks of a job that hands data from rank to rank, and back to the first; rank 2 takes them late by so
-    many seconds in a step."""
-    now = [BEGAN] * NUM_RANKS
-    steps: list[list[dict[str, object]]] = [[] for _ in now]
-    calls: list[list[dict[str, object]]] = [[] for _ in now]
-    for step in range(NUM_STEPS):
-        began, sent = list(now), now[0]
-        for at in (*range(NUM_RANKS), 0):
-            call = {**CALL, "step": step, "seq": -1, "phase": "forward", "wait_phase": "forward", "by_cpp": False}
-            if at or now[0] > began[0]:
-                got = max(sent, now[at]) + TRANSFER_S + (late(step) if at == 2 else 0.0)
-                took = {"start": now[at], "ended": got, "wait": got - now[at]}
-                calls[at].append({**call, "op": "recv", "peer": (at - 1) % NUM_RANKS, **took})
-                now[at] = got
-            if not at and now[0] > began[0]:
-                break
-            now[at] = sent = now[at] + WORK_S
-            gave = {"start": sent, "ended": sent, "wait": 0.0}
-            calls[at].append({**call, "op": "send", "peer": (at + 1) % NUM_RANKS, **gave})
-        for at in range(NUM_RANKS):
-            own = {"data_wait": 0.0, "backward": 0.0, "optimizer": 0.0, "other": 0.0, "forward": now[at] - began[at]}
-            steps[at].append({"number": step, "ended": now[at], "duration": now[at] - began[at], **own, **STEP})
-    return [
-        Facts(Who(at, "node0", 1000 + at), steps=columns(steps[at]), calls=columns(calls[at]), clock=Clock(0.0, 0.0, 6))
-        for at in range(NUM_RANKS)
-    ]
 
 
 def verdict_on(facts: Sequence[Facts], periods: Sequence[float]) -> Verdict:
@@ -56,12 +26,12 @@ def verdict_on(facts: Sequence[Facts], periods: Sequence[float]) -> Verdict:
     return judge(found, named(found, told), told)
 
 
-def often(step: int) -> float:
-    return 0.2 * (step % 10 == 3)
+def often(rank: int, step: int) -> float:
+    return 0.2 * (rank == 2 and step % 10 == 3)
 
 
 def test_a_rank_that_is_stopped_while_it_waits_is_named_though_no_rank_is_late() -> None:
-    verdict = verdict_on(chain(often), [1.0, 1.0, 1.25, 1.0])
+    verdict = verdict_on(chain(NUM_STEPS, late=often), [1.0, 1.0, 1.25, 1.0])
 
     assert (verdict.state, verdict.ranks, verdict.period) == ("stands out", (2,), 10), verdict.sentence
     assert verdict.sentence.startswith("rank 2 holds the job up, by up to 33 % ("), verdict.sentence
@@ -72,14 +42,14 @@ def test_a_rank_that_is_stopped_while_it_waits_is_named_though_no_rank_is_late()
 
 
 def test_where_the_process_ran_all_the_time_only_the_data_are_said_to_be_late() -> None:
-    verdict = verdict_on(chain(often), [1.0] * NUM_RANKS)
+    verdict = verdict_on(chain(NUM_STEPS, late=often), [1.0] * NUM_RANKS)
 
     assert (verdict.state, verdict.ranks) == ("nobody", ()), verdict.sentence
     assert verdict.sentence.endswith("rank 2 stands still for data that had been sent 34 % of the time, the others 1 %")
 
 
 def test_nobody_is_named_whose_process_stood_still_without_making_the_job_wait() -> None:
-    verdict = verdict_on(chain(lambda step: 0.0), [1.0, 1.0, 1.25, 1.0])
+    verdict = verdict_on(chain(NUM_STEPS), [1.0, 1.0, 1.25, 1.0])
 
     assert (verdict.state, verdict.ranks) == ("nobody", ()), verdict.sentence
     assert "stands still" not in verdict.sentence
@@ -87,7 +57,8 @@ def test_nobody_is_named_whose_process_stood_still_without_making_the_job_wait()
 
 def test_a_named_rank_is_said_to_have_stood_still_unless_the_collector_did_it() -> None:
     first, second = (
-        samples(fact, 0.0, period=period) for fact, period in zip(chain(often)[:2], (1.25, 1.0), strict=True)
+        samples(fact, 0.0, period=period)
+        for fact, period in zip(chain(NUM_STEPS, late=often)[:2], (1.25, 1.0), strict=True)
     )
     ended = first.steps["ended"]
     since, until = float(ended[0]), float(ended[-1])

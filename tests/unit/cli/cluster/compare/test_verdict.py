@@ -13,7 +13,7 @@ from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts
 
-from .made import job, rows_between, without_calls
+from .made import chain, job, rows_between, without_calls
 
 PHASES = ["data_wait", "forward", "backward", "optimizer", "other"]
 
@@ -53,6 +53,16 @@ def test_the_sentence_has_cost_share_interval_and_the_phase_of_both() -> None:
     assert verdict.share_low is not None
     assert verdict.share_high is not None
     assert verdict.share_low <= verdict.share <= verdict.share_high
+
+
+def test_in_a_pipeline_what_a_rank_costs_that_is_worth_no_name_is_not_added_to_that_of_another() -> None:
+    def slow(rank: int, step: int) -> dict[str, float]:
+        saves = rank == 3 and step % 10 == 0
+        return {"data_wait": 0.0017} if rank == 0 else {"other": 0.024} if saves else {}
+
+    verdict = verdict_on(chain(220, slow))
+
+    assert (verdict.ranks, verdict.where, verdict.period) == ((3,), "other", 10), verdict.sentence
 
 
 def test_now_and_then_has_its_period_and_what_it_takes_then() -> None:
