@@ -7,7 +7,8 @@ little work between two exchanges. Where most of it are sends and receives, a pi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
@@ -20,15 +21,28 @@ WITH recent AS (FROM python.steps ORDER BY step DESC LIMIT 100),
 extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent)
 SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, sum(wait) AS waited, count(op) AS calls,
     sum(bytes) AS bytes, mode(op) AS op,
-    coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two
-FROM extent LEFT JOIN (SELECT step, op, wait, bytes FROM python.collectives) AS calls ON step BETWEEN first AND last
+    coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two,
+    list_sort(list_distinct(list(peer) FILTER (op ILIKE '%send%'))) AS sends_to,
+    list_sort(list_distinct(list(peer) FILTER (op ILIKE '%recv%'))) AS receives_from
+FROM extent LEFT JOIN (SELECT step, op, wait, bytes, peer FROM python.collectives) AS calls
+ON step BETWEEN first AND last
 """
 
 
+OF_COLLECTIVES = (
+    "exchange less often: gradient accumulation under no_sync(), larger batches a rank",
+    "fewer and larger calls: a larger bucket_cap_mb in DDP, FSDP units of several layers",
+    "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
+)
 OF_PIPELINES = (
     "fill the pipeline: several times as many micro-batches as stages",
     "let stages work on different micro-batches at the same time: a 1F1B or interleaved schedule",
     "make the stages equally long: `probe -t PID --all compare`",
+)
+OF_RINGS = (
+    "send and receive the next block before computing with the one that is there, and wait for it only then",
+    "give each rank more to compute for a block: longer parts of the sequence, or fewer ranks in the ring",
+    "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
 )
 
 
@@ -44,8 +58,11 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         return  # a rank that hardly waits is the one that the others wait for
     row = next(row for one, row in told if one.rank == least_rank)
     cost = row["waited"] / row["steps"]
-    is_pipeline = row["between_two"] > row["waited"] / 2
-    told_where = "for its neighbours in the pipeline" if is_pipeline else "in collectives"
+    told_where, advice = "in collectives", OF_COLLECTIVES
+    if row["between_two"] > row["waited"] / 2:
+        is_ring = all(_is_in_ring(row) for _, row in told)
+        told_where = f"for its neighbours in the {'ring' if is_ring else 'pipeline'}"
+        advice = OF_RINGS if is_ring else OF_PIPELINES
     yield Finding(
         f"every rank waits {told_where} at least {percent(least)} of the time",
         Certainty.LIKELY,
@@ -57,15 +74,16 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             f" ({row['op']}, {(row['bytes'] or 0) / row['steps'] / 2**20:.3g} MiB a step)",
             f"waits: {min(shares.values()):.0%} to {max(shares.values()):.0%} of the steps, over {row['steps']} steps",
         ),
-        advice=OF_PIPELINES
-        if is_pipeline
-        else (
-            "exchange less often: gradient accumulation under no_sync(), larger batches a rank",
-            "fewer and larger calls: a larger bucket_cap_mb in DDP, FSDP units of several layers",
-            "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
-        ),
+        advice=advice,
         try_first="probe -t PID --all compare --by collective",
     )
+
+
+def _is_in_ring(row: Mapping[str, Any]) -> bool:
+    """Whether a rank sends to one other and receives from another one. Stages in the middle of a pipeline do both with
+    both, its ends with one."""
+    to, by = row["sends_to"] or (), row["receives_from"] or ()
+    return len(to) == len(by) == 1 and to != by
 
 
 RULE = Rule(

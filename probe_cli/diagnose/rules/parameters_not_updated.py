@@ -3,14 +3,18 @@
 torch counts the changes of every tensor. A parameter that was changed only when it was made, while others of the same
 optimizer were changed in every step, has never got a gradient: a branch that does not lead to the loss, a detach(), a
 layer that is not called. A parameter group whose learning rate is 0 stays as it is, too.
+
+An optimizer that is sharded by whole parameters (ZeroRedundancyOptimizer) changes each of them on one rank and sends it
+to the others, which torch does not count: such a parameter must be unchanged on all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
@@ -32,7 +36,36 @@ GROUP BY optimizer
 _COUNTING = frozenset(("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop", "Rprop"))
 
 
-def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    everywhere = _untouched_everywhere(asked)
+    return of_each_rank(_judge)(
+        [replace(one, rows=[_limited(row, everywhere) for row in one.rows]) for one in asked], limits
+    )
+
+
+def _untouched_everywhere(asked: Sequence[Asked]) -> dict[str, set[str]]:
+    """By optimizer that may be sharded: the parameters that no rank changes, none where a rank has not told."""
+    found: dict[str, set[str]] = {}
+    is_whole = len(asked) >= max((one.world_size for one in asked), default=1)
+    for one in asked:
+        for row in one.rows:
+            if one.world_size > 1 and not _is_counting(row):
+                names = {each["name"] for each in row["untouched"] or [] if is_whole}
+                found[row["optimizer"]] = found.get(row["optimizer"], names) & names
+    return found
+
+
+def _limited(row: Row, everywhere: Mapping[str, set[str]]) -> Row:
+    names = everywhere.get(row["optimizer"])
+    untouched = row["untouched"] or []
+    return row if names is None else {**row, "untouched": [each for each in untouched if each["name"] in names]}
+
+
+def _is_counting(row: Row) -> bool:
+    return str(row["optimizer"]).partition("#")[0] in _COUNTING
+
+
+def _judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows:
         raise NotApplicable("no optimizer of torch holds parameters of a model that was found")
     if max(row["steps"] for row in rows) < limits["steps"]:
@@ -58,7 +91,7 @@ def _untouched(row: Row, limits: Limits) -> Iterable[Finding]:
     counts = max(row["versions"], row["updates"] or 0)
     if not untouched or (not is_whole and counts < limits["changes"]):
         return
-    known = str(row["optimizer"]).partition("#")[0] in _COUNTING and not row["fused"]
+    known = _is_counting(row) and not row["fused"]
     if is_whole and (not known or row["any_gradient"] or row["backwards"] or row["steps"] < limits["changes"]):
         return  # other optimizers do not count, and a module with a backward has had gradients
     values = sum(one["values"] or 0 for one in untouched)
@@ -94,7 +127,7 @@ RULE = Rule(
     "numbers",
     "Does the optimizer change all parameters that it holds?",
     SQL,
-    of_each_rank(judge),
+    judge,
     (
         Threshold("share", 0.01, "share of the optimizer's parameters"),
         Threshold("changes", 50, "changes of the others needed to judge"),

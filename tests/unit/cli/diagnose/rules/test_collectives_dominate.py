@@ -31,6 +31,18 @@ def test_a_pipeline_that_is_not_filled_is_told_from_collectives(judged: Judged, 
     assert found.advice[0].startswith("fill the pipeline")
 
 
+def test_a_ring_is_told_from_a_pipeline(judged: Judged, steps: Steps) -> None:
+    def rank(at: int) -> dict[str, list[dict[str, object]]]:
+        sent = [{**call, "op": "send", "wait": 0.0, "peer": (at + 1) % 3} for call in calls(0.05)]
+        received = [{**call, "op": "recv", "peer": (at - 1) % 3} for call in calls(0.05)]
+        return {"python.steps": steps(100), "python.collectives": sent + received}
+
+    (found,) = judged("collectives-dominate", *map(rank, range(3)))
+
+    assert found.sentence == "every rank waits for its neighbours in the ring at least 50 % of the time"
+    assert found.advice[0].startswith("send and receive the next block before")
+
+
 def test_a_rank_that_does_not_wait_is_what_the_others_wait_for(judged: Judged, steps: Steps) -> None:
     waits = {"python.steps": steps(100), "python.collectives": calls(0.06)}
 

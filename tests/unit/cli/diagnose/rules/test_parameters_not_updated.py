@@ -55,3 +55,13 @@ def test_without_parameters_or_steps_there_is_nothing_to_judge(judged: Judged) -
         judged("parameters-not-updated", {})
     with pytest.raises(NotApplicable):
         judged("parameters-not-updated", {"torch.parameters": [parameter("a", steps_seen=3)]})
+
+
+def test_of_a_sharded_optimizer_a_parameter_counts_that_no_rank_changes(judged: Judged) -> None:
+    def rank(*untouched: str) -> dict[str, Any]:
+        rows = [parameter(name, optimizer="ZeroRedundancyOptimizer") for name in "abc" if name not in untouched]
+        rows += [parameter(name, optimizer="ZeroRedundancyOptimizer", versions=2, updates=None) for name in untouched]
+        return {"torch.parameters": rows}
+
+    assert judged("parameters-not-updated", rank("a"), rank("b", "c")) == []
+    assert {found.where for found in judged("parameters-not-updated", rank("a", "b"), rank("b", "c"))} == {"Net.b"}
