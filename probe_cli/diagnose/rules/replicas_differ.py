@@ -2,8 +2,11 @@
 
 In data-parallel training every rank makes the same update from the same averaged gradients, bit by bit. Where the
 checksums of their weights differ at the same step, a rank began with other weights, a gradient was not averaged, or its
-hardware computes something else. Each replica then trains a model of its own. DDP gathers once when it is made: a model
-is taken to be sharded where that happens in forward or backward.
+hardware computes something else. Each replica then trains a model of its own.
+
+DDP gathers once when it is made: a model is taken to be sharded where that happens in forward or backward. Where ranks
+exchange tokens by all_to_all, each may have experts of its own, and where they add up activations in forward, its part
+of each layer: then only what torch or a framework tells of the ranks' roles says who is a replica of whom.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameter
     calls.*
 FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%' AND phase IN ('forward', 'backward'))
         AS sharded,
+    count(*) FILTER (op LIKE '%all_to_all%' AND phase IN ('forward', 'backward') OR op LIKE '%all_reduce%'
+        AND phase = 'forward') AS exchanged,
     count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
     FROM python.collectives WHERE step >= 0) AS calls
 """
@@ -40,6 +45,10 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         raise NotApplicable("no data-parallel replicas are known")
     if any(row["sharded"] for row in told.values()):
         raise NotApplicable("the model is sharded: each rank holds a part")
+    if any(row["exchanged"] and row["dp"] is None for row in told.values()):
+        raise NotApplicable(
+            "ranks exchange activations in forward: each may hold experts, or parts of layers, of its own"
+        )
     if not all(row["counted"] for row in told.values()):
         raise NotApplicable(
             "steps are counted from the attach, so that those of two ranks cannot be told to be the same"

@@ -44,6 +44,19 @@ def test_sharded_models_and_steps_of_unlike_numbers_are_not_judged(judged: Judge
         judged("replicas-differ", *(rank(steps, at, **{"python.steps": steps(9, counted=False)}) for at in (1.0, 2.0)))
 
 
+@pytest.mark.parametrize("op", ["all_to_all", "all_reduce"])
+def test_ranks_that_exchange_activations_are_replicas_only_where_their_roles_say_so(
+    op: str, judged: Judged, steps: Steps
+) -> None:
+    calls = [{"step": 5, "op": op, "phase": "forward"}, {"step": 5, "op": "all_reduce", "phase": "other"}]
+    by_hand = {"python.collectives": calls, "python.roles": []}
+
+    with pytest.raises(NotApplicable):
+        judged("replicas-differ", rank(steps, 1.0, **by_hand), rank(steps, 2.0, **by_hand))
+    known = {"python.collectives": calls}
+    assert judged("replicas-differ", rank(steps, 1.0, **known), rank(steps, 2.0, **known))
+
+
 def test_a_gather_when_the_model_is_made_does_not_make_it_sharded(judged: Judged, steps: Steps) -> None:
     made = {"python.collectives": [{"step": 0, "op": "all_gather", "phase": None}]}
 
