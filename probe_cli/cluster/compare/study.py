@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -94,10 +94,14 @@ class Study:
         return self._own[at]
 
     def peers(self, cost: Cost) -> list[int]:
-        """Ranks that do the same work and are not among those of `cost`; all others where there are none."""
-        others = [at for at in range(len(self.facts)) if at not in cost.ranks]
+        """The peers of its ranks."""
+        return self.peers_of(cost.ranks)
+
+    def peers_of(self, ranks: Collection[int]) -> list[int]:
+        """Ranks that do the same work and are not among `ranks`; all others where there are none."""
+        others = [at for at in range(len(self.facts)) if at not in ranks]
         work = self.analysis.work
-        same = [at for at in others if any(work[at] == work[own] for own in cost.ranks)]
+        same = [at for at in others if any(work[at] == work[own] for own in ranks)]
         return (same or others)[:MAX_PEERS]
 
     def span(self, who: Who) -> tuple[float, float]:

@@ -50,6 +50,5 @@ def suspended(study: Study, told: Mapping[Who, Facts], min_share: float) -> Susp
 def data_late_at(study: Study, at: int) -> Cost:
     """How much longer than its peers this rank stood still for data that had been sent already."""
     analysis = study.analysis
-    mine = study.cost_of([at])
-    per_step = analysis.transfer[at] - np.median(analysis.transfer[study.peers(mine)], axis=0)
-    return cost(mine.ranks, per_step, analysis.lengths, analysis.steps, mine.kinds)
+    per_step = analysis.transfer[at] - np.median(analysis.transfer[study.peers_of([at])], axis=0)
+    return cost([at], per_step, analysis.lengths, analysis.steps, ["rank"])
