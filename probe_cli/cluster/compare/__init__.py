@@ -5,6 +5,7 @@
     gather.py       asks one rank for facts, and for its host's clock
     study.py        the delay analysis (cluster/delays) of these ranks, and who is whose peer
     phases.py       what each rank does itself in a step, phase by phase
+    named.py        which costs are worth a name
     verdict.py      from all of these to one verdict
     evidence.py     what other tables and stacks tell of a named rank
     starved.py      whether a rank takes longer because it waits for a CPU

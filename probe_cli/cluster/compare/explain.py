@@ -29,9 +29,10 @@ from .comparison import Comparison, Verdict
 from .evidence import NEEDS, beside, slow_line
 from .facts import Facts, Who, standstill_s
 from .gather import question
+from .named import Named, named
 from .questions import Extent
 from .study import Study
-from .verdict import Named, judge, named
+from .verdict import judge
 
 __all__ = ["GRACE_S", "Asked", "explained", "hung"]
 

@@ -16,9 +16,10 @@ import numpy as np
 from probe_agent.units import mib
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts, Who
+from probe_cli.cluster.compare.named import named
 from probe_cli.cluster.compare.outliers import median_of_others
 from probe_cli.cluster.compare.study import Study, study
-from probe_cli.cluster.compare.verdict import judge, named
+from probe_cli.cluster.compare.verdict import judge
 
 __all__ = ["NEEDS", "compare"]
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.named import named, who_text
 from probe_cli.cluster.compare.phases import PHASES
 from probe_cli.cluster.compare.study import Study, study
-from probe_cli.cluster.compare.verdict import judge, named, who_text
+from probe_cli.cluster.compare.verdict import judge
 from probe_cli.cluster.delays.costs import Cost
 from probe_cli.text import ranks_text
 

@@ -10,8 +10,9 @@ import pytest
 
 from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.facts import Clock, Facts, Who
+from probe_cli.cluster.compare.named import named
 from probe_cli.cluster.compare.study import study
-from probe_cli.cluster.compare.verdict import judge, named
+from probe_cli.cluster.compare.verdict import judge
 
 from .made import BEGAN, CALL, STEP, USUAL, columns
 

@@ -10,8 +10,9 @@ import pytest
 
 from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.named import named
 from probe_cli.cluster.compare.study import study
-from probe_cli.cluster.compare.verdict import judge, named
+from probe_cli.cluster.compare.verdict import judge
 
 from .made import job
 from .test_starved import samples
