@@ -9,11 +9,11 @@
 #   PYTHON=python3.12     the interpreter to use; by default the first of python3, python3.13 … python3.10 that fits
 #   TORCH_INDEX=URL       set to the CPU wheel index of your choice; by default pip decides, and on Linux its usual
 #                         index offers CUDA builds of several gigabytes
-#   JOBS=2                test files at a time; on two cores a third one saves two minutes, and disturbs tests that wait for time
+#   JOBS=3                test files at a time; on two cores the third one saves two of twelve minutes
 #   TORCH='torch==2.13.0' the torch that the demo and the tests use
 
 VENV ?= .venv
-JOBS ?= 2
+JOBS ?= 3
 TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 FITS := import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))
