@@ -85,9 +85,9 @@ def crowded(study: Study, told: Mapping[Who, Facts], min_share: float) -> Crowde
 
 
 def _anyway(at: int, alone: Sequence[int], known: Mapping[int, _Delays]) -> float:
-    """What its threads would wait without other work: as long as those of peers with CPUs of their own. Peers that
-    share CPUs wait for each other and tell nothing; but on CPUs of its own a rank's threads wait for each other only,
-    hardly longer than they work."""
+    """Return the part of the time that its threads would wait without other work: that of peers with CPUs of their
+    own. Peers that share CPUs wait for each other and tell nothing; but on CPUs of its own a rank's threads wait for
+    each other only, hardly longer than they work."""
     peers = [known[other].all for other in alone if other != at]
     return median(peers) if peers else known[at].cpu
 

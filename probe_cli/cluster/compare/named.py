@@ -1,4 +1,4 @@
-"""Which costs are worth a name: 5 % of the job's time or more with 95 % confidence, of ranks that really take longer.
+"""The costs worth a name: 5 % of the job's time or more with 95 % confidence, of ranks that really take longer.
 
 And why nothing can be said: too few steps, calls or answers, or clocks that are not known well enough.
 """
@@ -96,8 +96,8 @@ def _is_worth_a_name(study: Study, cost: Cost) -> bool:
 
 
 def _is_a_sum(study: Study, cost: Cost) -> bool:
-    """Whether ranks that only the analysis put together cost little more together than each by itself, and one of them
-    is worth a name alone: in a pipeline what innocent ranks cost adds up with it. Where all wait for each other, none
+    """Return whether ranks that only the analysis put together cost little more than each by itself, and one of them is
+    worth a name alone: in a pipeline what innocent ranks cost adds up with it. Where all wait for each other, none
     of two slow ones costs much alone."""
     if cost.kind != "ranks":
         return False

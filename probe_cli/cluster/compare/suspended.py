@@ -48,7 +48,7 @@ def suspended(study: Study, told: Mapping[Who, Facts], min_share: float) -> Susp
 
 
 def data_late_at(study: Study, at: int) -> Cost:
-    """How much longer than its peers this rank stood still for data that had been sent already."""
+    """Return how much longer than its peers this rank stood still for data that had been sent already."""
     analysis = study.analysis
     per_step = analysis.transfer[at] - np.median(analysis.transfer[study.peers_of([at])], axis=0)
     return cost([at], per_step, analysis.lengths, analysis.steps, ["rank"])
