@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
@@ -38,9 +38,13 @@ _COUNTING = frozenset(("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adag
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     everywhere = _untouched_everywhere(asked)
-    return of_each_rank(_judge)(
-        [replace(one, rows=[_limited(row, everywhere) for row in one.rows]) for one in asked], limits
-    )
+    limited = [replace(one, rows=[_limited(row, everywhere) for row in one.rows]) for one in asked]
+    found = list(of_each_rank(_judge)(limited, limits))
+    if not found and len(asked) < max((one.world_size for one in asked), default=0) and limited != list(asked):
+        raise NoEvidence(
+            f"{' and '.join(everywhere)} may change a parameter on another rank: ask all ranks, with --all"
+        )
+    return found
 
 
 def _untouched_everywhere(asked: Sequence[Asked]) -> dict[str, set[str]]:

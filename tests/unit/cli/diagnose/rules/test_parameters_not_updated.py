@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from probe_cli.diagnose.finding import NotApplicable
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
 
 from .conftest import Judged
 
@@ -65,3 +65,5 @@ def test_of_a_sharded_optimizer_a_parameter_counts_that_no_rank_changes(judged: 
 
     assert judged("parameters-not-updated", rank("a"), rank("b", "c")) == []
     assert {found.where for found in judged("parameters-not-updated", rank("a", "b"), rank("b", "c"))} == {"Net.b"}
+    with pytest.raises(NoEvidence, match="ask all ranks"):
+        judged("parameters-not-updated", rank("a"), world_size=2)
