@@ -47,6 +47,8 @@ class Finiteness:
     def begin(self) -> None:
         """Forget the step before."""
         self._known.clear()
+        self._lows.clear()
+        self._highs.clear()
         self._spent = self.num_unseen = 0
 
     def look_at(self, tensors: Iterable[Any]) -> Seen:
@@ -100,8 +102,6 @@ class Finiteness:
         for numbers in alike.values():
             ends = [end for number in numbers for end in (self._lows[number], self._highs[number])]
             sent.append((numbers, Arriving(torch, ends)))
-        self._lows.clear()
-        self._highs.clear()
         return sent
 
 

@@ -134,9 +134,12 @@ class NanHunt:
         """End the watched step, and decide about the next one."""
         is_over = True
         try:
-            if self._thread is not None:
-                self._end_step()
-            self.collect()
+            if self._device.is_capturing():
+                self._forget_step()
+            else:
+                if self._thread is not None:
+                    self._end_step()
+                self.collect()
             is_over = self._cancelled or self.found is not None or self._left == 0
             if is_over:
                 self.leave()
@@ -200,6 +203,14 @@ class NanHunt:
             self._left -= 1
         self._seen = WatchedStep(-1)
         self._in_flight.append((seen, sent, int((self._bad_at or time()) * 1e9)))
+
+    def _forget_step(self) -> None:
+        """Leave a step that ended while a CUDA graph is captured: whatever is enqueued or asked of CUDA would end the
+        capture, and the job with it."""
+        self._thread = None
+        self._stack.clear()
+        self._finiteness.begin()
+        self._seen = WatchedStep(-1)
 
     def _leave_nodes(self) -> None:
         """Remove the hooks of nodes that are a step old: a job that keeps its losses keeps their graph."""
