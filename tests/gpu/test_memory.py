@@ -141,6 +141,7 @@ def test_the_line_that_leaks_is_named(start: Start, machine: Machine, report: Fi
         f"leaking.py:{line}" in answer["leaks"][0]["sentence"],
     )  # fmt: skip
     if machine.has_gpu:
-        lines = [row for row in answer["rows"] if f"leaking.py:{line}" in str(row) and "cuda" in str(row)]
+        told = answer["leaks"][0]["lines"]
+        lines = [one for one in told if one["lineno"] == line and "cuda" in one["kind"]]
         report.check("the same line by blocks of the device", lines, "a row", lines)
     report.same("exit code of the job", job.wait(), 0)

@@ -58,7 +58,7 @@ class OomBlocks(Table):
         *_COORDINATES,
         Column("func", "text", "", "function of the line; NULL for blocks allocated before memory.history was on"),
         Column("file", "text", "", "its file, as the target has it"),
-        Column("lineno", "int", "", "the line: the innermost that is not in torch"),
+        Column("lineno", "int or null", "", "the line: the innermost that is not in torch"),
         Column("num_blocks", "int", "", "its blocks in use"),
         Column("size", "float", "MiB", "their size"),
         Column("largest", "float", "MiB", "the largest of them"),

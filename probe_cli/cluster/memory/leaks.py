@@ -58,8 +58,9 @@ class Leaks:
     def rate(self, leak: Leak) -> str:
         """What the line has kept, by step or by second."""
         per, unit = (self.steps, "a step") if self.steps > 0 else (self.seconds, "a second")
-        what = "tensors" if leak.kind == "tensor" else "blocks"
-        return f"{leak.num / per:.3g} {what} and {mebibytes(leak.mib / per)} {unit}"
+        num = f"{leak.num / per:.3g}"
+        what = ("tensor" if leak.kind == "tensor" else "block") + ("" if num == "1" else "s")
+        return f"{num} {what} and {mebibytes(leak.mib / per)} {unit}"
 
 
 def ask_leaks(wanted: LeaksRequest, note: Callable[[str], None]) -> Callable[[Client], Awaitable[Leaks]]:

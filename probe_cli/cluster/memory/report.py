@@ -268,10 +268,11 @@ def _device_notes(device: Device, allocator: str) -> list[str]:
         notes.append(f"is nearly full: {mebibytes(device.peak)} of {mebibytes(device.total)} at the peak")
     if device.new_retries or device.ooms:
         notes.append(f"had {device.ooms} out-of-memory errors and {device.retries} cache flushes to find memory")
-    if device.reserved > 0 and 1 - device.allocated / device.reserved > FRAGMENTED:
-        idle = mebibytes(device.reserved - device.allocated)
+    unused = device.reserved - max(device.allocated, device.peak)  # what is free between two steps is used in the next
+    if device.reserved > 0 and unused / device.reserved > FRAGMENTED:
+        idle = mebibytes(unused)
         hint = (
             "" if "expandable_segments:True" in allocator else " (try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"
         )
-        notes.append(f"has {idle} reserved and not in use{hint}")
+        notes.append(f"has {idle} reserved that were not in use at the peak either{hint}")
     return notes

@@ -1,8 +1,8 @@
 """The GPU waits for Python: kernels are too small, or the host waits in between.
 
 Each operator costs the host some microseconds to launch. When the kernels are shorter than that, or the host reads a
-value after each of them, the GPU idles. The step does not wait for data then, and the time on the host is longer than
-the time on the device. Not run on a GPU yet.
+value after each of them, the GPU idles, and the step does not wait for data. Judged by NVML's share of the time in
+which a kernel ran, over the seconds of the newest steps: what the GPU did before them, for another job, says nothing.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from probe_cli.text import percent
 __all__ = ["RULE"]
 
 SQL = """
-SELECT gpus.*, steps.*, trace.*
-FROM (SELECT count(*) AS samples, avg(utilization) AS utilization
-    FROM (FROM gpu.samples WHERE pid IS NOT NULL ORDER BY ts DESC LIMIT 60)) AS gpus,
-(SELECT count(*) AS steps, sum(duration) AS lasted, sum(data_wait) AS waited, median(duration) AS usual
-    FROM (FROM python.steps ORDER BY step DESC LIMIT 200)) AS steps,
-(SELECT sum(duration) AS on_host, sum(device_duration) AS on_device FROM python.torch_trace
-    WHERE device_duration IS NOT NULL AND NOT contains(module, '.') AND stage = 'forward') AS trace
+WITH recent AS (FROM python.steps WHERE ts > (SELECT max(ts) FROM python.steps) - INTERVAL 60 SECOND),
+extent AS (SELECT count(*) AS steps, sum(duration) AS lasted, sum(data_wait) AS waited, median(duration) AS usual,
+    min(ts) AS first, max(ts) AS last FROM recent)
+SELECT (SELECT count(*) FROM gpu.samples WHERE pid IS NOT NULL) AS known,
+    count(utilization) AS samples, avg(utilization) AS utilization,
+    any_value(steps) AS steps, any_value(lasted) AS lasted, any_value(waited) AS waited, any_value(usual) AS usual
+FROM extent LEFT JOIN (FROM gpu.samples WHERE pid IS NOT NULL) ON ts BETWEEN first + INTERVAL 1 SECOND AND last
 """
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
-    if not row["samples"]:
+    if not row["known"]:
         raise NotApplicable("no GPU of the job is known")
     if row["samples"] < limits["samples"] or row["steps"] < 20:
         raise NoEvidence(f"fewer than {limits['samples']:.0f} samples of the GPU or 20 steps: ask again later")
@@ -36,16 +36,12 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     idle = 1 - row["utilization"]
     if idle < limits["idle"] or waits > idle / 2:
         return
-    evidence = [f"kernels run {percent(row['utilization'])} of the time; the step waits for data {percent(waits)}"]
-    if row["on_device"]:
-        part = percent(row["on_device"] / row["on_host"])
-        evidence.append(f"forward of the model: the device works {part} of the time that it takes on the host")
     yield Finding(
         f"the GPU idles {percent(idle)} of the time, and the step does not wait for data: the host is the limit",
         Certainty.LIKELY,
         cost_s=idle * row["usual"],
         share=idle,
-        evidence=tuple(evidence),
+        evidence=(f"kernels run {percent(row['utilization'])} of the time; the step waits for data {percent(waits)}",),
         advice=(
             "larger batches: as many launches, more work in each",
             "torch.compile, or CUDA graphs (mode='reduce-overhead'): fewer launches",

@@ -16,7 +16,8 @@ from probe_cli.text import mebibytes, percent
 __all__ = ["RULE"]
 
 SQL = """
-SELECT device, arg_max(inactive, ts) AS inactive, arg_max(reserved, ts) AS reserved,
+SELECT device, arg_max(reserved, ts) AS reserved,
+    least(arg_max(inactive, ts), greatest(arg_max(reserved, ts) - max(peak_allocated), 0)) AS inactive,
     arg_max(allocated, ts) AS allocated,
     max(retries) AS retries, max(retries) - min(retries) AS more,
     (SELECT string_agg(value, ' ') FROM process.env WHERE name IN ('PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF'))

@@ -30,7 +30,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         gpus = {row["uuid"] for one in here for row in one.rows if row["kind"] == "gpu"}
         if gpus and len(here) > len(gpus):
             yield Finding(
-                f"{len(here)} ranks run on {host}, which has {len(gpus)} GPUs",
+                f"{len(here)} ranks run on {host}, which has {len(gpus)} GPU{'s' if len(gpus) > 1 else ''}",
                 Certainty.CERTAIN,
                 ranks=tuple(sorted(one.rank for one in here)),
                 where=host,

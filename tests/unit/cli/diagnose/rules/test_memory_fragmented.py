@@ -14,7 +14,7 @@ from .conftest import Judged
 
 def memory(**others: Any) -> list[dict[str, Any]]:
     usual = {"step": 5, "ts": datetime(2026, 1, 1), "device": "cuda:0", "allocated": 30_000.0, "reserved": 60_000.0}
-    return [{**usual, "inactive": 25_000.0, "retries": 0, **others}]
+    return [{**usual, "inactive": 25_000.0, "peak_allocated": 34_000.0, "retries": 0, **others}]
 
 
 def test_fragmented_memory_is_named_and_growing_segments_advised(judged: Judged) -> None:
@@ -38,3 +38,7 @@ def test_little_of_it_is_fine(judged: Judged) -> None:
 def test_without_a_device_there_is_nothing_to_judge(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
         judged("memory-fragmented", {})
+
+
+def test_what_a_step_uses_at_its_peak_is_not_fragmented(judged: Judged) -> None:
+    assert judged("memory-fragmented", {"torch.memory": memory(peak_allocated=58_000.0)}) == []

@@ -20,7 +20,7 @@ def gpus(num: int, *uses: tuple[int, int]) -> dict[str, list[dict[str, object]]]
 def test_too_many_ranks_are_counted(judged: Judged) -> None:
     (found,) = judged("ranks-exceed-gpus", gpus(1), gpus(1))
 
-    assert found.sentence == "2 ranks run on node1, which has 1 GPUs"
+    assert found.sentence == "2 ranks run on node1, which has 1 GPU"
 
 
 def test_ranks_that_share_a_gpu_are_named(judged: Judged) -> None:
