@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from .live_table import HostTable, Part
 __all__ = ["GpuProcesses", "GpuSamples", "owners", "sample_host"]
 
 _HISTORY = History()
+#: A GPU in /dev; WSL has one device for all of them.
+_DRIVER = re.compile(r"/dev/(nvidia\d+|dxg)$")
 
 
 def sample_host() -> AbstractContextManager[None]:
@@ -115,8 +118,25 @@ def _user_columns(reading: Reading, pid: int, used: float) -> dict[str, np.ndarr
 
 
 def owners(uuid: str, users: Collection[int], visible: dict[int, list[str]]) -> list[int]:
-    """Return the targets in `visible` that use a GPU: those with a context on it, or else those that see no other."""
-    return [pid for pid in visible if pid in users] or [pid for pid, seen in visible.items() if seen == [uuid]]
+    """Return the targets in `visible` that use a GPU: those with a context on it, or else, in a container whose PIDs
+    the driver does not know, those that see no other GPU and have its driver open."""
+    return [pid for pid in visible if pid in users] or [
+        pid for pid, seen in visible.items() if seen == [uuid] and _has_driver_open(pid)
+    ]
+
+
+def _has_driver_open(pid: int) -> bool:
+    """Return whether a process uses CUDA on this host's GPUs; also if that cannot be seen."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        numbers = os.listdir(folder)
+    except OSError:
+        return True
+    for number in numbers:
+        with suppress(FileNotFoundError):  # closed meanwhile
+            if _DRIVER.match(os.readlink(f"{folder}/{number}")):
+                return True
+    return False
 
 
 def _parts(reading: Reading, targets: Sequence[Target], visible: dict[int, list[str]]) -> Iterator[Part]:

@@ -9,12 +9,17 @@ from probe_cli.text import ranks_text, seconds
 from .calls import Call, Frame, Rank
 from .chain import Cause, Stop, Wait
 
-__all__ = ["evidence", "sentence", "still_in"]
+__all__ = ["evidence", "is_library", "sentence", "still_in"]
 
 #: Operations with one rank that sends to all, or receives from all: what ranks differ in is in no record of torch.
 _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter")
 #: Folders of code that is not the job's own.
 _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<")
+
+
+def is_library(file: str) -> bool:
+    """Return whether this source is not the job's own."""
+    return any(folder in file for folder in _LIBRARIES)
 
 
 def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
@@ -122,7 +127,7 @@ def _group(of: Call | Wait, ranks: Mapping[int, Rank]) -> str:
 
 def _from(call: Call) -> str:
     """The innermost line of the job's own that made the call."""
-    own = [frame for frame in call.frames if not any(folder in frame.file for folder in _LIBRARIES)]
+    own = [frame for frame in call.frames if not is_library(frame.file)]
     frame: Frame | None = next(iter(own or call.frames), None)
     return f", called by {frame.func} ({frame.file.rpartition('/')[2]}:{frame.line})" if frame is not None else ""
 

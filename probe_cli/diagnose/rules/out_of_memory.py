@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding
+from probe_cli.diagnose.raised import place, said
 from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
 
 __all__ = ["RULE"]
 
 SQL = """
-SELECT step, type, message, func, file, lineno, is_main FROM python.exceptions
+SELECT step, type, message, func, file, lineno, traceback, is_main FROM python.exceptions
 WHERE type LIKE '%OutOfMemoryError' OR type LIKE '%MemoryError' OR message LIKE '%out of memory%'
    OR message LIKE '%can''t allocate memory%' OR message LIKE '%Cannot allocate memory%'
    OR message LIKE '%std::bad_alloc%'
@@ -42,13 +43,14 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
                 "give the engine a larger share (gpu_memory_utilization), or let it sleep while the job trains",
                 "a shorter max_model_len, or a larger tensor_parallel_size",
             )
+        func, file, lineno = place(row) or (row["func"], row["file"], row["lineno"])
         yield Finding(
             f"{'the process' if row['is_main'] else 'a thread'} ended for want of {'device' if device else 'host'}"
-            f" memory in {row['func']} at {row['file'].rpartition('/')[2]}:{row['lineno']}",
+            f" memory in {func} at {file.rpartition('/')[2]}:{lineno}",
             Certainty.CERTAIN,
             share=1.0,
             since_step=row["step"] if row["step"] >= 0 else None,
-            evidence=(text[:300],),
+            evidence=(said(row),),
             advice=advice,
             try_first="probe PID memory",
         )
@@ -60,5 +62,5 @@ RULE = Rule(
     "Has an allocation of memory failed?",
     SQL,
     of_each_rank(judge),
-    explains=("device-out-of-memory", "memory-limit-near"),
+    explains=("rank-died", "device-out-of-memory", "memory-limit-near"),
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 
+from probe_cli.cluster.hang.text import is_library
 from probe_cli.diagnose.rule import Rule, Threshold, of_each_rank
 from probe_cli.diagnose.sampling import FORMATS, STEPS, Stack, look_for, suspected
 
@@ -26,7 +27,7 @@ def _prints(stack: Stack) -> bool:
             return True
         if "/torch/" in frame.file or "/multiprocessing/" in frame.file:
             return False
-        if "/site-packages/" not in frame.file and "/lib/python3" not in frame.file:
+        if not is_library(frame.file):
             return False  # the job's innermost line decides
     return False
 

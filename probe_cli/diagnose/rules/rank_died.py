@@ -17,13 +17,14 @@ from dataclasses import replace
 from probe_cli.cluster.hang.verdict import State
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.job import Job
+from probe_cli.diagnose.raised import is_late, place, said
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule
 from probe_cli.diagnose.standstill import advice_on, verdict_of
 
 __all__ = ["RULE"]
 
 SQL = """
-SELECT 'raised' AS kind, type, message, thread, is_main, func, file, lineno, step, epoch(ts) AS at
+SELECT 'raised' AS kind, type, message, thread, is_main, func, file, lineno, traceback, step, epoch(ts) AS at
 FROM python.exceptions WHERE link = 0 AND type NOT IN ('KeyboardInterrupt', 'SystemExit')
 UNION ALL BY NAME
 SELECT 'ended' AS kind, how AS message, signal, exit_code, step, epoch(coalesce(ts, last_seen)) AS at
@@ -31,7 +32,11 @@ FROM process.end WHERE signal IS NOT NULL OR coalesce(exit_code, 1) <> 0
 """
 #: What gloo and NCCL say when another rank has gone.
 LOST_PEER = re.compile(r"closed by peer|reset by peer|[Bb]roken pipe|remote process exited|Socket closed")
-MAX_MESSAGE = 300
+LATE = (
+    "run it again with CUDA_LAUNCH_BLOCKING=1: otherwise CUDA tells of a failed kernel at some later line",
+    "a device-side assert is most often an index out of range, such as a label or a token beyond the size of a layer;"
+    " the job's stderr has the assertion",
+)
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -72,7 +77,9 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
 
 
 def _finding(rank: int, row: Row, sentence: str, certainty: Certainty, followers: set[int]) -> Finding:
-    evidence = [] if row["lineno"] is None else [f"raised in {row['func']} ({row['file']}:{row['lineno']})"]
+    raised = row["kind"] == "raised"
+    at = place(row) if raised else None
+    evidence = [] if at is None else [f"raised in {at[0]} ({at[1]}:{at[2]})"]
     if followers:
         evidence.append(f"ranks {', '.join(map(str, sorted(followers)))} lost their connection to it and ended too")
     return Finding(
@@ -80,10 +87,11 @@ def _finding(rank: int, row: Row, sentence: str, certainty: Certainty, followers
         certainty,
         share=1.0,
         ranks=(rank,),
-        where=f"{os.path.basename(row['file'])}:{row['lineno']}" if row["lineno"] is not None else "",
+        where="" if at is None else f"{os.path.basename(at[1])}:{at[2]}",
         since_step=row["step"] if (row["step"] or -1) >= 0 else None,
         evidence=tuple(evidence),
         advice=(
+            *(LATE if raised and is_late(row) else ()),
             'read the whole traceback: `probe PID query "SELECT traceback FROM python.exceptions"`',
             "let an error end the whole job: torchrun does, and a watchdog does for threads",
         ),
@@ -92,9 +100,7 @@ def _finding(rank: int, row: Row, sentence: str, certainty: Certainty, followers
 
 
 def _what(row: Row) -> str:
-    message = (row["message"] or "").strip()
-    said = f"{row['type']}: {message}" if row["kind"] == "raised" else message
-    return said if len(said) <= MAX_MESSAGE else said[: MAX_MESSAGE - 1] + "…"
+    return said(row) if row["kind"] == "raised" else (row["message"] or "").strip()
 
 
 RULE = Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,13 @@ def test_a_gpu_belongs_to_who_has_a_context_on_it() -> None:
 
     assert owners("GPU-a", frozenset({8, 99}), everybody_sees_all) == [8]
     assert owners("GPU-a", frozenset(), everybody_sees_all) == []
-    assert owners("GPU-b", frozenset(), {7: ["GPU-a"], 8: ["GPU-b"]}) == [8]
+
+
+def test_where_the_driver_hides_its_processes_who_has_it_open_has_the_only_gpu_it_sees() -> None:
+    """A job that trained on the CPU of a host with one GPU was once taken for the one that left it idle."""
+    own, hidden = os.getpid(), 2**22 + 1  # whose descriptors cannot be read
+
+    assert owners("GPU-b", frozenset(), {hidden: ["GPU-b"], own: ["GPU-b"], 7: ["GPU-a"]}) == [hidden]
 
 
 def test_rows_say_whose_they_are_and_what_is_not_known_is_null() -> None:

@@ -28,6 +28,21 @@ def test_the_first_error_of_its_own_is_the_cause(judged: Judged) -> None:
     assert any("ranks 0 lost" in text for text in found.evidence)
 
 
+def test_an_error_of_a_kernel_may_be_of_an_earlier_line(judged: Judged) -> None:
+    """As torch 2.11 put it on an H200."""
+    message = (
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in https://docs.nvidia.com/cuda\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call.\nFor debugging consider …"
+    )
+
+    (found,) = judged("rank-died", {"python.exceptions": [{**RAISED, "type": "AcceleratorError", "message": message}]})
+    (other,) = judged("rank-died", {"python.exceptions": [RAISED]})
+
+    assert found.sentence == "rank 0 ended: AcceleratorError: CUDA error: device-side assert triggered"
+    assert "CUDA_LAUNCH_BLOCKING=1" in found.advice[0]
+    assert "CUDA" not in "".join(other.advice)
+
+
 def test_a_rank_that_was_killed_is_named(judged: Judged) -> None:
     killed = {"step": 7, "ts": "2026-01-01 00:00:01", "how": "was killed by SIGKILL", "signal": "SIGKILL"}
 
