@@ -1,4 +1,4 @@
-"""GPUs of the host as NVIDIA's management library (NVML) shows them. Not run on a GPU yet.
+"""GPUs of the host as NVIDIA's management library (NVML) shows them.
 
 NVML needs no CUDA context, so looking takes no memory of the GPU. What a GPU or driver does not support is NaN.
 """

@@ -5,7 +5,7 @@ measures whole steps. Five times the traces are copied and the tensors counted, 
 0.1 s per million objects, which the answer tells. On a GPU torch's allocator keeps the stack of each block meanwhile.
 
 Tracing ends with the window, when the client leaves, on detach and in a forked child; if the job traces itself, its
-tracing is left on. A thread of the recorder waits meanwhile. The GPU part has not been run on a GPU yet.
+tracing is left on. A thread of the recorder waits meanwhile.
 """
 
 from __future__ import annotations

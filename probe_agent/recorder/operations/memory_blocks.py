@@ -1,7 +1,7 @@
 """Lines that allocated the GPU memory in use, for `torch.memory_blocks`.
 
 Lists all blocks of torch's CUDA allocator once: some ms to 0.1 s, during which a thread that allocates waits. Lines are
-known for blocks allocated while `memory.history` was on. Not run on a GPU yet.
+known for blocks allocated while `memory.history` was on.
 """
 
 from __future__ import annotations

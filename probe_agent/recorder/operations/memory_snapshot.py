@@ -1,7 +1,7 @@
 """Snapshot of torch's CUDA allocator in torch's own format, for `probe … memory --snapshot FILE`.
 
 torch lists its blocks on a thread of the recorder, some ms to 0.1 s during which a thread that allocates waits; nothing
-waits for the device and none of its memory is taken. Not run on a GPU yet.
+waits for the device and none of its memory is taken.
 """
 
 from __future__ import annotations

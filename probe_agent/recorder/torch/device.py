@@ -1,7 +1,7 @@
 """Device of the target: memory in use, device times, values of tensors, and whether torch is compiling.
 
 Runs on the training thread and never waits for the device: CUDA events and copies to pinned memory are enqueued, and
-read later, once `query()` says that they are done. The CUDA half has not been run on a GPU yet.
+read later, once `query()` says that they are done.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class GpuSamples(HostTable):
     name = "gpu.samples"
     doc = (
         "State of each GPU of the host, through NVML: once a second for the last hour if a host server runs, once"
-        " otherwise. pid and rank are those of the target that uses it, NULL if none does. Not run on a GPU yet."
+        " otherwise. pid and rank are those of the target that uses it, NULL if none does."
     )
     columns = (
         Column("ts", "time", "UTC", "time of the sample"),
@@ -77,7 +77,7 @@ class GpuProcesses(HostTable):
     name = "gpu.processes"
     doc = (
         "Processes that use the GPUs of the host, through NVML, when the query runs: who else has memory there. pid and"
-        " rank are those of the target, NULL for a process that is none. Not run on a GPU yet."
+        " rank are those of the target, NULL for a process that is none."
     )
     columns = (
         Column("ts", "time", "UTC", "time of the look"),

@@ -234,7 +234,7 @@ class MemoryBlocks(RecorderTable):
     name = "torch.memory_blocks"
     doc = (
         "Blocks of torch's CUDA allocator that are in use, by the line that made them, when the query runs; switch"
-        " lines on with the setting memory.history. An error where no CUDA device is used. Not run on a GPU yet."
+        " lines on with the setting memory.history. An error where no CUDA device is used."
     )
     operation = "memory_blocks"
     columns = (

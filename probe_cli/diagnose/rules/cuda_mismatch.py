@@ -1,7 +1,7 @@
 """CUDA, the driver and torch do not fit each other.
 
 A driver that is older than torch's CUDA needs cannot run its kernels; a torch that was built without CUDA, or a model
-that was never moved, leaves the GPUs of the host idle without an error. Not run on a GPU yet.
+that was never moved, leaves the GPUs of the host idle without an error.
 """
 
 from __future__ import annotations

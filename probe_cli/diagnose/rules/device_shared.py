@@ -1,7 +1,7 @@
 """Another process uses memory of the job's GPU.
 
 A job that was not killed, a notebook, a second rank on the same device: what it holds is missing here, and its kernels
-take turns with ours. Its evidence has not been seen on a GPU yet.
+take turns with ours.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 Advice, not a fault: TF32 for float32 matrices on GPUs that have it, a fused optimizer, pinned memory in the data
 loader, torch.compile. Whether they help this job only a trial tells. Attention and autocast cannot be seen from here:
-torch's scaled_dot_product_attention chooses a fused kernel by itself. Nothing is said of a job on a CPU. Not run on a
-GPU yet.
+torch's scaled_dot_product_attention chooses a fused kernel by itself. Nothing is said of a job on a CPU.
 """
 
 from __future__ import annotations

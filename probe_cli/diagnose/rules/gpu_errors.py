@@ -1,7 +1,7 @@
 """A GPU of the job reports errors.
 
 An uncorrected memory error or an Xid of the driver ends a job sooner or later, and what was computed since may be
-wrong. Xids that programs cause (13, 31, 43, 45) are theirs, not the hardware's. Not run on a GPU yet.
+wrong. Xids that programs cause (13, 31, 43, 45) are theirs, not the hardware's. Never seen on a real GPU.
 """
 
 from __future__ import annotations

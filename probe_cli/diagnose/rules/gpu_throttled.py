@@ -1,7 +1,7 @@
 """A GPU of the job runs below its clock.
 
 A power cap, heat, or a slow-down by the hardware lowers the clock, and all ranks wait for the slowest one. A clock that
-is low because the GPU has nothing to do is no fault. Not run on a GPU yet.
+is low because the GPU has nothing to do is no fault. Never seen on a real GPU.
 """
 
 from __future__ import annotations

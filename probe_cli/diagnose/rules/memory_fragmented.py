@@ -1,8 +1,8 @@
 """Much of the device memory that torch has reserved cannot be used: it lies in free parts of blocks.
 
 The allocator keeps freed blocks, and a large tensor does not fit into small ones. Sizes that change from step to step
-make it worse. Segments that can grow avoid most of it; they are advised only where they are not in use. Its evidence
-has not been seen on a GPU yet.
+make it worse. Segments that can grow avoid most of it; they are advised only where they are not in use. What is in
+use at the peak of a step, and free between two, is not meant. Its evidence has not been seen on a GPU yet.
 """
 
 from __future__ import annotations

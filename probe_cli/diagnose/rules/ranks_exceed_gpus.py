@@ -1,7 +1,7 @@
 """More ranks run on a host than it has GPUs, or two ranks use one GPU.
 
 Every rank needs a GPU of its own: NCCL refuses two ranks on one device, and where each process calls `cuda:0` without
-`set_device(local_rank)`, all of them share the first GPU, its memory and its time. Not run on a GPU yet.
+`set_device(local_rank)`, all of them share the first GPU, its memory and its time.
 """
 
 from __future__ import annotations
