@@ -51,7 +51,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return  # longer in all phases: the process was stopped or starved
     if phase == "generation" or (phase == "evaluation" and share < limits["evaluation"]):
         return
-    often = f"about every {row['every']:.0f} steps " if row["every"] else ""
+    often = ""
+    if row["every"]:
+        often = f"about every {row['every']:.0f} steps " if row["every"] >= 2 else "several times in a row "
     yield Finding(
         f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}:"
         f" {percent(share)} of the time",

@@ -23,6 +23,14 @@ def test_the_phase_and_the_distance_of_the_pauses_are_told(judged: Judged, steps
     assert found.share == pytest.approx(0.44, abs=0.02)
 
 
+def test_long_steps_in_a_row_come_at_no_distance(judged: Judged, steps: Steps) -> None:
+    rows = steps(400, duration=lambda step: 4.1 if step > 390 else 0.1, other=lambda step: 4.0 * (step > 390))
+
+    (found,) = judged("pauses", {"python.steps": rows})
+
+    assert found.sentence.startswith("several times in a row a step takes 4.1 s instead of 100 ms")
+
+
 def test_an_evaluation_is_meant_unless_it_takes_a_third_of_the_time(judged: Judged, steps: Steps) -> None:
     def rows(phase: str) -> list[dict[str, Any]]:
         return steps(
