@@ -284,6 +284,7 @@ class Source(BaseSource):
         position, watch = sys.modules["torch"]._C._autograd._get_sequence_nr, self._watching()
         phase_of = self._phase_of
         in_use = self.recorder.seen.modules.note
+        autocast, autocast_on = self.recorder.seen.autocast, self._device.autocast
 
         def before(module: Any, args: object) -> None:
             if is_compiling() or self._thread != get_ident() or is_tracing():
@@ -338,6 +339,8 @@ class Source(BaseSource):
                 except RuntimeError:
                     shapes = ()  # a nested tensor has none
                 device = None if out is None else out.device
+                if device is not None and device.type not in autocast and (dtype := autocast_on(device.type)):
+                    autocast[device.type] = dtype
                 if mark is not None and device is not None and elsewhere(mark, device):
                     mark = None
                 note((module, now, mark, self._allocated, device, ended_at, shapes, step.in_backward))

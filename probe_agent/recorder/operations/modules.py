@@ -20,7 +20,7 @@ READS = True
 MAX_MODULES = 20_000
 COLUMNS = (
     "module", "class", "depth", "place", "parameters", "own_parameters", "trainable", "buffers", "dtype", "device",
-    "memory", "own_memory", "gradients", "own_gradients", "training", "compiled",
+    "memory", "own_memory", "gradients", "own_gradients", "training", "compiled", "autocast",
 )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     rows: list[list[object]] = []
     for name, model, place in inventory.numbered(recorder.find(inventory.MODEL)):
         if len(rows) < MAX_MODULES:
-            rows += _rows(model, name, place, gradients)
+            rows += _rows(model, name, place, gradients, recorder.seen.autocast)
     notes = list(gradients.notes) if rows else [inventory.unseen("model")]
     if len(rows) > MAX_MODULES:
         del rows[MAX_MODULES:]
@@ -76,7 +76,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     return {"columns": COLUMNS, "rows": rows, "notes": notes}
 
 
-def _rows(model: Any, name: str, place: str, gradients: Gradients) -> list[list[object]]:
+def _rows(model: Any, name: str, place: str, gradients: Gradients, autocast: Mapping[str, str]) -> list[list[object]]:
     listed = []
     for module, path, above in _walk(model, name):
         own, sums = _Sum(), _Sum()
@@ -85,7 +85,7 @@ def _rows(model: Any, name: str, place: str, gradients: Gradients) -> list[list[
             for total in (own, sums, *above):
                 total.add(held)
         above.append(sums)
-    return [_row(*entry, place) for entry in listed]
+    return [_row(*entry, place, autocast) for entry in listed]
 
 
 def _tensors(module: Any, gradients: Gradients) -> Iterator[_Held]:
@@ -128,7 +128,10 @@ def _walk(model: Any, name: str) -> Iterator[tuple[Any, str, list[_Sum]]]:
         waiting += [(child, f"{path}.{key}", sums) for child, key in reversed(children)]
 
 
-def _row(module: Any, path: str, depth: int, own: _Sum, sums: _Sum, place: str) -> list[object]:
+def _row(
+    module: Any, path: str, depth: int, own: _Sum, sums: _Sum, place: str, autocast: Mapping[str, str]
+) -> list[object]:
+    kinds = {device.partition(":")[0] for device in sums.devices}
     held = vars(module)
     return [
         path,
@@ -147,6 +150,7 @@ def _row(module: Any, path: str, depth: int, own: _Sum, sums: _Sum, place: str) 
         _known(own.gradients),
         bool(held.get("training")),
         type(module).__name__ == "OptimizedModule" or held.get("_compiled_call_impl") is not None,
+        ", ".join(sorted({autocast[kind] for kind in kinds & {*autocast}})) or None,
     ]
 
 

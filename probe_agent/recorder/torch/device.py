@@ -99,6 +99,15 @@ class Device:
         """Return whether a CUDA graph is being captured: nothing else may be enqueued then."""
         return self.has_gpu and bool(self._torch.cuda.is_current_stream_capturing())
 
+    def autocast(self, kind: str) -> str | None:
+        """Return the type in which the calling thread computes on this kind of device, cuda or cpu, if not in its own:
+        the autocast that is on here."""
+        torch = self._torch
+        try:
+            return str(torch.get_autocast_dtype(kind)).partition(".")[2] if torch.is_autocast_enabled(kind) else None
+        except (AttributeError, TypeError):  # torch asks by kind of device since 2.4
+            return "float16" if kind == "cuda" and torch.is_autocast_enabled() else None
+
     def is_tensor(self, value: object) -> bool:
         """Return whether `value` is a tensor, of torch's own class or a subclass."""
         return isinstance(value, self._torch.Tensor)

@@ -45,6 +45,8 @@ class Seen:
         self.optimizers, self.modules = InUse(), InUse()
         #: Optimizers whose `zero_grad` was called.
         self.cleared = InUse()
+        #: Type that autocast computes in, by kind of device, as the training thread had it in a sampled forward.
+        self.autocast: dict[str, str] = {}
         #: Stages of torch's pipelines that ran, by index: rank in the pipeline, number of ranks, number of stages.
         self.stages: dict[int, tuple[int, int, int]] = {}
         #: While no step is found: how often each module was seen running as the outermost one: "Net on thread serve_0".

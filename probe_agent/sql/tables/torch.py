@@ -37,6 +37,7 @@ class Modules(RecorderTable):
         Column("own_gradients", "float", "MiB", "the same without those below it"),
         Column("training", "bool", "", "in training mode; false after eval()"),
         Column("compiled", "bool", "", "torch.compile was applied to this very module"),
+        Column("autocast", "text", "", "type that autocast computed in, in a sampled forward; NULL if none was seen"),
     )
 
 

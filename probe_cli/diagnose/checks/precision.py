@@ -11,7 +11,7 @@ from probe_cli.diagnose.rule import Asked
 __all__ = ["CHECK"]
 
 SQL = """
-SELECT module, dtype, device,
+SELECT module, dtype, device, autocast,
     (SELECT any_value(value) FROM process.env WHERE name = 'torch.get_float32_matmul_precision()') AS matmul
 FROM torch.modules WHERE depth = 0 AND trainable > 0
 """
@@ -24,14 +24,16 @@ def read(asked: Sequence[Asked]) -> Iterable[Line]:
     seen = set()
     for rank, row in rows:
         types = str(row["dtype"]).replace("torch.", "")
-        if types == "float32" and row["matmul"] == "highest" and "cuda" in str(row["device"]):
+        on_gpu = "cuda" in str(row["device"])
+        if types == "float32" and row["matmul"] == "highest" and on_gpu and row["autocast"] is None:
             yield Line(
                 Level.WARN,
-                f"{row['module']} multiplies in full float32 on a GPU, unless it runs under autocast",
+                f"{row['module']} multiplies in full float32 on a GPU, and no autocast was seen",
                 'torch.autocast("cuda", dtype=torch.bfloat16), or torch.set_float32_matmul_precision("high") for TF32',
                 (rank,),
             )
-        seen.add(f"{row['module']}: {types} on {row['device']}")
+        under = f", {row['autocast']} under autocast" if row["autocast"] else ""
+        seen.add(f"{row['module']}: {types}{under} on {row['device']}")
     yield Line(Level.OK, "; ".join(sorted(seen)[:4]))
 
 

@@ -1,8 +1,8 @@
 """Settings that would serve on this GPU are not in use.
 
 Advice, not a fault: TF32 for float32 matrices on GPUs that have it, a fused optimizer, pinned memory in the data
-loader, torch.compile. Whether they help this job only a trial tells. Attention and autocast cannot be seen from here:
-torch's scaled_dot_product_attention chooses a fused kernel by itself. Nothing is said of a job on a CPU.
+loader, torch.compile. Whether they help this job only a trial tells. Attention cannot be seen from here: torch's
+scaled_dot_product_attention chooses a fused kernel by itself. Nothing is said of a job on a CPU.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ SELECT
     (SELECT count(*) FROM torch.modules WHERE depth = 0 AND device LIKE '%cuda%') AS on_gpu,
     (SELECT bool_and(dtype LIKE '%float32%' AND dtype NOT LIKE '%16%') FROM torch.modules
         WHERE depth = 0 AND device LIKE '%cuda%') AS all_float32,
+    (SELECT count(autocast) FROM torch.modules WHERE depth = 0 AND device LIKE '%cuda%') AS autocast,
     (SELECT bool_or(compiled) FROM torch.modules) AS compiled, (SELECT count(*) FROM torch.compile) AS compilations,
     (SELECT max(value) FROM process.env WHERE name = 'torch.get_float32_matmul_precision()') AS precision,
     (SELECT max(value) FROM process.env WHERE name = 'cuda capability') AS capability,
@@ -37,10 +38,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     major = (row["capability"] or "0").strip("()").partition(".")[0].partition(",")[0]
     has_halves = major.isdigit() and int(major) >= AMPERE
     advice = []
-    if has_halves and row["all_float32"]:
-        advice.append(
-            "bfloat16 for most of the work: torch.autocast('cuda', dtype=torch.bfloat16), unless it is in use"
-        )
+    if has_halves and row["all_float32"] and not row["autocast"]:
+        advice.append("bfloat16 for most of the work: torch.autocast('cuda', dtype=torch.bfloat16)")
         if row["precision"] == "highest":
             advice.append("TF32 for float32 matrices: torch.set_float32_matmul_precision('high')")
     if row["unfused"]:

@@ -45,6 +45,22 @@ def test_modules_are_named_by_the_path_below_the_outermost(recording):
     assert [row["seq"] for row in it.trace if row["step"] == 1] == list(range(len(names) + 2))
 
 
+class Mixed(Block):
+    """As Lightning and accelerate do it: autocast is on inside of the outermost forward only."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x)
+
+
+@pytest.mark.parametrize(("model", "seen"), [(Block, {}), (Mixed, {"cpu": "bfloat16"})])
+def test_autocast_is_seen_in_the_forwards_that_it_is_on(recording, model, seen):
+    with recording(trace_every=1) as it:
+        train(model(), 3)
+
+    assert it.recorder.seen.autocast == seen
+
+
 def test_two_outermost_modules_of_one_class_get_names_of_their_own(recording):
     student, teacher = Block(), Block()
 

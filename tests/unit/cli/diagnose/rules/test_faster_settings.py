@@ -10,10 +10,15 @@ from .conftest import Judged
 
 
 def job(
-    device: str = "cuda:0", dtype: str = "float32", fused: str = "false", compiled: bool = False
+    device: str = "cuda:0",
+    dtype: str = "float32",
+    fused: str = "false",
+    compiled: bool = False,
+    autocast: str | None = None,
 ) -> dict[str, object]:
+    model = {"module": "GPT", "depth": 0, "device": device, "dtype": dtype, "compiled": compiled, "autocast": autocast}
     return {
-        "torch.modules": [{"module": "GPT", "depth": 0, "device": device, "dtype": dtype, "compiled": compiled}],
+        "torch.modules": [model],
         "torch.optimizers": [{"optimizer": "AdamW", "device": device, "options": f'{{"fused": {fused}}}'}],
         "process.env": [
             {"kind": "setting", "name": "torch.get_float32_matmul_precision()", "value": "highest"},
@@ -34,6 +39,12 @@ def test_what_the_gpu_has_and_the_job_does_not_use_is_listed_as_advice(judged: J
 
 def test_a_job_that_uses_them_is_fine(judged: Judged) -> None:
     assert judged("faster-settings", job(dtype="bfloat16", fused="true", compiled=True)) == []
+
+
+def test_autocast_that_is_on_is_not_advised(judged: Judged) -> None:
+    (found,) = judged("faster-settings", job(autocast="bfloat16"))
+
+    assert {text.split(":")[0].split("(")[0] for text in found.advice} == {"a fused optimizer", "torch.compile"}
 
 
 def test_a_job_on_a_cpu_has_nothing_to_judge(judged: Judged) -> None:
