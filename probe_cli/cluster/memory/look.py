@@ -160,7 +160,7 @@ def look(timeout_s: float, top: int, last_s: float | None) -> Callable[[Client],
             modules = await rows(_modules(top), of_recorder_s) if tensors is not None else None
         in_use = newest is not None and bool(newest.rows)
         gpus = await rows(_GPUS) if in_use else None
-        users = await rows(_USERS) if in_use else None
+        users = await rows(_USERS) if in_use and now is not None else None
         allocator = await rows(_ALLOCATOR, RECORDER_S) if in_use and now is not None else None
         if tensors is not None and not tensors.rows:
             gaps += tensors.notes

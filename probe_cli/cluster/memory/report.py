@@ -104,7 +104,9 @@ class Report:
             sizes[_REST_OF_DEVICE] = max(0.0, device.allocated - sum(sizes.values()))
         else:
             sizes["allocated"] = device.allocated
-        sizes["reserved and free"] = max(0.0, device.reserved - device.allocated)
+        at_peak = min(max(device.peak, device.allocated), device.reserved)
+        sizes["free now, in use at the peak"] = at_peak - min(device.allocated, at_peak)
+        sizes["reserved and never in use"] = device.reserved - at_peak
         return _ordered(device.name, sizes)
 
     def _of_host(self) -> list[Part]:
@@ -274,5 +276,5 @@ def _device_notes(device: Device, allocator: str) -> list[str]:
         hint = (
             "" if "expandable_segments:True" in allocator else " (try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True)"
         )
-        notes.append(f"has {idle} reserved that were not in use at the peak either{hint}")
+        notes.append(f"has reserved {idle} more than were ever in use{hint}")
     return notes
