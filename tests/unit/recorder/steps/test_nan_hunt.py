@@ -398,3 +398,25 @@ def test_modules_that_a_graph_captures_are_not_looked_at() -> None:
 
     outputs = [subject for what, subject, _ in found.evidence if what == "output of"]
     assert (found.modules, outputs) == (("Sequential.1",), ["Sequential.1", "Sequential"])
+
+
+def test_a_step_that_ends_inside_a_capture_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To enqueue a read there, or to ask CUDA for an event, ends the capture with an error: on an H200 the job died."""
+    capturing = lambda: running[0] == FAULTY  # noqa: E731
+    collect = NanHunt.collect
+    while_capturing: list[int] = []
+
+    def note(hunt: NanHunt) -> bool:
+        while_capturing.extend([running[0]] * capturing())
+        return collect(hunt)
+
+    loop = Loop(nn.Sequential(Layer(), Layer(faulty(lambda x: x * NAN))))
+    device: Any = loop.recorder.device
+    monkeypatch.setattr(device, "is_capturing", capturing)
+    monkeypatch.setattr(NanHunt, "collect", note)
+
+    found = loop.run()
+
+    assert found.modules == ("Sequential.1",)
+    assert loop.hunt.found_step == FAULTY  # the step after, whose number the recorder calls one less
+    assert while_capturing == []
