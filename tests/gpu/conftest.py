@@ -20,7 +20,7 @@ from .machine import VARIABLE, Machine, find
 Start = Callable[..., Job]
 CPU_TIMEOUT_S = 600
 #: Files in the order in which a run that is cut short is worth most.
-ORDER = ("times", "harmless", "memory", "kinds", "nvml", "ranks", "hang", "cost")
+ORDER = ("times", "harmless", "memory", "kinds", "diagnose", "nvml", "ranks", "hang", "cost")
 _lines: list[findings.Line] = []
 _about: list[str] = []
 _findings = pytest.StashKey[Findings]()
