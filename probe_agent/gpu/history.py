@@ -1,6 +1,7 @@
 """Samples of the GPUs in the last hour, in memory of a fixed size: 0.6 MiB a GPU.
 
-`sampling` is a thread of the host server that looks once a second; without it, `readings` looks once.
+`sampling` is a thread of the host server that looks once a second; without it, `readings` looks once. The first look
+takes over what the driver has kept of the load.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import nan
 from time import monotonic, time_ns
 
 from probe_agent.track import Array, Track, sampling
@@ -21,6 +23,7 @@ INTERVAL_S = 1.0
 KEPT = 4_096
 #: A look older than this is too old to be shown as current.
 STALE_S = 2 * INTERVAL_S
+_UNKNOWN = (nan,) * (len(NUMBERS) - 1)
 
 
 @dataclass(frozen=True)
@@ -84,5 +87,9 @@ class History:
         self._looked = monotonic()
         nvml.note_xids()
         for gpu in nvml.gpus:
-            track = self._tracks.setdefault(gpu.uuid, Track(len(NUMBERS), KEPT))
+            track = self._tracks.get(gpu.uuid)
+            if track is None:  # so that the first question has the load of some seconds to judge by
+                track = self._tracks[gpu.uuid] = Track(len(NUMBERS), KEPT)
+                for time, load in nvml.load_before(gpu):
+                    track.add(time, (load, *_UNKNOWN))
             track.add(time_ns() // 1000, nvml.look(gpu))

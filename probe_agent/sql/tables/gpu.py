@@ -32,7 +32,8 @@ class GpuSamples(HostTable):
     name = "gpu.samples"
     doc = (
         "State of each GPU of the host, through NVML: once a second for the last hour if a host server runs, once"
-        " otherwise. pid and rank are those of the target that uses it, NULL if none does."
+        " otherwise; of some seconds before the first look the driver tells the load alone. pid and rank are those of"
+        " the target that uses it, NULL if none does."
     )
     columns = (
         Column("ts", "time", "UTC", "time of the sample"),

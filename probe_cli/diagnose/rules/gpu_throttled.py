@@ -18,7 +18,7 @@ SQL = """
 SELECT device, any_value(name) AS name, count(*) AS samples, median(sm_clock) AS clock, max(sm_clock_max) AS clock_max,
     avg(CASE WHEN throttle IS NOT NULL AND throttle NOT LIKE '%idle%' THEN 1.0 ELSE 0.0 END) AS throttled,
     mode(throttle) AS reason, max(temperature) AS temperature, avg(power) AS power, max(power_limit) AS power_limit
-FROM (FROM gpu.samples WHERE pid IS NOT NULL AND utilization > 0.3 ORDER BY ts DESC LIMIT 300)
+FROM (FROM gpu.samples WHERE pid IS NOT NULL AND utilization > 0.3 AND sm_clock IS NOT NULL ORDER BY ts DESC LIMIT 300)
 GROUP BY device
 """
 

@@ -1,4 +1,4 @@
-"""NVML on a host with two GPUs of which the driver has lost one, as after an Xid 79: the other one is still shown."""
+"""NVML with a driver made by hand, on a host with two GPUs of which it has lost one, as after an Xid 79."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pynvml
 import pytest
 
+from probe_agent.gpu import History
 from probe_agent.gpu.nvml import NUMBERS, Nvml
 
 MIB = 2**20
@@ -59,3 +60,27 @@ def test_a_lost_gpu_does_not_hide_the_others(driver: list[str]) -> None:
     assert (numbers["memory_used"], numbers["memory_total"]) == (3.0, 1000.0), "without what the driver keeps"
     assert numbers["power"] != numbers["power"], "unsupported: NaN"
     assert driver == ["events", "library"], "no event is reported, so the set is given back at once"
+
+
+def test_the_first_look_takes_over_the_load_that_the_driver_has_kept(
+    driver: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """71 samples of the last 14 s, five a second, as an H200 gave them; the running second is left out."""
+    begin = 1_795_701_294
+    samples = [
+        SimpleNamespace(
+            timeStamp=begin * 1_000_000 + at * 200_000, sampleValue=SimpleNamespace(uiVal=99 if at > 9 else 4)
+        )
+        for at in range(71)
+    ]
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda handle, kind, since: (1, samples))
+    history = History()
+
+    (reading,) = history.readings()
+    history.close()
+
+    loads, power = (reading.numbers[:, NUMBERS.index(name)] for name in ("utilization", "power"))
+    assert reading.times[:3].tolist() == [(begin + at) * 1_000_000 for at in (1, 2, 3)]
+    assert loads[:-1].round(6).tolist() == [0.04] * 2 + [0.99] * 12
+    assert len(loads) == 15, "the last one is the look itself"
+    assert power[:-1].tolist() != power[:-1].tolist(), "NaN: only the load is kept"
