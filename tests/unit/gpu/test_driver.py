@@ -67,11 +67,10 @@ def test_the_first_look_takes_over_the_load_that_the_driver_has_kept(
 ) -> None:
     """71 samples of the last 14 s, five a second, as an H200 gave them; the running second is left out."""
     begin = 1_795_701_294
+    loads_in_percent = [4] * 10 + [99] * 61
     samples = [
-        SimpleNamespace(
-            timeStamp=begin * 1_000_000 + at * 200_000, sampleValue=SimpleNamespace(uiVal=99 if at > 9 else 4)
-        )
-        for at in range(71)
+        SimpleNamespace(timeStamp=begin * 1_000_000 + at * 200_000, sampleValue=SimpleNamespace(uiVal=load))
+        for at, load in enumerate(loads_in_percent)
     ]
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda handle, kind, since: (1, samples))
     history = History()
