@@ -18,7 +18,8 @@ from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, QueryResult
 from probe_cli.client import Client
 
-from .rule import Question, Row
+from . import gpu_load
+from .rule import Question, Row, Rule
 
 __all__ = ["Evidence", "question_of"]
 
@@ -53,7 +54,10 @@ def question_of(
     recorder itself has to answer are two questions, put at the same time: a target that hangs may not answer that."""
     of_rings = {**others, **{rule.name: rule.sql for rule in rules if not rule.is_live}}
     recorded = _question(of_rings, RINGS * timeout_s)
-    live = _question({rule.name: rule.sql for rule in rules if rule.is_live}, timeout_s, asks_recorder=True)
+    of_live = {rule.name: rule.sql for rule in rules if rule.is_live}
+    if any(isinstance(rule, Rule) and rule.on_host for rule in rules):
+        of_live[gpu_load.NAME] = gpu_load.SQL
+    live = _question(of_live, timeout_s, asks_recorder=True)
 
     async def ask(client: Client) -> Evidence:
         told, told_live = await asyncio.gather(recorded(client), live(client))

@@ -12,6 +12,7 @@ from probe_cli.client.loop import run
 
 from .evidence import Evidence
 from .finding import Certainty, Finding, NoEvidence, NotApplicable, merged
+from .gpu_load import NAME, beside_gpu
 from .job import Job
 from .rule import Asked, Limits, Question, Rule
 
@@ -41,17 +42,21 @@ def diagnose(
     again = [rule for rule in chosen if rule.look is not None and isinstance(judged[rule.name], list)]
     if job is not None and any(judged[rule.name] for rule in again):
         judged |= run(_looked(job, again, judged, overrides))
+    loads = {target.rank: one.rows[NAME] for target, one in told if target.rank is not None and NAME in one.rows}
     found: list[Finding] = []
     unjudged: dict[str, str] = {}
     inapplicable: dict[str, str] = {}
     silent: list[str] = []
+    by_name = {rule.name: rule for rule in chosen}
     for name, of_rule in judged.items():
         if isinstance(of_rule, NoEvidence):
             unjudged[name] = str(of_rule)
         elif isinstance(of_rule, NotApplicable):
             inapplicable[name] = str(of_rule)
         else:
-            shown = merged(replace(one, rule=name) for one in of_rule if one.certainty is not Certainty.SUSPECTED)
+            rule = by_name[name]
+            shown = [replace(one, rule=name) for one in of_rule if one.certainty is not Certainty.SUSPECTED]
+            shown = merged(beside_gpu(shown, loads, rule.limits(overrides)) if rule.on_host else shown)
             found += shown
             silent += [] if shown else [name]
     return Diagnosis(tuple(_in_order(found, chosen)), unjudged, inapplicable, tuple(silent))

@@ -74,6 +74,8 @@ class Rule:
     per_host: bool = False
     #: It names a live table: the recorder has to answer, which a target that hangs may not.
     is_live: bool = False
+    #: It tells what the training thread does, which costs nothing while the rank's GPU works (gpu_load.py).
+    on_host: bool = False
     #: Asked when `judge` found or suspects something, and the job can be asked more.
     look: Look | None = None
 

@@ -59,4 +59,5 @@ RULE = Rule(
         Threshold("share", 0.05, "share of the time in collections, the longest one left out"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
+    on_host=True,
 )

@@ -66,4 +66,5 @@ RULE = Rule(
         Threshold("delay", 0.20, "share of the time waiting for a core that may be taken off"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
+    on_host=True,
 )

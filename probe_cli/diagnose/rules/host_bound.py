@@ -10,20 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.gpu_load import SQL
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
-
-SQL = """
-WITH recent AS (FROM python.steps WHERE ts > (SELECT max(ts) FROM python.steps) - INTERVAL 60 SECOND),
-extent AS (SELECT count(*) AS steps, sum(duration) AS lasted, sum(data_wait) AS waited, median(duration) AS usual,
-    min(ts) AS first, max(ts) AS last FROM recent)
-SELECT (SELECT count(*) FROM gpu.samples WHERE pid IS NOT NULL) AS known,
-    count(utilization) AS samples, avg(utilization) AS utilization,
-    any_value(steps) AS steps, any_value(lasted) AS lasted, any_value(waited) AS waited, any_value(usual) AS usual
-FROM extent LEFT JOIN (FROM gpu.samples WHERE pid IS NOT NULL) ON ts BETWEEN first + INTERVAL 1 SECOND AND last
-"""
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:

@@ -126,4 +126,5 @@ RULE = Rule(
     explains=("data-bound",),
     is_live=True,
     look=look,
+    on_host=True,
 )

@@ -53,4 +53,5 @@ RULE = Rule(
         ),
         "if step % 100 == 0: ...",
     ),
+    on_host=True,
 )

@@ -84,4 +84,5 @@ RULE = Rule(
         Threshold("steps", 50, "steps needed to judge"),
     ),
     explains=("slower-than-best",),
+    on_host=True,
 )

@@ -37,4 +37,5 @@ RULE = Rule(
         ),
         "probe PID profile --cpu 5s",
     ),
+    on_host=True,
 )

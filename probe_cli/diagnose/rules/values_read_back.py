@@ -47,4 +47,5 @@ RULE = Rule(
         ),
         "total += loss.detach(); if step % 100 == 0: print(total.item() / 100)",
     ),
+    on_host=True,
 )
