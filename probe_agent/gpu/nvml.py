@@ -31,8 +31,9 @@ _REASONS = {
 
 #: What is read of each GPU, in this order.
 NUMBERS = (
-    "utilization", "memory_busy", "memory_used", "memory_total", "power", "power_limit", "temperature", "sm_clock",
-    "sm_clock_max", "memory_clock", "throttle_bits", "ecc_corrected", "ecc_uncorrected", "num_xids", "last_xid",
+    "utilization", "memory_busy", "memory_used", "memory_total", "power", "power_limit", "power_default", "temperature",
+    "sm_clock", "sm_clock_max", "memory_clock", "throttle_bits", "ecc_corrected", "ecc_uncorrected", "num_xids",
+    "last_xid",
 )  # fmt: skip
 
 
@@ -96,6 +97,7 @@ class Nvml:
             nan if memory is None else mib(memory.total),
             self._number(nvml.nvmlDeviceGetPowerUsage, handle) / 1000,
             self._number(nvml.nvmlDeviceGetEnforcedPowerLimit, handle) / 1000,
+            self._number(nvml.nvmlDeviceGetPowerManagementDefaultLimit, handle) / 1000,
             self._number(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
             self._number(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
             self._number(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),

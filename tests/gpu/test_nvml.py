@@ -19,6 +19,7 @@ FIELDS = {
     "utilization.gpu": "utilization",
     "power.draw": "power",
     "enforced.power.limit": "power_limit",
+    "power.default_limit": "power_default",
     "temperature.gpu": "temperature",
     "clocks.sm": "sm_clock",
     "clocks.max.sm": "sm_clock_max",
