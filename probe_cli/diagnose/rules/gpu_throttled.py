@@ -55,7 +55,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 def _is_at_its_own_limit(row: Row) -> bool:
     """Whether it draws the power that it was made for, as large products of matrices in 16 bits do."""
-    return row["reason"] == "power cap" and row["power_limit"] >= (row["power_default"] or float("inf"))
+    return bool(row["reason"] == "power cap" and row["power_limit"] >= (row["power_default"] or float("inf")))
 
 
 RULE = Rule(

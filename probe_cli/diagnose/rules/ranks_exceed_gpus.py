@@ -19,6 +19,8 @@ SQL = """
 SELECT 'gpu' AS kind, uuid, NULL::BIGINT AS process FROM gpu.samples GROUP BY uuid
 UNION ALL BY NAME
 SELECT DISTINCT 'process' AS kind, uuid, process FROM gpu.processes
+UNION ALL BY NAME
+SELECT DISTINCT 'device' AS kind, device AS uuid FROM torch.memory
 """
 
 
@@ -26,7 +28,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     if not any(one.rows for one in asked):
         raise NotApplicable("no GPU is known")
     for host in dict.fromkeys(one.host for one in asked):
-        here = [one for one in asked if one.host == host and one.world_size > 1]
+        here = [one for one in asked if one.host == host and one.world_size > 1 and _uses_cuda(one)]
         gpus = {row["uuid"] for one in here for row in one.rows if row["kind"] == "gpu"}
         if gpus and len(here) > len(gpus):
             yield Finding(
@@ -41,6 +43,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
                 ),
                 try_first="torchrun --nproc-per-node=gpu train.py",
             )
+            continue  # that ranks share a GPU follows from it
         rank_of = {one.pid: one.rank for one in here}
         uses = {(row["uuid"], row["process"]) for one in here for row in one.rows if row["kind"] == "process"}
         shared = Counter(uuid for uuid, process in uses if process in rank_of)
@@ -58,6 +61,11 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
                 ),
                 try_first='torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))',
             )
+
+
+def _uses_cuda(one: Asked) -> bool:
+    """Whether the rank has memory on a GPU: ranks on the CPU need none."""
+    return any(row["kind"] == "device" for row in one.rows)
 
 
 RULE = Rule("ranks-exceed-gpus", "set-up", "Has each rank a GPU of its own?", SQL, judge, is_live=True)

@@ -9,9 +9,10 @@ from probe_cli.diagnose.finding import NotApplicable
 from .conftest import Judged
 
 
-def gpus(num: int, *uses: tuple[int, int]) -> dict[str, list[dict[str, object]]]:
-    """`uses`: a GPU and the pid of a process on it."""
+def gpus(num: int, *uses: tuple[int, int], device: str = "cuda:0") -> dict[str, list[dict[str, object]]]:
+    """`uses`: a GPU and the pid of a process on it; `device`: what the rank has memory on."""
     return {
+        "torch.memory": [{"ts": "2026-01-01", "device": device}] if device else [],
         "gpu.samples": [{"ts": "2026-01-01", "gpu": at, "uuid": f"GPU-{at}"} for at in range(num)],
         "gpu.processes": [{"ts": "2026-01-01", "gpu": at, "uuid": f"GPU-{at}", "process": pid} for at, pid in uses],
     }
@@ -29,6 +30,10 @@ def test_ranks_that_share_a_gpu_are_named(judged: Judged) -> None:
     (found,) = judged("ranks-exceed-gpus", used, used)
 
     assert (found.ranks, found.where) == ((0, 1), "GPU-0")
+
+
+def test_ranks_on_the_cpu_need_no_gpu(judged: Judged) -> None:
+    assert judged("ranks-exceed-gpus", gpus(1, device=""), gpus(1, device="")) == []
 
 
 def test_a_gpu_for_each_rank_is_fine(judged: Judged) -> None:
