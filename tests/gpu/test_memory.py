@@ -109,6 +109,7 @@ def test_running_out_of_memory_leaves_its_evidence(start: Start, machine: Machin
     ooms = job.query("SELECT * FROM torch.ooms")
     blocks = job.query("SELECT * FROM torch.oom_blocks ORDER BY size DESC")
     diagnosis = job.probe("diagnose")
+    memory = job.probe("memory")
 
     report.check("it dies of its own error", job.process.returncode, 1, job.process.returncode == 1)
     report.check("backtrace after its death", [row["func"] for row in stack], "has hog", "hog" in str(stack))
@@ -124,6 +125,7 @@ def test_running_out_of_memory_leaves_its_evidence(start: Start, machine: Machin
     top = blocks[0] if blocks else {}
     report.same("torch.oom_blocks: the largest line", top.get("lineno"), line)
     report.check("diagnose", diagnosis.stdout[:200], "speaks of memory", "memory" in diagnosis.stdout)
+    report.check("memory", memory.stderr[:400], f"hog.py:{line} held most", f"hog.py:{line} held" in memory.stderr)
 
 
 @pytest.mark.timeout(120)

@@ -42,6 +42,12 @@ _GPUS = (
     " WHERE device IS NOT NULL GROUP BY device"
 )
 _USERS = "SELECT gpu, process, command, used, pid IS NOT NULL FROM gpu.processes ORDER BY gpu, used DESC"
+#: The newest out-of-memory error, and the line that held most of the device then.
+_FAILED = (
+    'SELECT device, step, requested, allocated, reserved, "limit", line.*'
+    " FROM (FROM torch.ooms ORDER BY ts DESC LIMIT 1) LEFT JOIN (SELECT file, lineno, size FROM torch.oom_blocks WHERE lineno IS NOT NULL ORDER BY ts DESC, size DESC"
+    " LIMIT 1) AS line ON true"
+)
 _ALLOCATOR = "SELECT value FROM process.env WHERE name IN ('PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF')"
 
 
@@ -106,6 +112,21 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Failed:
+    """An allocation on a device that failed, and the line that held most then, if lines were kept; sizes in MiB."""
+
+    device: str
+    step: int
+    requested: float
+    allocated: float
+    reserved: float
+    limit: float
+    file: str | None = None
+    lineno: int | None = None
+    of_line: float | None = None
+
+
+@dataclass(frozen=True)
 class User:
     """A process that uses a GPU."""
 
@@ -126,6 +147,7 @@ class Look:
     modules: tuple[Module, ...] = ()
     devices: tuple[Device, ...] = ()
     users: tuple[User, ...] = ()
+    failed: Failed | None = None
     series: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     #: Settings of torch's allocator, where a device is used.
     allocator: str = ""
@@ -161,6 +183,7 @@ def look(timeout_s: float, top: int, last_s: float | None) -> Callable[[Client],
         in_use = newest is not None and bool(newest.rows)
         gpus = await rows(_GPUS) if in_use else None
         users = await rows(_USERS) if in_use and now is not None else None
+        failed = await rows(_FAILED) if in_use else None
         allocator = await rows(_ALLOCATOR, RECORDER_S) if in_use and now is not None else None
         if tensors is not None and not tensors.rows:
             gaps += tensors.notes
@@ -173,6 +196,7 @@ def look(timeout_s: float, top: int, last_s: float | None) -> Callable[[Client],
                 User(_int(g), _int(p), None if c is None else str(c), None if u is None else _float(u), bool(t))
                 for g, p, c, u, t in _rows(users)
             ),
+            next((_failed(*row) for row in _rows(failed)), None),
             _host_series(_rows(host)) | _device_series(_rows(devices)),
             " ".join(str(value) for (value,) in _rows(allocator)),
             tuple(dict.fromkeys(gaps)),
@@ -195,6 +219,13 @@ def _record(result: QueryResult | None) -> Mapping[str, float | str | None] | No
             for name, value in zip(names, row, strict=True)
         }
     return None
+
+
+def _failed(device: object, step: object, *numbers: object) -> Failed:
+    *sizes, file, lineno, of_line = numbers
+    requested, allocated, reserved, limit = map(_float, sizes)
+    line = (None, None, None) if lineno is None else (str(file), _int(lineno), _float(of_line))
+    return Failed(str(device), _int(step), requested, allocated, reserved, limit, *line)
 
 
 def _devices(rows: Sequence[Sequence[object]], gpus: Mapping[str, Sequence[object]]) -> tuple[Device, ...]:

@@ -14,7 +14,7 @@ from probe_agent.wire import TargetInfo
 from probe_cli.text import age, mebibytes, percent
 
 from .limits import Limit, headroom, limit_of_device, limits_of_host
-from .look import CHILDREN, OWN, SHM, Device, Look
+from .look import CHILDREN, OWN, SHM, Device, Failed, Look
 from .trend import MIN_SAMPLES, State, Trend, trend, weighed
 
 __all__ = ["Full", "Part", "Report", "full_at", "notes_on", "sentence"]
@@ -257,11 +257,24 @@ def notes_on(report: Report) -> list[str]:
                 for user in others[:8]
             )
             notes.append(f"{who}{device.name} is also used by {named}")
+    if report.look.failed is not None:
+        notes.append(f"{who}{_failure(report.look.failed)}")
     if report.growing:
         of_children = CHILDREN in report.growing and OWN not in report.growing
         whom = "a worker: probe WORKER_PID" if of_children else f"probe {report.info.pid}"
         notes.append(f"{who}name the lines that leak: {whom} memory --leaks")
     return notes
+
+
+def _failure(failed: Failed) -> str:
+    text = (
+        f"an allocation of {mebibytes(failed.requested)} on {failed.device} failed in step {failed.step}, with"
+        f" {mebibytes(failed.allocated)} in tensors and {mebibytes(failed.reserved)} reserved"
+        f" of {mebibytes(failed.limit)}"
+    )
+    if failed.file is None or failed.lineno is None or failed.of_line is None:
+        return f"{text} (to have the lines next time: config memory.history=100000)"
+    return f"{text}; {failed.file.rpartition('/')[2]}:{failed.lineno} held {mebibytes(failed.of_line)}"
 
 
 def _device_notes(device: Device, allocator: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from probe_agent.wire import TargetInfo
-from probe_cli.cluster.memory.look import Device, Look, Tensors
+from probe_cli.cluster.memory.look import Device, Failed, Look, Tensors
 from probe_cli.cluster.memory.report import Report, notes_on
 
 GPT = Device("cuda:0", allocated=4_925.1, reserved=15_080.0, peak=14_700.0, retries=0, new_retries=0, ooms=0)
@@ -43,3 +43,16 @@ def test_what_was_never_in_use_is_told_with_the_remedy(target: TargetInfo) -> No
     notes = notes_on(report(replace(GPT, peak=8_000.0), target))
 
     assert [note for note in notes if "6.9 GiB more than were ever in use" in note and "expandable_segments" in note]
+
+
+def test_an_allocation_that_failed_is_told_with_the_line_that_held_most(target: TargetInfo) -> None:
+    failed = Failed("cuda:0", 256, 128.0, 14_273.1, 14_276.0, 14_315.6, "/job/train.py", 80, 13_900.0)
+    ended = Report(target, Look(devices=(GPT,), failed=failed))
+    without_lines = replace(ended, look=replace(ended.look, failed=replace(failed, file=None, lineno=None)))
+
+    (note,) = [note for note in notes_on(ended) if "failed" in note]
+    (other,) = [note for note in notes_on(without_lines) if "failed" in note]
+
+    assert "128 MiB on cuda:0 failed in step 256, with 13.9 GiB in tensors" in note
+    assert note.endswith("train.py:80 held 13.6 GiB")
+    assert "memory.history" in other
