@@ -45,8 +45,8 @@ _USERS = "SELECT gpu, process, command, used, pid IS NOT NULL FROM gpu.processes
 #: The newest out-of-memory error, and the line that held most of the device then.
 _FAILED = (
     'SELECT device, step, requested, allocated, reserved, "limit", line.*'
-    " FROM (FROM torch.ooms ORDER BY ts DESC LIMIT 1) LEFT JOIN (SELECT file, lineno, size FROM torch.oom_blocks WHERE lineno IS NOT NULL ORDER BY ts DESC, size DESC"
-    " LIMIT 1) AS line ON true"
+    " FROM (FROM torch.ooms ORDER BY ts DESC LIMIT 1) LEFT JOIN (SELECT file, lineno, size FROM torch.oom_blocks"
+    " WHERE lineno IS NOT NULL ORDER BY ts DESC, size DESC LIMIT 1) AS line ON true"
 )
 _ALLOCATOR = "SELECT value FROM process.env WHERE name IN ('PYTORCH_CUDA_ALLOC_CONF', 'PYTORCH_ALLOC_CONF')"
 
