@@ -135,7 +135,7 @@ def _has_driver_open(pid: int) -> bool:
     except OSError:
         return True
     for number in numbers:
-        with suppress(FileNotFoundError):  # closed meanwhile
+        with suppress(OSError):  # closed meanwhile, or the process has ended
             if _DRIVER.match(os.readlink(f"{folder}/{number}")):
                 return True
     return False
