@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from probe_agent.wire import TargetInfo
+from probe_agent.wire import QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import ask
 from probe_cli.endpoint import Endpoint
@@ -40,6 +40,16 @@ class Job:
         asked = tuple(self.targets if endpoints is None else endpoints)
         answers = await ask(asked, question, timeout_s=timeout_s or self.timeout_s, inject=False, remark=remark)
         return dict(answers.answered)
+
+    async def rows(self, sql: str, rank: int) -> list[Mapping[str, Any]]:
+        """The rows of a statement, put to one rank once more; none if it does not answer."""
+
+        async def put(client: Client) -> list[Mapping[str, Any]]:
+            told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(sql, timeout_s=self.timeout_s))
+            names = [column.name for column in told.columns]
+            return [dict(zip(names, row, strict=True)) for row in told.rows]
+
+        return next(iter((await self.ask(put, self.endpoints_of([rank])[:1])).values()), [])
 
     async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What `make` returns, made once for all rules that ask for `name`."""

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from probe_agent.wire import QueryRequest, QueryResult
-from probe_cli.client import Client
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
@@ -73,14 +71,9 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
 
 
 async def _stays(job: Job, one: Finding, limits: Limits) -> bool:
-    async def gradients(client: Client) -> Sequence[Row]:
-        told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(SQL, timeout_s=job.timeout_s))
-        names = [column.name for column in told.columns]
-        return [dict(zip(names, row, strict=True)) for row in told.rows]
-
     for _ in range(MORE_LOOKS):
-        told = await job.ask(gradients, job.endpoints_of(one.ranks)[:1])
-        if any(rows and one.where not in {again.where for again in judge(rows, limits)} for rows in told.values()):
+        rows = await job.rows(SQL, one.ranks[0])
+        if rows and one.where not in {again.where for again in judge(rows, limits)}:
             return False
     return True
 

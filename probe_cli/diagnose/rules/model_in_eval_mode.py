@@ -2,14 +2,19 @@
 
 After `model.eval()` dropout does nothing and batch norm keeps its old statistics. A validation that does not call
 `model.train()` at its end leaves the model so for the rest of the run. Nothing is said of a model without dropout or
-batch norm, nor of one whose dropout and batch norm are in frozen parts alone.
+batch norm, nor of one whose dropout and batch norm are in frozen parts alone. A validation that is under way is told
+by a second look, when the running step has ended.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 
-from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
 
 __all__ = ["RULE"]
@@ -24,12 +29,14 @@ SELECT modules.*, recent.* FROM (
     FROM torch.modules AS model WHERE depth = 0 AND trainable > 0
 ) AS modules, (
     SELECT count(*) AS steps, count(*) FILTER (backward > 0) AS with_backward,
-        coalesce(sum(evaluation), 0) AS evaluation
+        coalesce(sum(evaluation), 0) AS evaluation, max(step) AS step
     FROM (FROM python.steps ORDER BY step DESC LIMIT 3)
 ) AS recent, (
     SELECT list(DISTINCT module) AS trained FROM python.torch_trace WHERE stage = 'backward'
 ) WHERE list_contains(trained, module)
 """
+#: How long the end of the running step is waited for: a validation is counted in the step that it ran in.
+PAUSE_S, NUM_LOOKS = 0.4, 25
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -37,10 +44,11 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NotApplicable("no module with trainable parameters was seen in a backward")
     for row in rows:
         if row["training"] or not row["layers"] or row["steps"] < 3 or row["with_backward"] < 3 or row["evaluation"]:
-            continue  # a validation may be under way, in which this is right
+            continue
         yield Finding(
             f"{row['module']} trains in evaluation mode",
-            Certainty.LIKELY,
+            Certainty.SUSPECTED,  # a validation may be under way, in which this is right
+            since_step=row["step"],
             share=0.5,
             where=str(row["place"] or row["module"]),
             evidence=(
@@ -52,6 +60,27 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         )
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """Those whose model is in evaluation mode in the next step, too, and the running one evaluated nothing."""
+    return [
+        replace(one, certainty=Certainty.LIKELY, since_step=None)
+        for one in found
+        if await job.once(f"rank {one.ranks[0]}, mode of {one.where}", partial(_stays, job, one, limits))
+    ]
+
+
+async def _stays(job: Job, one: Finding, limits: Limits) -> bool:
+    for _ in range(NUM_LOOKS):
+        rows = await job.rows(SQL, one.ranks[0])
+        again = next((other for other in judge(rows, limits) if other.where == one.where), None) if rows else None
+        if rows and again is None:
+            return False
+        if again is not None and (again.since_step or 0) > (one.since_step or 0):
+            return True
+        await asyncio.sleep(PAUSE_S)
+    raise NoEvidence("a validation may be under way: ask again later")
+
+
 RULE = Rule(
     "model-in-eval-mode",
     "numbers",
@@ -60,4 +89,5 @@ RULE = Rule(
     of_each_rank(judge),
     explains=("loss-spikes", "loss-volatile"),
     is_live=True,
+    look=look,
 )

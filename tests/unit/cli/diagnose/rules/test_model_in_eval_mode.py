@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from probe_cli.diagnose.finding import NotApplicable
+from probe_cli.diagnose.finding import Certainty, NotApplicable
 
 from .conftest import Judged, Steps
+from .looking import Told, looked
 
 SPAN = {"module": "Net", "stage": "backward", "step": 1, "ts": "2026-01-01"}
 
@@ -28,7 +29,18 @@ def test_a_model_left_in_evaluation_mode_is_named(judged: Judged, steps: Steps, 
 
     (found,) = judged("model-in-eval-mode", tables)
 
-    assert found.sentence == "Net trains in evaluation mode"
+    assert (found.sentence, found.certainty) == ("Net trains in evaluation mode", Certainty.SUSPECTED)
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_second_look_tells_a_validation_that_is_under_way(judged: Judged, steps: Steps, stays: bool) -> None:
+    """A pool that is scored between two rounds of training was once taken for a model that trains so."""
+    tables = {"python.steps": steps(50), "python.torch_trace": [SPAN], "torch.modules": net(False)}
+    found = judged("model-in-eval-mode", tables)
+
+    told = looked("model-in-eval-mode", Told(1, **{"rank 0, mode of model": stays}), found)
+
+    assert [one.certainty for one in told] == ([Certainty.LIKELY] if stays else [])
 
 
 def test_training_mode_and_a_validation_under_way_are_fine(judged: Judged, steps: Steps) -> None:
