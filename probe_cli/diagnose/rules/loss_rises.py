@@ -57,7 +57,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             "lower the learning rate, or clip gradients, from a checkpoint before that step",
             "look at gradients by layer: `probe PID grads`",
             "look at the data of those steps: order, source, and whether an epoch began there",
-            "see that it is not meant: a part of the loss that a schedule weights more and more (KL annealing), harder data",
+            "see that it is not meant: harder data, or a part of the loss that a schedule raises (KL annealing)",
         ),
         try_first='probe PID query "SELECT step, loss, lr, grad_norm FROM python.steps ORDER BY step DESC LIMIT 200"',
     )
