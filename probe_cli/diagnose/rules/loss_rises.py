@@ -40,7 +40,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     rise = newest["loss"] - lowest["loss"]
     if lowest["part"] >= newest["part"] or rise < limits["scatter"] * scatter:
         return
-    if rise < limits["rise"] * abs(lowest["loss"]):
+    if rise <= max(limits["rise"] * abs(lowest["loss"]), limits["fall"] * (row["early"] - lowest["loss"]), 0.0):
         return
     before, after = lowest["lr"] or 0.0, newest["lr"] or 0.0
     is_raised = after > limits["raised"] * before > 0
@@ -71,6 +71,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("rise", 0.2, "rise over the lowest window, as a share of it"),
+        Threshold("fall", 0.005, "rise as a share of what the loss had fallen: one that is nearly 0 may double"),
         Threshold("scatter", 4.0, "rise as a multiple of the scatter within a window"),
         Threshold("raised", 2.0, "learning rate over the one of the lowest window that is named beside the rise"),
         Threshold("steps", 100, "losses needed to judge"),

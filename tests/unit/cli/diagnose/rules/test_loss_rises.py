@@ -34,6 +34,13 @@ def test_a_loss_that_falls_or_scatters_is_fine(judged: Judged, steps: Steps) -> 
     assert judged("loss-rises", {"python.steps": steps(200, loss=lambda step: 1 + (step * 7919 % 13) / 13)}) == []
 
 
+@pytest.mark.parametrize("end", [0.0, 1e-6])
+def test_a_loss_that_has_come_to_its_end_may_stay_at_zero_or_double(judged: Judged, steps: Steps, end: float) -> None:
+    settled = steps(400, loss=lambda step: max(2 - step / 50, end * (1 + (step > 300))))
+
+    assert judged("loss-rises", {"python.steps": settled}) == []
+
+
 def test_few_losses_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("loss-rises", {"python.steps": steps(20, loss=1.0)})
