@@ -1,7 +1,8 @@
 """Gradients explode or vanish.
 
 The 2-norm of all gradients is recorded on sampled steps. A norm that grows a hundredfold within the run, or falls
-below what the weights can feel, shows before the loss does. `probe … grads` has it by layer.
+below what the weights can feel, shows before the loss does. Where nothing is left of the
+loss, nothing is left of the gradients either. `probe … grads` has it by layer.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ __all__ = ["RULE"]
 
 SQL = """
 WITH norms AS (SELECT step, grad_norm, loss, lr FROM python.steps WHERE grad_norm IS NOT NULL ORDER BY step DESC
-    LIMIT 200)
+    LIMIT 200),
+losses AS (SELECT step, loss FROM python.steps WHERE isfinite(loss))
 SELECT count(*) AS norms, median(grad_norm) AS usual, max(grad_norm) AS highest, arg_max(step, grad_norm) AS at,
     arg_max(grad_norm, step) AS newest,
     (SELECT median(grad_norm) FROM (FROM norms ORDER BY step DESC LIMIT 5)) AS recent,
     (SELECT median(grad_norm) FROM (FROM norms ORDER BY step LIMIT 5)) AS early,
+    (SELECT median(loss) FROM (FROM losses ORDER BY step DESC LIMIT 20)) AS loss,
+    (SELECT median(loss) FROM (FROM losses ORDER BY step LIMIT 20)) AS first_loss,
     min(step) FILTER (grad_norm > 100 * (SELECT median(grad_norm) FROM norms)) AS since, max(step) AS last
 FROM norms WHERE isfinite(grad_norm)
 """
@@ -47,7 +51,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             ),
             try_first="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
         )
-    elif row["recent"] < limits["vanishes"] and row["early"] < 100 * limits["vanishes"]:  # it has not converged to that
+    elif (
+        row["recent"] < limits["vanishes"] and row["early"] < 100 * limits["vanishes"] and not _is_learned(row, limits)
+    ):
         yield Finding(
             f"gradients vanish: their norm is {row['recent']:.3g}",
             Certainty.LIKELY,
@@ -61,6 +67,11 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         )
 
 
+def _is_learned(row: Row, limits: Limits) -> bool:
+    """Whether next to nothing is left of the loss, and so of the gradients."""
+    return row["loss"] is not None and 0 <= row["loss"] <= limits["learned"] * row["first_loss"]
+
+
 RULE = Rule(
     "gradients",
     "numbers",
@@ -70,6 +81,7 @@ RULE = Rule(
     (
         Threshold("explodes", 100, "growth of the norm that counts as exploding"),
         Threshold("vanishes", 1e-8, "norm that counts as vanished"),
+        Threshold("learned", 0.005, "share that is left of the first loss where gradients may vanish"),
         Threshold("norms", 6, "norms needed to judge"),
     ),
     explains=("loss-rises", "loss-not-finite"),

@@ -17,6 +17,14 @@ def test_a_norm_that_grows_a_thousandfold_and_one_of_nothing_are_named(judged: J
     assert "vanish" in vanishes.sentence
 
 
+def test_gradients_may_vanish_with_the_loss(judged: Judged, steps: Steps) -> None:
+    learned = steps(400, grad_norm=0.0, loss=lambda step: max(2 - step / 50, 0.0))
+    dead = steps(400, grad_norm=0.0, loss=2.0)
+
+    assert judged("gradients", {"python.steps": learned}) == []
+    assert judged("gradients", {"python.steps": dead})
+
+
 def test_norms_that_scatter_are_fine(judged: Judged, steps: Steps) -> None:
     assert judged("gradients", {"python.steps": steps(40, grad_norm=lambda step: 1.0 + step % 7)}) == []
 
