@@ -1,8 +1,8 @@
 """Gradients explode or vanish.
 
 The 2-norm of all gradients is recorded on sampled steps. A norm that grows a hundredfold within the run, or falls
-below what the weights can feel, shows before the loss does. Where nothing is left of the
-loss, nothing is left of the gradients either. `probe … grads` has it by layer.
+below what the weights can feel, shows before the loss does. Where nothing is left of the loss, nothing is left of
+the gradients either. `probe … grads` has it by layer.
 """
 
 from __future__ import annotations
@@ -51,9 +51,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             ),
             try_first="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
         )
-    elif (
-        row["recent"] < limits["vanishes"] and row["early"] < 100 * limits["vanishes"] and not _is_learned(row, limits)
-    ):
+    elif max(row["recent"], row["early"] / 100) < limits["vanishes"] and not _is_learned(row, limits):
         yield Finding(
             f"gradients vanish: their norm is {row['recent']:.3g}",
             Certainty.LIKELY,
