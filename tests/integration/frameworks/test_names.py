@@ -72,6 +72,8 @@ def rows(ask: Ask, sql: str) -> list[dict[str, Any]]:
     deadline = time.monotonic() + 20
     while True:
         done = ask("query", sql, "--format", "json")
+        if done.returncode == 1 and "no rows" in done.stderr and time.monotonic() < deadline:
+            continue
         assert done.returncode == 0, done.stderr
         found: list[dict[str, Any]] = json.loads(done.stdout)
         if found or time.monotonic() > deadline:
