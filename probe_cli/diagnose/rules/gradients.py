@@ -2,7 +2,8 @@
 
 The 2-norm of all gradients is recorded on sampled steps. A norm that grows a hundredfold within the run, or falls
 below what the weights can feel, shows before the loss does. Where nothing is left of the loss, nothing is left of
-the gradients either. `probe … grads` has it by layer.
+the gradients either; and at the bottom of a valley they are small, but hardly exactly 0. `probe … grads` has it by
+layer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ losses AS (SELECT step, loss FROM python.steps WHERE isfinite(loss))
 SELECT count(*) AS norms, median(grad_norm) AS usual, max(grad_norm) AS highest, arg_max(step, grad_norm) AS at,
     arg_max(grad_norm, step) AS newest,
     (SELECT median(grad_norm) FROM (FROM norms ORDER BY step DESC LIMIT 5)) AS recent,
+    (SELECT max(grad_norm) FROM (FROM norms ORDER BY step DESC LIMIT 5)) AS recent_highest,
     (SELECT median(grad_norm) FROM (FROM norms ORDER BY step LIMIT 5)) AS early,
+    (SELECT max(step) FROM python.steps WHERE grad_norm > 0) AS last_above_0,
+    (SELECT max(rollout) FROM python.steps) AS rollouts,
     (SELECT median(loss) FROM (FROM losses ORDER BY step DESC LIMIT 20)) AS loss,
     (SELECT median(loss) FROM (FROM losses ORDER BY step LIMIT 20)) AS first_loss,
     min(step) FILTER (grad_norm > 100 * (SELECT median(grad_norm) FROM norms)) AS since, max(step) AS last
@@ -50,6 +54,20 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
                 "see which layer begins: `probe PID grads`",
             ),
             try_first="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        )
+    elif not _is_learned(row, limits) and row["recent_highest"] == 0 and not row["rollouts"]:
+        yield Finding(
+            "all gradients are exactly 0",
+            Certainty.LIKELY,
+            where="vanish",
+            since_step=row["last_above_0"],
+            evidence=(numbers,),
+            advice=(
+                "two factors of a product that both begin at 0, as A and B of LoRA: begin one with random numbers",
+                "a loss that does not depend on what is trained: a detach, a wrong output, dead activations",
+                "see which layers get none: `probe PID grads`",
+            ),
+            try_first="probe PID grads",
         )
     elif max(row["recent"], row["early"] / 100) < limits["vanishes"] and not _is_learned(row, limits):
         yield Finding(

@@ -154,7 +154,7 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (Threshold("steps", 20, "steps needed to tell that the optimizer's parameters never change"),),
-    explains=("loss-flat", "zero-grad-missing", "parameters-not-updated", "gradients", "schedule"),
+    explains=("loss-flat", "loss-rises", "zero-grad-missing", "parameters-not-updated", "gradients", "schedule"),
     is_live=True,
     look=look,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from probe_cli.diagnose.finding import NotApplicable
@@ -23,6 +25,26 @@ def test_gradients_may_vanish_with_the_loss(judged: Judged, steps: Steps) -> Non
 
     assert judged("gradients", {"python.steps": learned}) == []
     assert judged("gradients", {"python.steps": dead})
+
+
+def test_gradients_that_are_exactly_0_at_once_are_named_and_such_as_are_only_small_are_not(
+    judged: Judged, steps: Steps
+) -> None:
+    def norms(last: float) -> dict[str, Any]:
+        return {"python.steps": steps(400, grad_norm=lambda step: 1.0 if step < 300 else last, loss=2.0)}
+
+    (zero,) = judged("gradients", norms(0.0))
+
+    assert zero.sentence == "all gradients are exactly 0"
+    assert zero.since_step == 299
+    assert judged("gradients", norms(1e-9)) == []
+
+
+def test_without_an_advantage_a_policy_has_no_gradient(judged: Judged, steps: Steps) -> None:
+    def norm(step: int) -> float:
+        return 1.0 if step < 300 else 0.0
+
+    assert judged("gradients", {"python.steps": steps(400, grad_norm=norm, loss=2.0, rollout=3)}) == []
 
 
 def test_norms_that_scatter_are_fine(judged: Judged, steps: Steps) -> None:
