@@ -81,7 +81,8 @@ def _question(
             # One that kept silent would do so for each half, and the rows of its rings would come too late.
             is_silent = time.monotonic() - began > SILENT * timeout_s
             if len(statements) == 1 or is_silent or (asks_recorder and not await _answers(client, timeout_s)):
-                return Evidence({}, dict.fromkeys(statements, failure.message), ())
+                more = "; allow more: --timeout SECONDS" if is_silent and isinstance(failure, LimitReached) else ""
+                return Evidence({}, dict.fromkeys(statements, f"{failure.message}{more}"), ())
         rows: dict[str, Sequence[Row]] = {}
         failed: dict[str, str] = {}
         notes: dict[str, None] = {}

@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any, cast
 
-from probe_agent.errors import NoAnswer, QueryFailed
+from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
 from probe_agent.wire import ColumnInfo, QueryRequest, QueryResult
 from probe_cli.client import Client
 from probe_cli.diagnose.evidence import Evidence, question_of
@@ -73,6 +73,17 @@ def test_a_recorder_that_does_not_answer_is_not_asked_rule_by_rule() -> None:
     assert host.num_asked == 3
     assert set(told.rows) == {"a"}
     assert len(told.failed) == 20
+
+
+def test_where_time_was_short_the_reason_says_how_to_give_more() -> None:
+    class Slow(Host):
+        async def send(self, kind: type[QueryResult], method: str, path: str, request: QueryRequest) -> QueryResult:
+            await asyncio.sleep(2 * request.timeout_s)
+            return await super().send(kind, method, path, request)
+
+    told = asyncio.run(question_of(rules("a", is_live=True), 0.02)(cast(Client, Slow(LimitReached, "a"))))
+
+    assert told.failed == {"a": "broken; allow more: --timeout SECONDS"}
 
 
 def test_numbers_that_json_has_no_form_for_are_numbers() -> None:
