@@ -27,7 +27,8 @@ MAX_HEAD_BYTES = 100 << 10
 _READ_BYTES = 1 << 16
 #: What a unix socket says when nobody has read the whole question, or nobody listens any more.
 _UNREAD = (ConnectionResetError, BrokenPipeError, ConnectionRefusedError, FileNotFoundError)
-MAX_TRIES = 3
+#: Two installations in use at once replace each other's server with each command.
+MAX_TRIES = 10
 
 
 class SocketTransport(httpx.AsyncBaseTransport):
