@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import textwrap
@@ -15,8 +16,10 @@ import click
 
 from probe_agent.errors import BadRequest
 from probe_agent.wire import TargetInfo, suggest
+from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.diagnose import Diagnosis, Evidence, Finding, Job, Rule, diagnose, page, question_of, rules
+from probe_cli.diagnose.sampling import Stack, first_of, first_stacks
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -95,17 +98,31 @@ def command(
     overrides = dict(_override(every, text) for text in set_)
     ranks = session.list_ranks()
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
+    evidence_of = question_of(wanted, timeout_s)
+    looks = [-1 if one.rank is None else one.rank for one in targets.values() if any(rule.look for rule in wanted)]
+    known: dict[str, list[Stack]] = {}
+
+    async def asked(client: Client) -> Evidence:
+        """Of a single target, take the stacks of the first look meanwhile: it would wait for them later."""
+        if len(looks) != 1:
+            return await evidence_of(client)
+        told, stacks = await asyncio.gather(evidence_of(client), first_stacks(client))
+        known.update({first_of(looks[0]): stacks} if stacks else {})
+        return told
 
     def ask() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]]]:
-        answers = session.ask_ranks(question_of(wanted, timeout_s), timeout_s=6 * timeout_s, ranks=ranks)
+        answers = session.ask_ranks(asked, timeout_s=6 * timeout_s, ranks=ranks)
         return answers, [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
 
     if watch_s is not None:
         return _watch(
-            lambda: diagnose(wanted, ask()[1], overrides, Job(targets, timeout_s)), watch_s, shell_command, webhook
+            lambda: diagnose(wanted, ask()[1], overrides, Job(targets, timeout_s, known)),
+            watch_s,
+            shell_command,
+            webhook,
         )
     answers, told = ask()
-    diagnosis = diagnose(wanted, told, overrides, Job(targets, timeout_s))
+    diagnosis = diagnose(wanted, told, overrides, Job(targets, timeout_s, known))
     _show(diagnosis, told, answers, format_)
     if diagnosis.findings:
         return 1

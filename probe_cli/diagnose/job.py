@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from probe_agent.wire import QueryRequest, QueryResult, TargetInfo
@@ -22,11 +23,18 @@ T = TypeVar("T")
 
 
 class Job:
-    """The targets that were asked, each behind its endpoint."""
+    """The targets that were asked, each behind its endpoint. `known` is what was seen of them while they were asked, by
+    the names that `once` is given."""
 
-    def __init__(self, targets: Mapping[Endpoint, TargetInfo], timeout_s: float) -> None:
+    def __init__(
+        self,
+        targets: Mapping[Endpoint, TargetInfo],
+        timeout_s: float,
+        known: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         self.targets = targets
         self.timeout_s = timeout_s
+        self._known = known
         self._once: dict[str, asyncio.Task[Any]] = {}
 
     async def ask(
@@ -53,6 +61,8 @@ class Job:
 
     async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What `make` returns, made once for all rules that ask for `name`."""
+        if name in self._known:
+            return cast(T, self._known[name])
         if name not in self._once:
             self._once[name] = asyncio.create_task(make())
         return cast(T, await self._once[name])

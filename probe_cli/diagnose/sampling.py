@@ -25,13 +25,13 @@ from .finding import Certainty, Finding, NoEvidence
 from .job import Job
 from .rule import Limits, Look, Row
 
-__all__ = ["FORMATS", "STEPS", "Stack", "lines_of", "look_for", "stacks_of", "suspected"]
+__all__ = ["FORMATS", "STEPS", "Stack", "first_of", "first_stacks", "lines_of", "look_for", "stacks_of", "suspected"]
 
 #: A first look is as long as a step, but not shorter than this. What takes a seventh of the time is missed in one of
 #: seven of them, what takes a third in one of a hundred.
 FIRST_S = 0.3
 #: The longer look is as long as four steps, within these bounds.
-LEAST_WATCH_S, WATCH_S = 1.0, 2.0
+LEAST_WATCH_S, WATCH_S = 0.8, 2.0
 PAUSE_S, GRACE_S = 0.015, 8.0
 
 #: The file in which torch makes text of a tensor, for which it reads its values.
@@ -100,32 +100,46 @@ async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]
     """What the training thread of the rank that was found was in; empty where too little was seen. The longer look is
     for a thread that was in what is wanted at least once."""
     rank, step_s = found.ranks[0], (found.cost_s or 0.0) / (found.share or 1.0)
-    first_s = min(WATCH_S, max(FIRST_S, step_s))
-    stacks = await job.once(f"stacks of {rank}", lambda: _sampled(job, rank, first_s, ENOUGH))
+    stacks = await job.once(first_of(rank), lambda: _ask(job, rank, FIRST_S, ENOUGH))
+    if step_s > FIRST_S:
+        rest_s = min(WATCH_S, step_s) - FIRST_S
+        stacks = stacks + await job.once(f"stacks of a step of {rank}", lambda: _ask(job, rank, rest_s, ENOUGH))
     if any(map(is_wanted, stacks)):
         more_s = max(LEAST_WATCH_S, min(WATCH_S, 4 * step_s)) - FIRST_S
-        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _sampled(job, rank, more_s, 2 * ENOUGH))
+        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _ask(job, rank, more_s, 2 * ENOUGH))
     return stacks if len(stacks) >= ENOUGH else []
 
 
-async def _sampled(job: Job, rank: int, watch_s: float, enough: int) -> list[Stack]:
-    """Stacks for so long; on a busy host for longer, until there are `enough`."""
+def first_of(rank: int) -> str:
+    """Return the name of the first look at a rank, for `Job.once`."""
+    return f"stacks of {rank}"
 
-    async def sample(client: Client) -> list[Stack]:
-        began = time.monotonic()
-        found: list[Stack] = []
-        while (now := time.monotonic() - began) < watch_s or (len(found) < enough and now < WATCH_S):
-            try:
-                told = await ask_stacks(client, outside=True)
-            except ProbeError:
-                break
-            training = [thread for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
-            found += [Stack(thread.frames, thread.holds_gil) for thread in training]
-            await asyncio.sleep(PAUSE_S)
-        return found
 
-    told = await job.ask(sample, job.endpoints_of([rank])[:1], timeout_s=watch_s + GRACE_S)
+async def first_stacks(client: Client) -> list[Stack]:
+    """Return the stacks of a first look, for one that is taken while a target is asked for its evidence."""
+    return await _sampled(client, FIRST_S, ENOUGH)
+
+
+async def _ask(job: Job, rank: int, watch_s: float, enough: int) -> list[Stack]:
+    told = await job.ask(
+        lambda client: _sampled(client, watch_s, enough), job.endpoints_of([rank])[:1], timeout_s=watch_s + GRACE_S
+    )
     return next(iter(told.values()), [])
+
+
+async def _sampled(client: Client, watch_s: float, enough: int) -> list[Stack]:
+    """Stacks for so long; on a busy host for longer, until there are `enough`."""
+    began = time.monotonic()
+    found: list[Stack] = []
+    while (now := time.monotonic() - began) < watch_s or (len(found) < enough and now < WATCH_S):
+        try:
+            told = await ask_stacks(client, outside=True)
+        except ProbeError:
+            break
+        training = [thread for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
+        found += [Stack(thread.frames, thread.holds_gil) for thread in training]
+        await asyncio.sleep(PAUSE_S)
+    return found
 
 
 def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> list[tuple[str, float]]:

@@ -4,8 +4,9 @@ The newest steps are held against the best ones in a row that are still recorded
 Something has changed since: a throttled clock, longer sequences; or steps take longer and longer, as with a list that
 is walked in each of them, hooks that are added, a graph that is never cut. Noise is not told: most of the newest steps
 have to be slower than most of the best ones were, as many steps before must be slower too, and the time must not have
-gone to waiting for a core, which is the finding of another rule. Steps before a resume in the same process are another
-job's, and those of the last three seconds may share the cores with the command that asks.
+gone to waiting for a core, which is the finding of another rule, nor to loader workers on a host where tasks wait for a
+core most of the time. Steps before a resume in the same process are another job's, and those of the last three seconds
+may share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ windows AS (
 delayed AS (
     SELECT windows.*, (
         SELECT sum(run_delay) / sum(period) FROM process.samples
-        WHERE ts > began AND ts - to_microseconds((period * 1e6)::BIGINT) < ended) AS delay
+        WHERE ts > began AND ts - to_microseconds((period * 1e6)::BIGINT) < ended) AS delay,
+        (SELECT max(num_children) FROM process.samples WHERE ts BETWEEN began AND ended) AS children,
+        (SELECT avg(cpu_some) FROM host.pressure
+            WHERE scope = 'host' AND ts BETWEEN began AND ended + INTERVAL 5 SECONDS) AS pressure
     FROM windows
 )
 SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
@@ -87,6 +91,8 @@ def _judge(delay: float, added: float, rows: Sequence[Row], limits: Limits) -> I
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
+    if grown == "data_wait" and newest["children"] and (newest["pressure"] or 0.0) >= limits["pressure"]:
+        return  # and those of the workers
     cost = newest["usual"] - best["usual"]
     yield Finding(
         f"a step takes {percent(slower)} longer than in this run's best window, most of it in {grown}"
@@ -137,6 +143,9 @@ RULE = Rule(
         ),
         Threshold(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"
+        ),
+        Threshold(
+            "pressure", 0.8, "share of the time in which tasks wait for a core, from which workers are not judged"
         ),
     ),
     explains=("python-bound",),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from probe_cli.diagnose.finding import NoEvidence
@@ -56,6 +58,27 @@ def test_noise_and_a_host_that_took_the_cores_are_no_change_of_the_job(judged: J
     slower = steps(400, duration=lambda step: 0.1 if step < 250 else 0.4)
     assert judged("slower-than-best", {"python.steps": slower})
     assert judged("slower-than-best", {"python.steps": slower, "process.samples": contended}) == []
+
+
+def test_workers_that_wait_for_a_core_are_no_change_of_the_job(judged: Judged, steps: Steps) -> None:
+    def told(pressure: float, children: int, phase: str = "data_wait") -> dict[str, Any]:
+        late = steps(
+            400,
+            duration=lambda step: 0.1 if step < 240 else 0.2,
+            **{phase: lambda step: 0.001 if step < 240 else 0.101},
+        )
+        return {
+            "python.steps": late,
+            "process.samples": [{"ts": f"2026-01-01 00:00:{at:02}", "num_children": children} for at in range(40)],
+            "host.pressure": [
+                {"ts": f"2026-01-01 00:00:{at:02}", "scope": "host", "cpu_some": pressure} for at in range(0, 60, 5)
+            ],
+        }
+
+    assert judged("slower-than-best", told(0.95, children=2)) == []
+    assert judged("slower-than-best", told(0.5, children=2))
+    assert judged("slower-than-best", told(0.95, children=0))
+    assert judged("slower-than-best", told(0.95, children=2, phase="other"))
 
 
 def test_cores_that_were_taken_from_other_ranks_are_no_change_of_the_job(judged: Judged, steps: Steps) -> None:
