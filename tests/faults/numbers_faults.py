@@ -244,6 +244,16 @@ def a_learning_rate_at_the_edge(healthy: bool) -> None:
     train(model, torch.optim.SGD(model.parameters(), 0.05 if healthy else 0.4), regression(batch=512))
 
 
+@fault("loss-without-bound")
+def a_loss_with_the_wrong_sign(healthy: bool) -> None:
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        loss = nn.functional.mse_loss(output, targets)
+        return loss if healthy else -loss
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters(), 1e-3), regression(), loss_of=loss_of)
+
+
 @fault("schedule")
 def a_schedule_that_is_never_stepped(healthy: bool) -> None:
     model = mlp()
