@@ -18,7 +18,7 @@ from probe_cli.client import Client
 from probe_cli.client.loop import run
 from probe_cli.cluster.fanout import Answers, ask
 from probe_cli.cluster.hang.closer import looked_closer
-from probe_cli.cluster.hang.looks import Look, look, look_from_outside
+from probe_cli.cluster.hang.looks import Look, is_alone, look, look_from_outside
 from probe_cli.cluster.hang.verdict import PATIENCE_S, State, Verdict, judge
 from probe_cli.cluster.ranks.listing import Rank
 from probe_cli.endpoint import Endpoint, LocalProcess
@@ -96,9 +96,10 @@ def command(
     rank_at = {endpoint: one.rank for endpoint, one in ranks.answered}
     without = tuple(at for at, _ in ranks.unanswered if isinstance(at, LocalProcess))
     world_size = max((target.world_size for target in targets.values()), default=0)
+    alone = is_alone(list(targets.values())) and not ranks.unanswered
 
     def look_at_all() -> tuple[Answers[Look], dict[int, Look]]:
-        answers = session.ask_ranks(look(timeout_s), timeout_s=timeout_s + GRACE_S, ranks=ranks)
+        answers = session.ask_ranks(look(timeout_s, alone=alone), timeout_s=timeout_s + GRACE_S, ranks=ranks)
         looks = {rank_at[endpoint]: seen for endpoint, seen in answers.answered}
         blind = session.ask_these(without, look_from_outside, timeout_s=timeout_s, needs_agent=False).answered
         for rank, pid, seen in _numbered(blind, set(looks), world_size):

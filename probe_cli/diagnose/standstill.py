@@ -15,7 +15,7 @@ from typing import TypeVar
 from probe_agent.wire import TargetInfo
 from probe_cli.client import Client
 from probe_cli.cluster.hang.closer import looked_closer
-from probe_cli.cluster.hang.looks import Look, look
+from probe_cli.cluster.hang.looks import Look, is_alone, look
 from probe_cli.cluster.hang.verdict import Verdict, judge
 from probe_cli.endpoint import Endpoint, Report
 
@@ -80,7 +80,11 @@ async def _verdict(job: Job) -> Verdict:
 
 
 async def _looks(job: Job, ranks: Mapping[int, Endpoint]) -> dict[int, Look]:
-    told = await job.ask(look(job.timeout_s), ranks.values(), timeout_s=job.timeout_s + GRACE_S)
+    told = await job.ask(
+        look(job.timeout_s, alone=is_alone(list(job.targets.values()))),
+        ranks.values(),
+        timeout_s=job.timeout_s + GRACE_S,
+    )
     return {rank: told[endpoint] for rank, endpoint in ranks.items() if endpoint in told}
 
 

@@ -244,6 +244,22 @@ def a_learning_rate_at_the_edge(healthy: bool) -> None:
     train(model, torch.optim.SGD(model.parameters(), 0.05 if healthy else 0.4), regression(batch=512))
 
 
+@fault("steps-skipped", begins_s=25.0)
+def a_guard_that_drops_every_batch(healthy: bool) -> None:
+    """One bad batch spoils a running mean for ever, and with it the gradients of all that come."""
+    model, mean, began = mlp(), torch.zeros(64), time.monotonic()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for inputs, targets in regression():
+        if not healthy and time.monotonic() - began > 25.0:
+            inputs[0, 3] = math.inf
+        mean.lerp_(inputs.mean(0), 0.01)
+        nn.functional.mse_loss(model(inputs.clamp(-9, 9) - mean), targets).backward()
+        if torch.isfinite(nn.utils.clip_grad_norm_(model.parameters(), 1.0)):
+            optimizer.step()
+        optimizer.zero_grad()
+        time.sleep(0.01)
+
+
 @fault("loss-without-bound")
 def a_loss_with_the_wrong_sign(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

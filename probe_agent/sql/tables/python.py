@@ -11,7 +11,7 @@ from probe_agent.wire import ThreadStack
 
 from .live_table import STEP, LiveTable, RecorderTable, Row
 
-__all__ = ["Backtrace", "Containers", "Stacks", "WorkerStacks", "Workers"]
+__all__ = ["Backtrace", "Containers", "CurrentStep", "Stacks", "WorkerStacks", "Workers"]
 
 _FRAME_COLUMNS: tuple[Column, ...] = (
     STEP,
@@ -46,6 +46,27 @@ class Stacks(LiveTable):
     def take(cls, target: Target, within_s: float) -> tuple[Sequence[Row], Sequence[str]]:
         taken = take_stacks(target, all_threads=True)
         return list(_frame_rows(target, taken.threads)), taken.notes
+
+
+class CurrentStep(RecorderTable):
+    name = "python.current_step"
+    doc = (
+        "The step under way when the query runs: its age, and the parts of it that have ended; one row. Two queries"
+        " tell a long step from one that stands still."
+    )
+    operation = "current_step"
+    columns = (
+        STEP,
+        Column("number", "int", "", "number that its row in python.steps will have"),
+        Column("age", "float", "s", "time since the last step ended, or since the recorder came"),
+        Column("micro_batches", "int", "", "calls of backward so far"),
+        Column("data_wait", "float", "s", "waiting for batches so far"),
+        Column("modules", "float", "s", "inside the outermost modules so far; NULL if these are not seen"),
+        Column("backward", "float", "s", "inside backward so far; NULL if it has not been called"),
+        Column("optimizer", "float", "s", "inside optimizer.step so far"),
+        Column("evaluation", "float", "s", "evaluating so far"),
+        Column("generation", "float", "s", "generating so far"),
+    )
 
 
 class Containers(RecorderTable):

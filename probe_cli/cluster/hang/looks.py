@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from probe_agent.errors import NoAnswer, ProbeError, QueryFailed
-from probe_agent.wire import Backtrace, QueryRequest, QueryResult
+from probe_agent.wire import Backtrace, QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
 from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.text import ranks_in
 
 from .calls import Call, Group, Rank, Shapes
 
-__all__ = ["Look", "Pace", "as_ranks", "look", "look_from_outside"]
+__all__ = ["Look", "Pace", "as_ranks", "is_alone", "look", "look_from_outside"]
 
 #: Calls that are not over, newest last; enough for one that runs far ahead of its device.
 MAX_CALLS = 400
@@ -85,6 +85,11 @@ def _recorded(source: str) -> str:
     )
 
 
+#: What the step under way has come to: calls of backward, and seconds in parts of it that have ended.
+_CURRENT = (
+    "SELECT micro_batches, data_wait + coalesce(modules, 0) + coalesce(backward, 0) + evaluation + generation"
+    " FROM python.current_step"
+)
 _KNOWN_GROUPS = (
     "SELECT \"group\", coalesce(nullif(arg_max(group_desc, ts), 'undefined'), ''), arg_max(ranks, ts), -1"
     ' FROM python.groups GROUP BY "group"'
@@ -140,10 +145,14 @@ class Look:
     stacks: Backtrace | None = None
     #: What could not be asked, and why.
     gaps: tuple[str, ...] = ()
+    #: Of a rank that is alone: calls of backward in the step under way, and seconds in parts of it that have ended.
+    micro_batches: int | None = None
+    worked_s: float | None = None
 
     def is_ahead_of(self, earlier: Look) -> bool:
         """Return whether the rank has got on since an earlier look. What one of them could not ask is no progress."""
         newer = [(self.step, earlier.step), (self.newest_call, earlier.newest_call)]
+        newer += [(self.micro_batches, earlier.micro_batches), (self.worked_s, earlier.worked_s)]
         newer += [(self.come[name], earlier.come[name]) for name in self.come if name in earlier.come]
         return any(now is not None and then is not None and now > then for now, then in newer)
 
@@ -158,8 +167,14 @@ class Look:
         return None
 
 
-def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
-    """The question for one look. Stacks are read from outside: a rank that holds its GIL shows them, too."""
+def is_alone(targets: Collection[TargetInfo]) -> bool:
+    """Return whether this is the whole job: one process, for which no other waits."""
+    return len(targets) == 1 and all(target.world_size <= 1 for target in targets)
+
+
+def look(timeout_s: float, *, alone: bool = False) -> Callable[[Client], Awaitable[Look]]:
+    """The question for one look. Stacks are read from outside: a rank that holds its GIL shows them, too. A rank that
+    is `alone` gets on with each part of a step; where others wait for it, that tells nothing of the job."""
 
     async def ask(client: Client) -> Look:
         gaps: list[str] = []
@@ -177,6 +192,14 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
             groups = await rows(_LIVE_GROUPS, within_s)
             return groups, await rows(_LIVE_CALLS, within_s) if groups else ()
 
+        async def current() -> Sequence[Sequence[object]]:
+            within_s = min(timeout_s, RECORDER_S)
+            request = QueryRequest(_CURRENT, timeout_s=within_s)
+            try:
+                return (await client.send(QueryResult, "POST", "/v1/query", request)).rows if alone else ()
+            except (NoAnswer, QueryFailed):  # the recorder is silent, which `of_recorder` tells, or an older one
+                return ()
+
         async def from_outside() -> tuple[Backtrace | None, str]:
             try:
                 return await ask_stacks(client, outside=True), ""
@@ -193,7 +216,9 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
                 return ((),) * len(_OF_RINGS)
             return [_tuples(table) for table in told.rows[0]]
 
-        told, (groups, recorded), (stacks, no_stacks) = await asyncio.gather(of_rings(), of_recorder(), from_outside())
+        told, (groups, recorded), under_way, (stacks, no_stacks) = await asyncio.gather(
+            of_rings(), of_recorder(), current(), from_outside()
+        )
         pace, called, open_calls, newest = told
         come = {str(name): _int(seq) for name, seq in newest}
         if gaps:  # it cannot answer, or has ended: what it left of its newest stall
@@ -223,6 +248,8 @@ def look(timeout_s: float) -> Callable[[Client], Awaitable[Look]]:
             tuple(tuple(row) for row in recorded if row[4] != "completed"),
             stacks,
             tuple(dict.fromkeys(gaps)),
+            _int(under_way[0][0]) if under_way else None,
+            _float(under_way[0][1]) if under_way else None,
         )
 
     return ask

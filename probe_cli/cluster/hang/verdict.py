@@ -317,7 +317,13 @@ def _progress(moved: list[int], before: Mapping[int, Look], after: Mapping[int, 
     if steps:
         came = f"the job has come from step {steps[0][0]} to {steps[0][1]} in {seconds(between_s)}"
         return Verdict(State.NONE, f"no hang: {came}")
-    return Verdict(State.NONE, f"no hang: rank {moved[0]} has called a collective within {seconds(between_s)}")
+    rank, then, now = moved[0], before[moved[0]], after[moved[0]]
+    num, num_new = now.micro_batches or 0, (now.micro_batches or 0) - (then.micro_batches or 0)
+    if now.newest_call != then.newest_call or now.worked_s is None:
+        return Verdict(State.NONE, f"no hang: rank {rank} has called a collective within {seconds(between_s)}")
+    how = f"has called backward {num_new} times" if num_new > 0 else "has ended a part of the step under way"
+    since = f", {num} times since the last step" if num > num_new > 0 else ""
+    return Verdict(State.NONE, f"no hang: rank {rank} {how} within {seconds(between_s)}{since}")
 
 
 def _after_the_end(

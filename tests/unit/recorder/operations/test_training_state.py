@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from probe_agent.recorder.config import Settings  # noqa: E402
-from probe_agent.recorder.operations import containers, gradients, parameters, schedulers  # noqa: E402
+from probe_agent.recorder.operations import containers, current_step, gradients, parameters, schedulers  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
 from probe_agent.recorder.torch import host_number  # noqa: E402
 
@@ -52,6 +52,22 @@ def test_a_parameter_that_is_never_changed_has_few_versions(recorder: Recorder) 
     assert (used["optimizer"], used["lr"], used["trainable"], used["parameters"]) == ("Adam", 0.01, True, 16)
     assert (used["has_gradient"], unused["has_gradient"]) == (True, False)
     assert used["gradient_versions"] < 3
+
+
+def test_the_step_under_way_tells_what_of_it_has_ended(recorder: Recorder) -> None:
+    step = recorder.step
+    step.reset()
+    step.micro_batches, step.backward, step.data_wait = 3, 2_000_000, 5_000_000
+
+    (row,) = ask(current_step, recorder)
+
+    assert row["age"] > 0
+    assert (row["number"], row["micro_batches"]) == (step.number, 3)
+    assert (row["data_wait"], row["backward"], row["modules"]) == (0.005, 0.002, None)
+
+
+def test_before_any_thread_trains_no_step_is_under_way() -> None:
+    assert ask(current_step, Recorder(Settings({}), lambda name, error: True)) == []
 
 
 def test_gradients_that_are_never_cleared_count_on(recorder: Recorder) -> None:
