@@ -641,3 +641,23 @@ def test_a_rank_whose_last_calls_were_not_recorded_is_not_blamed() -> None:
 
     assert said.ranks == (0,)
     assert said.sentence.endswith("; rank 0 was in all_reduce 41 of group 0 (failed) then")
+
+
+def test_a_process_that_gets_on_within_a_step_does_not_hang() -> None:
+    alone = {0: target(0, world_size=1)}
+
+    def seen(micro_batches: int, worked_s: float) -> dict[int, Look]:
+        stands = Look(20, Pace(300.0, 0.1, 0.3, 20), stacks=at("loss.backward()"))
+        return {0: replace(stands, micro_batches=micro_batches, worked_s=worked_s)}
+
+    def said(before: dict[int, Look], after: dict[int, Look]) -> Verdict:
+        return judge(alone, before, after, between_s=2.0)
+
+    skips = said(seen(1000, 40.0), seen(1100, 42.0))
+    assert skips.state is State.NONE
+    assert (
+        skips.sentence == "no hang: rank 0 has called backward 100 times within 2.0 s, 1100 times since the last step"
+    )
+    evaluates = said(seen(1, 40.0), seen(1, 42.0))
+    assert evaluates.sentence == "no hang: rank 0 has ended a part of the step under way within 2.0 s"
+    assert said(seen(1, 40.0), seen(1, 40.0)).state is State.HANGS
