@@ -20,7 +20,10 @@ __all__ = ["RULE"]
 SQL = """
 SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted, median(data_wait) AS usual,
     (SELECT sum(run_delay) / sum(period) FROM (
-        FROM process.samples WHERE run_delay IS NOT NULL ORDER BY ts DESC LIMIT 30)) AS delay
+        FROM process.samples WHERE run_delay IS NOT NULL ORDER BY ts DESC LIMIT 30)) AS delay,
+    (SELECT max(num_children) FROM (FROM process.samples ORDER BY ts DESC LIMIT 30)) AS children,
+    (SELECT avg(cpu_some) FROM host.pressure
+        WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
 FROM (
     FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 200)
     QUALIFY row_number() OVER (ORDER BY data_wait DESC) > 1)
@@ -34,8 +37,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     share = row["waited"] / row["lasted"]
     cost = row["waited"] / row["steps"]
     handing_over = limits["seconds"] * row["steps"] / row["lasted"]
-    if share - handing_over - min(row["delay"] or 0.0, limits["delay"]) < limits["share"]:
+    if share - handing_over - (row["delay"] or 0.0) < limits["share"]:
         return
+    if row["children"] and (row["pressure"] or 0.0) >= limits["pressure"]:
+        raise NoEvidence("tasks of this host wait for a core all the time, those that make the batches as well")
     yield Finding(
         f"the step waits for data {percent(share)} of the time",
         Certainty.CERTAIN,
@@ -63,7 +68,9 @@ RULE = Rule(
     (
         Threshold("share", 0.10, "share of the step's time spent waiting for data"),
         Threshold("seconds", 0.002, "seconds a step that it takes to hand a batch over"),
-        Threshold("delay", 0.20, "share of the time waiting for a core that may be taken off"),
+        Threshold(
+            "pressure", 0.9, "share of the time in which tasks wait for a core, from which workers are not judged"
+        ),
         Threshold("steps", 20, "steps needed to judge"),
     ),
     on_host=True,

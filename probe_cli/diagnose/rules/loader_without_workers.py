@@ -42,7 +42,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     cost = first["waited"] / first["steps"]
     delay = first["delay"] or 0.0
     on_a_free_core = cost * (1 - delay)
-    if share - min(delay, limits["delay"]) < limits["share"] or on_a_free_core < limits["seconds"]:
+    if share - delay < limits["share"] or on_a_free_core < limits["seconds"]:
         return
     yield Finding(
         f"the data loader has no worker processes: batches are made on the training thread, {percent(share)} of the"
@@ -86,7 +86,6 @@ RULE = Rule(
     (
         Threshold("steps", 20, "steps needed to judge"),
         Threshold("share", 0.10, "share of the step's time spent making batches"),
-        Threshold("delay", 0.20, "share of the time waiting for a core that may be taken off"),
         Threshold("seconds", 0.002, "seconds to make a batch on a free core: what a worker takes to hand one over"),
     ),
     explains=("data-bound",),

@@ -71,7 +71,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("rise", 0.2, "rise over the lowest window, as a share of it"),
-        Threshold("fall", 0.005, "rise as a share of what the loss had fallen: one that is nearly 0 may double"),
+        Threshold("fall", 0.03, "rise as a share of what the loss had fallen: one that is nearly 0 may double"),
         Threshold("scatter", 4.0, "rise as a multiple of the scatter within a window"),
         Threshold("raised", 2.0, "learning rate over the one of the lowest window that is named beside the rise"),
         Threshold("steps", 100, "losses needed to judge"),

@@ -51,8 +51,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     batch = row["batch"] or _first_size(row["shapes"]) or 8
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
-    jumps = row["jump"] is not None and row["jump"] >= allowed
     is_left = row["mean"] >= limits["left"] * row["at_first"]
+    jumps = (is_left or takes_turns) and row["jump"] is not None and row["jump"] >= allowed
     comes_and_goes = is_left and row["waves"] is not None and row["crossings"] >= limits["crossings"]
     if not jumps and not (comes_and_goes and row["waves"] >= max(limits["waves"], limits["noise"] / batch**0.5)):
         return
@@ -95,7 +95,9 @@ RULE = Rule(
         Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
         Threshold("waves", 0.4, "deviation of the medians of five losses from an exponential curve, as a share of it"),
         Threshold("crossings", 4, "times that they cross that curve"),
-        Threshold("left", 0.05, "loss, as a share of the losses at first, below which waves matter to nobody"),
+        Threshold(
+            "left", 0.05, "loss, as a share of the losses at first, below which jumps and waves matter to nobody"
+        ),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

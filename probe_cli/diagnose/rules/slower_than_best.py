@@ -4,9 +4,9 @@ The newest steps are held against the best ones in a row that are still recorded
 Something has changed since: a throttled clock, longer sequences; or steps take longer and longer, as with a list that
 is walked in each of them, hooks that are added, a graph that is never cut. Noise is not told: most of the newest steps
 have to be slower than most of the best ones were, as many steps before must be slower too, and the time must not have
-gone to waiting for a core, which is the finding of another rule, nor to loader workers on a host where tasks wait for a
-core most of the time. Steps before a resume in the same process are another job's, and those of the last three seconds
-may share the cores with the command that asks.
+gone to waiting for a core, which is the finding of another rule, nor to loader workers and other ranks on a host where
+tasks wait for a core most of the time. Steps before a resume in the same process are another job's, and those of the
+last three seconds may share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     delays = [((row["newest"] or {}).get("delay") or 0.0, (row["best"] or {}).get("delay") or 0.0) for row in rows]
     added = sorted((max(0.0, now - then) for now, then in delays), reverse=True)
     longest = max((now for now, _ in delays), default=0.0)
-    return of_each_rank(partial(_judge, longest, sum(added[:MOST_DELAYED])))(asked, limits)
+    return of_each_rank(partial(_judge, longest, sum(added[:MOST_DELAYED]), len(asked)))(asked, limits)
 
 
-def _judge(delay: float, added: float, rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows or rows[0]["windows"] < limits["windows"]:
         raise NoEvidence(
             f"fewer than {limits['windows']:.0f} windows of two seconds, 20 steps at least, are recorded: ask again"
@@ -91,8 +91,9 @@ def _judge(delay: float, added: float, rows: Sequence[Row], limits: Limits) -> I
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
-    if grown == "data_wait" and newest["children"] and (newest["pressure"] or 0.0) >= limits["pressure"]:
-        return  # and those of the workers
+    is_shared = num_ranks > 1 or (grown == "data_wait" and newest["children"])
+    if is_shared and (newest["pressure"] or 0.0) >= limits["pressure"]:
+        return  # and those of the workers, or of other ranks
     cost = newest["usual"] - best["usual"]
     yield Finding(
         f"a step takes {percent(slower)} longer than in this run's best window, most of it in {grown}"

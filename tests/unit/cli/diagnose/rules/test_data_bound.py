@@ -37,11 +37,27 @@ def test_the_start_of_the_workers_is_none_and_one_an_epoch_is(judged: Judged, st
 def test_waiting_for_a_core_is_not_waiting_for_data(
     judged: Judged, steps: Steps, data_wait: float, is_named: bool
 ) -> None:
-    busy = [{"run_delay": 0.9, "period": 1.0}] * 30
+    busy = [{"run_delay": 0.3, "period": 1.0}] * 30
 
     found = judged("data-bound", {"python.steps": steps(100, data_wait=data_wait), "process.samples": busy})
 
     assert bool(found) is is_named
+
+
+def test_workers_are_not_judged_where_tasks_wait_for_a_core_all_the_time(judged: Judged, steps: Steps) -> None:
+    def told(pressure: float, children: int) -> dict[str, object]:
+        return {
+            "python.steps": steps(600, data_wait=0.05),
+            "process.samples": [{"num_children": children}] * 30,
+            "host.pressure": [
+                {"ts": f"2026-01-01 00:00:{at:02}", "scope": "host", "cpu_some": pressure} for at in range(0, 60, 5)
+            ],
+        }
+
+    assert judged("data-bound", told(0.6, 2))
+    assert judged("data-bound", told(0.97, 0))
+    with pytest.raises(NoEvidence):
+        judged("data-bound", told(0.97, 2))
 
 
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:

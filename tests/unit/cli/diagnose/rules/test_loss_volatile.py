@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 
+from typing import Any
+
 import pytest
 
 from probe_cli.diagnose.finding import NoEvidence, NotApplicable
@@ -59,3 +61,14 @@ def test_few_losses_and_rewards_of_both_signs_are_not_judged(judged: Judged, ste
         judged("loss-volatile", {"python.steps": steps(10, loss=1.0)})
     with pytest.raises(NotApplicable):
         judged("loss-volatile", {"python.steps": steps(100, loss=lambda step: (-1.0) ** step)})
+
+
+def test_jumps_of_a_loss_that_is_nearly_gone_matter_to_nobody(judged: Judged, steps: Steps) -> None:
+    def gone(last: float) -> dict[str, Any]:
+        def loss(step: int) -> float:
+            return 1.0 if step < 40 else last * (1 + 0.9 * (step * 7919 % 13) / 6)
+
+        return {"python.steps": steps(300, loss=loss, batch_size=512)}
+
+    assert judged("loss-volatile", gone(0.5))
+    assert judged("loss-volatile", gone(0.001)) == []
