@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-
 from typing import Any
 
 import pytest
