@@ -92,7 +92,7 @@ def test_what_it_asks_changes_nothing_in_the_target(probe_here: Probe, jobs: dic
     [
         (("--rule", "data-bond"), "data-bound"),
         (("--explain", "data-bond"), "data-bound"),
-        (("--set", "data-bound.shore=1"), "it has share, seconds, delay, steps"),
+        (("--set", "data-bound.shore=1"), "it has share, seconds, pressure, steps"),
         (("--set", "data-bound.share=much"), "data-bound.share=0.2"),
         (("--set", "data-bound"), "has no threshold"),
     ],
