@@ -11,7 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from probe_agent.errors import NoAnswer, ProbeError, QueryFailed
+from probe_agent.errors import LimitReached, NoAnswer, ProbeError, QueryFailed
 from probe_agent.wire import Backtrace, QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
 from probe_cli.cluster.stacks import ask_stacks
@@ -197,7 +197,11 @@ def look(timeout_s: float, *, alone: bool = False) -> Callable[[Client], Awaitab
             request = QueryRequest(_CURRENT, timeout_s=within_s)
             try:
                 return (await client.send(QueryResult, "POST", "/v1/query", request)).rows if alone else ()
-            except (NoAnswer, QueryFailed):  # the recorder is silent, which `of_recorder` tells, or an older one
+            except (
+                LimitReached,
+                NoAnswer,
+                QueryFailed,
+            ):  # the recorder is silent, which `of_recorder` tells, or an older one
                 return ()
 
         async def from_outside() -> tuple[Backtrace | None, str]:

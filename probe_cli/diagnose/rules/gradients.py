@@ -84,7 +84,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 
 def _is_learned(row: Row, limits: Limits) -> bool:
-    """Whether next to nothing is left of the loss, and so of the gradients."""
+    """Return whether the loss is nearly zero, so that the gradients may be, too."""
     return row["loss"] is not None and 0 <= row["loss"] <= limits["learned"] * row["first_loss"]
 
 

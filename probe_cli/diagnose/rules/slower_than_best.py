@@ -146,7 +146,7 @@ RULE = Rule(
             "delay", 0.4, "part of the added time that was spent waiting for a core, from which the host is blamed"
         ),
         Threshold(
-            "pressure", 0.8, "share of the time in which tasks wait for a core, from which workers are not judged"
+            "pressure", 0.9, "share of the time in which tasks wait for a core, from which others are not judged"
         ),
     ),
     explains=("python-bound",),
