@@ -64,10 +64,10 @@ class Result:
     num_ranks: int
     headline: str
     sentence: str
-    #: Rules shown beside the headline, below it, and (of a healthy run) in any answer.
+    #: Rules shown beside the headline, below it, and in any answer, each with its first sentence.
     beside: tuple[str, ...]
     below: tuple[str, ...]
-    ever: tuple[str, ...]
+    ever: dict[str, str]
     seconds: float
     pressure: float
     commit: str
@@ -156,7 +156,7 @@ def _run(program: Program, run: int, seconds: float) -> Result:
             _ask(pid, "inject")
         _wait_for_a_step(pids[0])
         began = time.monotonic() + program.begins_s
-        ever: dict[str, None] = {}
+        ever: dict[str, str] = {}
         said: dict[str, Any] | None = None
         for at in _until_found(seconds) if program.rule else _regularly(seconds):
             time.sleep(max(0.0, began + at - time.monotonic()))
@@ -167,7 +167,7 @@ def _run(program: Program, run: int, seconds: float) -> Result:
                     break
                 continue
             rules = [finding["rule"] for finding in said["findings"]]
-            ever |= dict.fromkeys(rules)
+            ever = {finding["rule"]: finding["sentence"] for finding in said["findings"]} | ever
             if took > seconds or (program.rule and rules[:1] == [program.rule]):
                 break
     finally:
@@ -179,7 +179,7 @@ def _run(program: Program, run: int, seconds: float) -> Result:
     sentence = said["findings"][0]["sentence"] if said["findings"] else ""
     return Result(
         program.name, program.rule, run, program.num_ranks, rules[0] if rules else "", sentence, tuple(rules[1:]),
-        tuple(below), tuple(ever), round(took, 1), _pressure(), _commit(),
+        tuple(below), ever, round(took, 1), _pressure(), _commit(),
     )  # fmt: skip
 
 
@@ -275,16 +275,20 @@ def _is_true_of_the_host(result: Result, rule: str) -> bool:
 
 
 def _line(result: Result) -> str:
-    what = f"{result.rule}: {result.found_as}" if result.rule else "healthy"
-    others = ", ".join((*result.beside, *result.below, *result.ever))
-    return f"{result.name} {what} after {result.seconds:.0f} s: {result.headline or '-'} [{others}] {result.sentence}"
+    took = f"after {result.seconds:.0f} s"
+    if result.rule:
+        others = ", ".join((*result.beside, *result.below))
+        found = f"{result.headline or '-'} [{others}] {result.sentence}"
+        return f"{result.name} {result.rule}: {result.found_as} {took}: {found}"
+    alarms = [f"{rule}: {said}" for rule, said in result.ever.items() if not _is_true_of_the_host(result, rule)]
+    return f"{result.name} healthy {took}: {'; '.join(alarms) or '-'}"
 
 
 def read_results(path: Path) -> list[Result]:
     """Return the lines of a file that a run has written."""
     if not path.exists():
         return []
-    lists = ("beside", "below", "ever")
+    lists = ("beside", "below")
     return [
         Result(**{name: tuple(value) if name in lists else value for name, value in json.loads(line).items()})
         for line in path.read_text().splitlines()

@@ -22,6 +22,9 @@ from .connections import HANDSHAKE_S, Connection
 
 __all__ = ["Hosting"]
 
+#: A connection that rests is kept longer than by clients (httpx: 5 s, aiohttp: 15), or it would be closed just as one
+#: of them asks. Below the time that a request may take to arrive, which ends it, too.
+KEPT_S = 18
 #: From the signal to the end of the process; what still runs is cancelled after 1 s of that.
 END_S = 1.4
 #: A loopback port that was opened for the dashboard closes when no session has asked for so long.
@@ -155,6 +158,7 @@ def _config(app: FastAPI, tls: ssl.SSLContext | None) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         proxy_headers=False,  # or a header would say who asks
+        timeout_keep_alive=KEPT_S,
         timeout_graceful_shutdown=1,
     )
     config.load()

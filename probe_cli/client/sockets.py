@@ -20,7 +20,7 @@ __all__ = ["HostTransport", "SocketTransport"]
 
 Opened = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
-#: A connection that has rested longer is not used again: host servers close theirs after 5 s, perhaps just then.
+#: A connection that has rested longer is not used again: host servers close theirs in the end, perhaps just then.
 KEPT_S = 2.0
 #: Notes come in the head of an answer.
 MAX_HEAD_BYTES = 100 << 10

@@ -23,7 +23,8 @@ import sys, uvicorn
 from probe_agent.targets import TargetDirectory
 from probe_agent.server.app import create_app
 app = create_app(TargetDirectory((sys.argv[1],)))
-uvicorn.run(app, uds=sys.argv[2], log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+limits = {"timeout_keep_alive": 60, "timeout_graceful_shutdown": 1}  # httpx keeps a connection 5 s, as uvicorn does
+uvicorn.run(app, uds=sys.argv[2], log_level="warning", access_log=False, **limits)
 """
 
 

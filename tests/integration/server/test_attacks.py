@@ -283,6 +283,15 @@ def test_a_client_that_keeps_the_server_waiting_is_disconnected(impatient: Serve
     assert impatient.ask("GET", "/v1/health", "read").status_code == 200
 
 
+def test_a_connection_that_rests_is_not_closed_just_as_a_client_asks_again(server: Served) -> None:
+    token = server.token("read")["Authorization"]
+    with connect(server) as connection:
+        for rest_s in (5.5, 0.0):  # httpx uses a connection again for 5 s
+            connection.sendall(f"GET /v1/health HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\n\r\n".encode())
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            time.sleep(rest_s)
+
+
 def test_a_client_that_does_not_read_the_answer_is_disconnected(impatient: Served, target: int) -> None:
     body = json.dumps({"sql": "SELECT repeat('x', 1000) FROM range(20000)"})
     head = unfinished(impatient).replace(": 100", f": {len(body)}").replace("query", f"query?pid={target}")
