@@ -1,7 +1,7 @@
 """`python -m faults.kinds NAME`: a program of tests/integration/programs/kinds as a long run, for false alarms.
 
 These programs take a few dozen steps. Here the number is replaced in their source before it runs; the lines stay where
-they are.
+they are. What they note of each step is dropped from time to time: a list without an end is no healthy one.
 """
 
 from __future__ import annotations
@@ -25,6 +25,21 @@ NAMES = {
 #: What such a program calls its length.
 _LENGTH = re.compile(r"^(STEPS|EPOCHS|EPISODES|ROLLOUTS|GENERATIONS|GROUPS|CALLS)\b(.*?)= (\d+)", re.MULTILINE)
 LONG = 20_000
+KEPT_STEPS = 1000
+
+
+def _forget_from_time_to_time() -> None:
+    from truth import Truth  # it lies beside the programs
+
+    step = Truth.step
+
+    def forgetting(self: Truth, loss: float | None = None) -> None:
+        step(self, loss)
+        if self.steps % KEPT_STEPS == 0:
+            for notes in (self.losses, self.calls, *self.seconds.values()):
+                notes.clear()
+
+    Truth.step = forgetting  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":
@@ -33,4 +48,5 @@ if __name__ == "__main__":
     if not found:
         sys.exit(f"{path} does not say how long it runs")
     sys.path.insert(0, str(KINDS))
+    _forget_from_time_to_time()
     exec(compile(source, str(path), "exec"))
