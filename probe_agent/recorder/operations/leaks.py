@@ -114,7 +114,7 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
         switch_interval.rest()  # loops over all traces would make the job's thread wait for the GIL all the time
         reply.send({"note": f"tracing for {whole}: the job's Python takes more time and memory until then"})
         window = _Window(recorder)
-        with _tracing(window.notes), _device_history() as on_device:
+        with recorder.step.traced_by("leaks"), _tracing(window.notes), _device_history() as on_device:
             while len(window.looks) < len(LOOKS_AT) and _wait(window, reply, steps, float(seconds)):
                 _look(window, recorder, on_device)
         if len(window.looks) < len(LOOKS_AT):

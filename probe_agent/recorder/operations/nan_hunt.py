@@ -58,11 +58,12 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
         )
         del models
         allow_captures_elsewhere()  # this thread asks whether the values have arrived
-        recorder.at_step.submit(hunt)
-        try:
-            _follow(hunt, recorder, reply, monotonic() + float(seconds))
-        finally:
-            _end(hunt, recorder)
+        with recorder.step.traced_by("hunt"):
+            recorder.at_step.submit(hunt)
+            try:
+                _follow(hunt, recorder, reply, monotonic() + float(seconds))
+            finally:
+                _end(hunt, recorder)
         return _answer(hunt, recorder)
     finally:
         _one_at_a_time.release()

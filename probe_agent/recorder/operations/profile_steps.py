@@ -80,8 +80,9 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
     shapes, memory = bool(request.get("shapes")), bool(request.get("memory"))
     profile = StepsProfile(recorder.at_step, recorder.step, num_steps, shapes, memory, recorder.fail)
     try:
-        recorder.at_step.submit(profile)
-        refusal = _wait(profile, recorder, reply, float(timeout), num_steps)
+        with recorder.step.traced_by("profile"):
+            recorder.at_step.submit(profile)
+            refusal = _wait(profile, recorder, reply, float(timeout), num_steps)
         if refusal is not None:
             return refusal
         _send_operators(profile, recorder, reply, shapes, memory)

@@ -109,6 +109,12 @@ class Steps(Table):
         Column("skipped", "bool", "", "GradScaler found infinities and skipped the optimizer"),
         Column("sampled", "bool", "", "module timings of this step are in python.torch_trace"),
         Column(
+            "traced",
+            "bool",
+            "",
+            "a question traced the job meanwhile, so it took longer: profile --steps, memory --leaks, nan --hunt",
+        ),
+        Column(
             "loss",
             "float",
             "",
@@ -246,6 +252,7 @@ class StepEnds:
             if len(self._beside) >= MAX_THREADS:
                 self._beside.clear()
             step = self._beside[ident] = Step()
+            step.tracing = self._step.tracing
             step.started = began
         step.number = next(self._numbers)
         step.in_modules = ended - began
@@ -379,6 +386,7 @@ class StepEnds:
             step.batch_size,
             skipped,
             step.sampled,
+            step.traced,
             NULL_FLOAT if step.losses is None else step.losses.of_step(),
             step.grad_norm,
             step.clip_norm,

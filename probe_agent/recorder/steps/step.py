@@ -1,11 +1,13 @@
 """The running step: state shared by the hooks of the training thread.
 
 Plain attributes, written on the training thread only: a hook adds the time it measured; the end of the step writes the
-row and starts the next step. Costs attribute reads and writes.
+row and starts the next step. Costs attribute reads and writes. Other threads only mark it, as one that is traced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any, Callable, Protocol
 
@@ -60,6 +62,8 @@ class Step:
         #: A sampled step that also records each module's backward and the norm of the gradients.
         self.deep = False
         self.started = 0
+        #: Questions that trace the job now; written by the threads of the recorder that answer them.
+        self.tracing: set[str] = set()
         #: Resident memory of the process in MiB, refreshed by the recorder's thread.
         self.rss = 0.0
         #: Peak of memory in tensors (on a CPU-only target, of resident memory), likewise.
@@ -98,6 +102,8 @@ class Step:
         self.duration = 0.0  # seconds; set when the step ends
         #: False if it turns out that this was not a step.
         self.is_one = True
+        #: A question has traced the job during this step.
+        self.traced = bool(self.tracing)
         #: GradScaler has skipped the optimizer.
         self.skipped = False
         self.data_wait = 0
@@ -126,6 +132,16 @@ class Step:
         self.grad_norm: float | Later = NULL_FLOAT
         #: What the job clips the gradients to.
         self.clip_norm = NULL_FLOAT
+
+    @contextmanager
+    def traced_by(self, question: str) -> Iterator[None]:
+        """Mark the steps until the end of the block, those at both ends of it included."""
+        self.tracing.add(question)
+        self.traced = True
+        try:
+            yield
+        finally:
+            self.tracing.discard(question)
 
     @property
     def spent(self) -> int:

@@ -5,8 +5,8 @@ Something has changed since: a throttled clock, longer sequences; or steps take 
 is walked in each of them, hooks that are added, a graph that is never cut. Noise is not told: most of the newest steps
 have to be slower than most of the best ones were, as many steps before must be slower too, and the time must not have
 gone to waiting for a core, which is the finding of another rule, nor to loader workers and other ranks on a host where
-tasks wait for a core most of the time. Steps before a resume in the same process are another job's, and those of the
-last three seconds may share the cores with the command that asks.
+tasks wait for a core most of the time. Steps before a resume in the same process are another job's, those that Probe
+itself traced took longer for that, and those of the last three seconds may share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ windows AS (
         min(ts) AS began, max(ts) AS ended,
         median(duration) AS usual, quantile_cont(duration, 0.25) AS quick, quantile_cont(duration, 0.75) AS slow,
         median(batch_size) AS batch_size, {", ".join(f"median(coalesce({name}, 0)) AS {name}" for name in PHASES)}
-    FROM python.steps, sized WHERE step > (SELECT min(step) + 10 FROM python.steps)
+    FROM python.steps, sized WHERE traced IS NOT TRUE AND step > (SELECT min(step) + 10 FROM python.steps)
         AND ts > (SELECT coalesce(max(ts), '-infinity') FROM python.checkpoints
             WHERE kind = 'load' AND has_optimizer AND error IS NULL)
         AND ts < (SELECT max(ts) - INTERVAL 3 SECONDS FROM python.steps)

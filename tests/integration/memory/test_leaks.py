@@ -62,6 +62,16 @@ def test_tensors_that_are_kept_with_their_graph_are_found_with_their_holder(leak
     assert leaking["sentence"].startswith(f"leaking.py:{loss} keeps")
 
 
+def test_the_steps_that_took_longer_for_it_are_marked(jobs: dict[str, Job], leaking: dict[str, Any]) -> None:
+    sql = "SELECT count(*) FILTER (traced) AS traced, max(step) > max(step) FILTER (traced) AS ended FROM python.steps"
+
+    done = probe(str(jobs["leaking"].pid), "query", sql, "--format", "json")
+
+    (marked,) = json.loads(done.stdout)
+    assert marked["traced"] == pytest.approx(leaking["steps"], abs=8)
+    assert marked["ended"]
+
+
 def test_activations_that_the_graph_keeps_are_counted_where_they_were_made(leaking: dict[str, Any]) -> None:
     forward = line_of("return self.outer(")
 

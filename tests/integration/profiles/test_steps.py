@@ -152,3 +152,24 @@ def test_profiles_and_watches_leave_the_losses_as_they_are(start: Start) -> None
     asked.send("end")
     assert asked.end() == ""
     assert start("--steps", seen.split()[0]).hear() == seen
+
+
+@pytest.mark.situation(
+    "the step under way is asked for, and a detach meanwhile", "losses bit-identical; nothing is left"
+)
+def test_the_step_under_way_is_told_and_stays_as_it_is(start: Start) -> None:
+    asked, sql = start(), "SELECT number, age FROM python.current_step"
+
+    seen = [row for _ in range(5) for row in asked.rows("query", sql)]
+    asking = asked.start_probe("query", sql)
+    asked.probe("detach")
+    asking.communicate(timeout=60)
+
+    numbers = [row["number"] for row in seen]
+    assert len(set(numbers)) == 5
+    assert numbers == sorted(numbers)
+    assert all(0 <= row["age"] < 10 for row in seen)
+    told = asked.tell("digest")
+    asked.send("end")
+    assert asked.end() == ""
+    assert start("--steps", told.split()[0]).hear() == told

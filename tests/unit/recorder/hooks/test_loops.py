@@ -52,6 +52,18 @@ def test_accumulated_gradients_are_one_step(recording):
     assert [step["step"] for step in it.steps] == [1, 2, 3]
 
 
+def test_steps_during_which_a_question_traces_are_marked(recording):
+    net = model()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with recording(trace_every=0) as it:
+        train(net, optimizer, 3)
+        with it.recorder.step.traced_by("leaks"):
+            train(net, optimizer, 2)
+        train(net, optimizer, 2)
+
+    assert [step["traced"] for step in it.steps] == [False, False, True, True, True, False]
+
+
 def test_two_optimizers_of_a_gan_count_as_the_first(recording):
     maker, judge = model(), model()
     first, second = (torch.optim.Adam(net.parameters()) for net in (judge, maker))

@@ -38,6 +38,13 @@ def test_a_steady_job_is_fine(judged: Judged, steps: Steps) -> None:
     assert judged("slower-than-best", {"python.steps": steps(400, duration=lambda step: 0.1 + 0.01 * (step % 3))}) == []
 
 
+def test_steps_that_probe_has_traced_are_not_blamed_on_the_job(judged: Judged, steps: Steps) -> None:
+    columns = {"duration": lambda step: 0.1 if step < 240 else 0.3, "traced": lambda step: 240 <= step < 370}
+
+    assert judged("slower-than-best", {"python.steps": steps(400, **{**columns, "traced": False})})
+    assert judged("slower-than-best", {"python.steps": steps(400, **columns)}) == []
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("slower-than-best", {"python.steps": steps(60)})
