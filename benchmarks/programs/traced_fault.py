@@ -2,26 +2,29 @@
 
 TraceML wants `with trace_step(model):` around the work from `zero_grad` through `optimizer.step()`; the programs are
 given it from outside: a step begins with `zero_grad` or with the call of a module, whichever comes first, and ends with
-the optimizer's step. After SECONDS of steps each rank asks for the summary as a user's script would at its end, the
-first one writes it into OUT, and the program ends.
+the optimizer's step. Batches that come from no DataLoader are wrapped, as its documentation says. After SECONDS of
+steps each rank asks for the summary as a user's script would at its end, the first one writes it into OUT, and the
+program ends.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import faults.__main__
 import torch
 import traceml_ai as traceml
-from faults.gallery import FAULTS
+from faults import gallery
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.utils.data import DataLoader
 
 
 class Boundaries:
@@ -68,8 +71,16 @@ def main(out: str, seconds: str, name: str) -> None:
     torch.optim.Optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
     register_module_forward_pre_hook(boundaries.is_called)
     register_optimizer_step_post_hook(boundaries.ends)
-    assert faults.__main__.FAULTS is FAULTS
-    FAULTS[name].program(False)
+    trains = gallery.train
+
+    def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batches: Iterable[Any], **more: Any) -> None:
+        if not isinstance(batches, DataLoader):
+            batches = traceml.wrap_dataloader_fetch(batches)
+        trains(model, optimizer, batches, **more)
+
+    gallery.train = train
+    importlib.import_module("faults.__main__")  # all programs, which take `train` from the gallery
+    gallery.FAULTS[name].program(False)
 
 
 if __name__ == "__main__":
