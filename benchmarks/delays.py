@@ -41,6 +41,7 @@ STEPS = (
     "generation",
     "other",
     "sampled",
+    "traced",
 )
 CALLS = (
     "step",
@@ -115,7 +116,7 @@ def answers(ranks: list[RankRows], extent: Extent) -> list[tuple[str, str]]:
     found = []
     for rank in ranks:
         num_steps, num_calls = len(rank.steps["number"]), len(rank.calls["start"])
-        steps = {**rank.steps, "sampled": np.zeros(num_steps, dtype=bool)}
+        steps = {**rank.steps, **dict.fromkeys(("sampled", "traced"), np.zeros(num_steps, dtype=bool))}
         calls = {**rank.calls, "bytes": np.full(num_calls, 1 << 20), "wait_phase": rank.calls["phase"]}
         calls["is_open"] = np.zeros(num_calls, dtype=bool)
         found.append((_as_json(steps, STEPS, extent.steps), _as_json(calls, CALLS, extent.calls)))

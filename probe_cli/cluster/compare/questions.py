@@ -90,7 +90,9 @@ _STEPS: dict[str, tuple[str, type | float]] = {
     "generation": _seconds("generation"),
     "other": _seconds("other"),
     "sampled": ("sampled", bool),
+    "traced": ("traced", bool),
 }
+_OLDER_STEPS = {**_STEPS, "traced": ("false", bool)}
 _CALLS: dict[str, tuple[str, type | float]] = {
     "step": ("step", int),
     "group": ("coalesce(\"group\", '')", str),
@@ -219,7 +221,11 @@ def _is_new(extent: Extent) -> str:
 
 #: By the field of `Facts` that it fills.
 FACTS: dict[str, Question] = {
-    "steps": Question(lambda extent: _lists(_STEPS, _newest_steps(extent)), _reader(_STEPS, "number")),
+    "steps": Question(
+        lambda extent: _lists(_STEPS, _newest_steps(extent)),
+        _reader(_STEPS, "number"),
+        older=lambda extent: _lists(_OLDER_STEPS, _newest_steps(extent)),
+    ),
     "calls": Question(
         lambda extent: _lists(_CALLS, _newest_calls(extent)),
         _reader(_CALLS, "start"),

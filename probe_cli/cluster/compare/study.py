@@ -259,6 +259,13 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
     is_told = any(fact.calls for fact in compared)  # without a call no wait is known
     rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
     analysis = analyse(rows, num_steps=num_steps)
+    for fact in compared:
+        traced = fact.steps.get("traced", np.zeros(0))[-len(analysis.steps) :].sum() if len(analysis.steps) else 0
+        if traced:
+            notes.append(
+                f"{fact.who} took longer in {traced} of these steps because Probe traced it (memory --leaks, profile or"
+                " nan --hunt): compare again when newer steps are there"
+            )
     return Study(tuple(facts), tuple(compared), analysis, len(silent), tuple(notes))
 
 

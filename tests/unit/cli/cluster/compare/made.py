@@ -17,7 +17,7 @@ __all__ = ["CALL", "STEP", "USUAL", "chain", "columns", "job", "rows_between", "
 USUAL = {"data_wait": 0.004, "forward": 0.010, "backward": 0.020, "optimizer": 0.001, "other": 0.002}
 COMMUNICATION_S = 0.001
 BEGAN = 1_700_000_000.0
-STEP = {"evaluation": 0.0, "generation": 0.0, "sampled": False}
+STEP = {"evaluation": 0.0, "generation": 0.0, "sampled": False, "traced": False}
 #: What a call is unless a test says otherwise: one of C++'s.
 CALL = {
     "step": 0,

@@ -313,3 +313,13 @@ def test_a_few_long_pauses_of_one_rank_are_named_though_their_interval_is_wide()
     verdict = verdict_on(facts)
 
     assert (verdict.ranks, verdict.where) == ((2,), "forward"), verdict.sentence
+
+
+def test_a_rank_that_probe_itself_made_slow_is_told_of() -> None:
+    facts = job(3, 120, lambda rank, step: {"forward": 0.02} if rank == 1 and step >= 80 else {})
+    assert not compare(facts, 100).notes
+
+    facts[1].steps["traced"][80:] = True  # type: ignore[index]
+
+    (note,) = compare(facts, 100).notes
+    assert note.startswith("rank 1 took longer in 40 of these steps because Probe traced it")
