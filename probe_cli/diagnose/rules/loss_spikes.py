@@ -3,7 +3,8 @@
 A spike is far above the 90th percentile of the 60 losses before it, and is over within ten steps. One can be chance;
 several come from batches that are broken or of another kind, from a learning rate at the edge, or from fp16. What stays
 below a third of the losses at first matters to nobody: Adam makes such spikes where hardly any loss is left. Nor do the
-highest of losses that scatter widely, as those of few samples do: spikes have few others between them and the rest.
+highest of losses that scatter widely, as those of few samples do: spikes have few others between them and the rest, and
+those of small batches are higher by the root of how small they are.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.st
     (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
+    (SELECT median(batch_size) FILTER (batch_size > 0) FROM python.steps) AS batch,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
     (SELECT count(DISTINCT module) FROM python.torch_trace
         WHERE stage = 'forward' AND module LIKE '%#%' AND module NOT LIKE '%.%') AS further_models
@@ -42,10 +44,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["lowest"] < 0 or row["rollouts"] or row["optimizers"] > 1 or row["further_models"] > 2:
         raise NotApplicable("losses of both signs, of several optimizers or models, or of rollouts")
     above = row["spikes"] or ()
-    spikes = [
-        one for one in above if one["is_high"] and one["times"] >= limits["times"] and one["loss"] >= limits["loss"]
-    ]
-    num_between = sum(limits["between"] <= one["times"] < limits["times"] for one in above)
+    times = limits["times"] * max(1.0, limits["batch"] / (row["batch"] or limits["batch"])) ** 0.5
+    spikes = [one for one in above if one["is_high"] and one["times"] >= times and one["loss"] >= limits["loss"]]
+    num_between = sum(limits["between"] <= one["times"] < times for one in above)
     if len(spikes) < limits["spikes"] or num_between > len(spikes):
         return
     worst = spikes[0]
@@ -78,6 +79,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("times", 6.0, "height of a spike over the 90th percentile of the losses before it"),
+        Threshold("batch", 32, "samples a step below which spikes have to be higher"),
         Threshold("between", 2.5, "height from which losses count as between; more of them than spikes are a scatter"),
         Threshold("loss", 1e-3, "height of a spike below which it matters to nobody: hardly any loss is left"),
         Threshold("spikes", 2, "spikes among the last 500 losses"),

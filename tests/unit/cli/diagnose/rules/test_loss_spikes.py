@@ -34,6 +34,15 @@ def test_the_highest_of_losses_that_scatter_widely_are_none(judged: Judged, step
     assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda s: scattered.get(s, 1.0))}) == []
 
 
+def test_spikes_of_small_batches_are_higher(judged: Judged, steps: Steps) -> None:
+    high = steps(300, loss=lambda s: 12.0 if s in (100, 200) else 1.0, batch_size=4)
+    higher = steps(300, loss=lambda s: 50.0 if s in (100, 200) else 1.0, batch_size=4)
+
+    assert judged("loss-spikes", {"python.steps": high}) == []
+    assert judged("loss-spikes", {"python.steps": [{**row, "batch_size": 32} for row in high]})
+    assert judged("loss-spikes", {"python.steps": higher})
+
+
 def test_the_high_losses_of_the_start_are_none(judged: Judged, steps: Steps) -> None:
     assert judged("loss-spikes", {"python.steps": steps(300, loss=lambda step: 100 * 0.97**step)}) == []
 
