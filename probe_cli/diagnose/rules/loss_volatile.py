@@ -3,8 +3,8 @@
 Each loss is held against the mean of its two neighbours, so that a steep fall does not count. The mean of B samples
 scatters by about 1/sqrt(B) by itself: small batches are allowed that much and more. A loss that goes up and down in
 turns comes from steps that are too long, and so do waves: of parts of five losses, the logarithms of the medians leave
-their straight line by much, on both sides of it and again and again. Losses of both signs, several optimizers and
-rollouts are not judged.
+their straight line by much, on both sides of it and again and again, and by more than the five scatter: the logarithms
+of losses near zero are far apart by themselves. Losses of both signs, several optimizers and rollouts are not judged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ beside AS (SELECT step, loss, lag(loss) OVER w AS before, lead(loss) OVER w AS a
 jumps AS (SELECT (loss - (before + after) / 2) / nullif(abs(before + loss + after) / 3, 0) AS jump,
     loss - before AS rise, before - earlier AS rise_before FROM beside WHERE before IS NOT NULL AND after IS NOT NULL),
 numbered AS (SELECT loss, row_number() OVER (ORDER BY step) AS nth FROM recent WHERE loss > 0),
-parts AS (SELECT nth // 5 AS part, ln(median(loss)) AS loss FROM numbered GROUP BY ALL HAVING count(*) = 5),
+parts AS (SELECT nth // 5 AS part, ln(median(loss)) AS loss, stddev(ln(loss)) AS within FROM numbered
+    GROUP BY ALL HAVING count(*) = 5),
 line AS (SELECT regr_slope(loss, part) AS slope, regr_intercept(loss, part) AS intercept FROM parts),
 apart AS (SELECT part, loss - intercept - slope * part AS apart FROM parts, line),
 crossed AS (SELECT apart, sign(apart) != lag(sign(apart)) OVER (ORDER BY part) AS crosses FROM apart)
@@ -35,10 +36,12 @@ FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(los
         arg_max(lr, step) AS lr FROM recent) AS losses,
     (SELECT stddev(jump) FILTER (abs(jump) <= (SELECT quantile_cont(abs(jump), 0.95) FROM jumps)) * sqrt(2 / 3) AS jump,
         corr(rise, rise_before) AS turns FROM jumps) AS jumped,
-    (SELECT stddev(apart) AS waves, count(*) FILTER (crosses) AS crossings FROM crossed) AS waves,
+    (SELECT stddev(apart) AS waves, count(*) FILTER (crosses) AS crossings,
+        (SELECT median(within) FROM parts) AS within FROM crossed) AS waves,
     (SELECT median(loss) AS at_first FROM
         (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)) AS early,
-    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts FROM python.steps) AS samples
+    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts,
+        min(step) AS first FROM python.steps) AS samples
 """
 
 
@@ -51,10 +54,13 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     batch = row["batch"] or _first_size(row["shapes"]) or 8
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
-    is_left = row["mean"] >= limits["left"] * row["at_first"]
+    # Recorded from a loss on that was small already: how high it was at first is not known.
+    is_late = row["first"] >= limits["late"] and row["mean"] < limits["small"]
+    is_left = row["mean"] >= limits["left"] * row["at_first"] and not is_late
     jumps = (is_left or takes_turns) and row["jump"] is not None and row["jump"] >= allowed
     comes_and_goes = is_left and row["waves"] is not None and row["crossings"] >= limits["crossings"]
-    if not jumps and not (comes_and_goes and row["waves"] >= max(limits["waves"], limits["noise"] / batch**0.5)):
+    by_chance = max(limits["waves"], limits["noise"] / batch**0.5, limits["apart"] * (row["within"] or 0.0))
+    if not jumps and not (comes_and_goes and row["waves"] >= by_chance):
         return
     how = "goes up and down in turns" if takes_turns else "is volatile"
     told = f"the loss {how}: it changes by {row['jump']:.0%} of its value from step to step"
@@ -94,10 +100,13 @@ RULE = Rule(
         Threshold("noise", 5.0, "scatter of a loss of one sample, as a share of it: squares of what has heavy tails"),
         Threshold("turns", 0.8, "correlation of a rise with the fall before it from which the loss goes up and down"),
         Threshold("waves", 0.4, "deviation of the medians of five losses from an exponential curve, as a share of it"),
+        Threshold("apart", 1.0, "the same as a multiple of the scatter of the five, of which chance makes 0.6"),
         Threshold("crossings", 4, "times that they cross that curve"),
         Threshold(
             "left", 0.05, "loss, as a share of the losses at first, below which jumps and waves matter to nobody"
         ),
+        Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first"),
+        Threshold("small", 0.1, "mean of the loss below which such a job is not judged"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

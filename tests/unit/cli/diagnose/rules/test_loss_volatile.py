@@ -55,6 +55,22 @@ def test_a_loss_that_comes_and_goes_in_waves_is_named(judged: Judged, steps: Ste
     assert judged("loss-volatile", {"python.steps": [{**row, "batch_size": 8} for row in waves]}) == []
 
 
+@pytest.mark.parametrize("seed", [6, 7])  # where chance puts the medians of five far apart
+def test_losses_near_zero_scatter_over_powers_of_ten_and_make_no_waves(judged: Judged, steps: Steps, seed: int) -> None:
+    chance = random.Random(seed)
+    scattered = steps(100, loss=lambda step: math.exp(chance.gauss(-5.0, 2.6)), batch_size=16)
+
+    assert judged("loss-volatile", {"python.steps": scattered}) == []
+
+
+def test_what_is_left_of_a_small_loss_is_not_known_if_its_beginning_was_not_seen(judged: Judged, steps: Steps) -> None:
+    chance = random.Random(1)
+    small = steps(100, loss=lambda step: 0.02 * math.exp(chance.gauss(0.0, 1.5)), batch_size=256)
+
+    assert judged("loss-volatile", {"python.steps": small})
+    assert judged("loss-volatile", {"python.steps": [{**row, "step": row["step"] + 500} for row in small]}) == []
+
+
 def test_few_losses_and_rewards_of_both_signs_are_not_judged(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence, match="10 losses"):
         judged("loss-volatile", {"python.steps": steps(10, loss=1.0)})
