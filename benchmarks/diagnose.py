@@ -157,10 +157,12 @@ def _run(program: Program, run: int, seconds: float) -> Result:
         _wait_for_a_step(pids[0])
         began = time.monotonic() + program.begins_s
         ever: dict[str, str] = {}
+        pressure = 0.0
         said: dict[str, Any] | None = None
         for at in _until_found(seconds) if program.rule else _regularly(seconds):
             time.sleep(max(0.0, began + at - time.monotonic()))
             said = _diagnosis(pids, program.num_ranks) or said
+            pressure = max(pressure, _pressure())
             took = time.monotonic() - began
             if said is None:
                 if took > seconds:
@@ -179,7 +181,7 @@ def _run(program: Program, run: int, seconds: float) -> Result:
     sentence = said["findings"][0]["sentence"] if said["findings"] else ""
     return Result(
         program.name, program.rule, run, program.num_ranks, rules[0] if rules else "", sentence, tuple(rules[1:]),
-        tuple(below), ever, round(took, 1), _pressure(), _commit(),
+        tuple(below), ever, round(took, 1), pressure, _commit(),
     )  # fmt: skip
 
 
