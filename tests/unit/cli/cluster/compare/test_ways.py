@@ -215,12 +215,12 @@ def test_ranks_of_a_group_are_read_as_they_are_written(text: str, ranks: tuple[i
 
 
 def test_columns_of_different_lengths_are_no_answer() -> None:
-    rows = [[[1, 2]] + [[0.5, 0.5]] * 10]
+    rows = [[[1, 2]] + [[0.5, 0.5]] * 11]
 
     assert FACTS["steps"].read(rows)["number"].tolist() == [1, 2]
-    assert np.isnan(FACTS["steps"].read([[[1]] + [[None]] * 9 + [[False]]])["duration"]).all()
+    assert np.isnan(FACTS["steps"].read([[[1]] + [[None]] * 9 + [[False]] * 2])["duration"]).all()
     with pytest.raises(ValueError, match="not of one length"):
-        FACTS["steps"].read([[[1]] + [[0.5, 0.5]] * 10])
+        FACTS["steps"].read([[[1]] + [[0.5, 0.5]] * 11])
 
 
 def test_times_and_durations_come_as_they_were_recorded() -> None:
