@@ -64,9 +64,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     if row["busy"] < limits["busy"]:
         return
+    who = "one worker computes" if row["workers"] == 1 else f"{row['workers']} workers compute"
     yield Finding(
-        f"the data loader's {row['workers']} workers compute {percent(row['busy'])} of the time, and the step waits"
-        f" for them {percent(share)} of its own",
+        f"the data loader's {who} {percent(row['busy'])} of the time, and the step waits for data"
+        f" {percent(share)} of its own",
         Certainty.LIKELY,
         cost_s=cost,
         share=share,

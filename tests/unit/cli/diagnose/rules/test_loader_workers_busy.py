@@ -24,6 +24,16 @@ def test_workers_that_compute_while_the_step_waits_are_named(judged: Judged, ste
     assert "2 workers compute 95 %" in found.sentence
 
 
+def test_one_worker_is_no_plural(judged: Judged, steps: Steps) -> None:
+    tables = {"python.steps": steps(100, data_wait=0.05), "python.workers": workers(0.95)[:1]}
+
+    (found,) = judged("loader-workers-busy", tables)
+
+    assert found.sentence.startswith(
+        "the data loader's one worker computes 95 % of the time, and the step waits for data"
+    )
+
+
 def test_workers_that_wait_for_a_cpu_would_compute(judged: Judged, steps: Steps) -> None:
     shared = [{**one, "run_delay": 5.0} for one in workers(0.4)]
 
