@@ -69,6 +69,7 @@ class Result:
     below: tuple[str, ...]
     ever: dict[str, str]
     seconds: float
+    #: The highest at any answer.
     pressure: float
     commit: str
 

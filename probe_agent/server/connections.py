@@ -15,12 +15,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from probe_agent.errors import BadRequest
 
-__all__ = ["HANDSHAKE_S", "Connection", "tls_context"]
+__all__ = ["HANDSHAKE_S", "KEPT_S", "Connection", "tls_context"]
 
 #: Until a client has shown that it speaks TLS.
 HANDSHAKE_S = 10.0
 #: Until a request is there to its last byte, head and body.
 REQUEST_S = 20.0
+#: A connection that rests, which REQUEST_S would end as well. Longer than clients use one again (httpx: 5 s, aiohttp:
+#: 15), or it would be closed just as one of them asks.
+KEPT_S = 18
 #: A client that has taken nothing of its answer for so long is gone.
 TAKE_S = 60.0
 #: At once, over TCP. Unix sockets are not counted: their owner gets in when strangers keep all of these.

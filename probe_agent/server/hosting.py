@@ -18,13 +18,10 @@ from threading import Thread
 import uvicorn
 from fastapi import FastAPI
 
-from .connections import HANDSHAKE_S, Connection
+from .connections import HANDSHAKE_S, KEPT_S, Connection
 
 __all__ = ["Hosting"]
 
-#: A connection that rests is kept longer than by clients (httpx: 5 s, aiohttp: 15), or it would be closed just as one
-#: of them asks. Below the time that a request may take to arrive, which ends it, too.
-KEPT_S = 18
 #: From the signal to the end of the process; what still runs is cancelled after 1 s of that.
 END_S = 1.4
 #: A loopback port that was opened for the dashboard closes when no session has asked for so long.

@@ -112,7 +112,7 @@ class Steps(Table):
             "traced",
             "bool",
             "",
-            "a question traced the job meanwhile, so it took longer: profile --steps, memory --leaks, nan --hunt",
+            "a question traced the job meanwhile, which takes time: profile --steps, memory --leaks, nan --hunt",
         ),
         Column(
             "loss",

@@ -259,12 +259,12 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
     is_told = any(fact.calls for fact in compared)  # without a call no wait is known
     rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
     analysis = analyse(rows, num_steps=num_steps)
+    num = len(analysis.steps)
     for fact in compared:
-        traced = fact.steps.get("traced", np.zeros(0))[-len(analysis.steps) :].sum() if len(analysis.steps) else 0
-        if traced:
+        if traced := int(fact.steps["traced"][-num:].sum()) if num and "traced" in fact.steps else 0:
             notes.append(
-                f"{fact.who} took longer in {traced} of these steps because Probe traced it (memory --leaks, profile or"
-                " nan --hunt): compare again when newer steps are there"
+                f"{fact.who} may have taken longer in {traced} of these steps because Probe traced it (memory --leaks,"
+                " profile or nan --hunt): compare again when newer steps are there"
             )
     return Study(tuple(facts), tuple(compared), analysis, len(silent), tuple(notes))
 

@@ -201,7 +201,7 @@ def look(timeout_s: float, *, alone: bool = False) -> Callable[[Client], Awaitab
                 LimitReached,
                 NoAnswer,
                 QueryFailed,
-            ):  # the recorder is silent, which `of_recorder` tells, or an older one
+            ):  # `of_recorder` tells that it is silent; or an older one
                 return ()
 
         async def from_outside() -> tuple[Backtrace | None, str]:

@@ -76,8 +76,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows or rows[0]["windows"] < limits["windows"]:
         raise NoEvidence(
-            f"fewer than {limits['windows']:.0f} windows of two seconds, 20 steps at least, are recorded: ask again"
-            " later"
+            f"fewer than {limits['windows']:.0f} windows of two seconds, 20 steps at least, are recorded that Probe did"
+            " not trace: ask again later"
         )
     newest, before, best = rows[0]["newest"], rows[0]["before"], rows[0]["best"]
     slower = newest["usual"] / best["usual"] - 1 if best["usual"] else 0.0

@@ -359,6 +359,21 @@ def test_calls_on_many_threads_that_overlap_are_a_row_each(recording):
     assert sum(step["forward"] for step in it.steps) == pytest.approx(by_their_clock, rel=0.1)
 
 
+def test_calls_on_all_threads_are_marked_while_a_question_traces(recording):
+    net = Net(0.01)
+
+    with recording(trace_every=0) as it:
+        it.inference.follow(net)
+        call_on_threads(net, 4, 3)
+        with it.recorder.step.traced_by("leaks"):
+            call_on_threads(net, 4, 6)
+
+    # A thread that is new has no step before its first call, which begins unmarked.
+    marked = [step["traced"] for step in it.steps]
+    assert not any(marked[: 4 * 3 - 1])
+    assert sum(marked) >= 4 * (6 - 1)
+
+
 def test_one_thread_is_sampled_and_another_when_that_calls_no_more(recording, monkeypatch):
     monkeypatch.setattr(ends, "MOVE_NS", 1_000_000)
     monkeypatch.setattr(ends, "MOVE_CALLS", 2)
