@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from time import monotonic
 
@@ -13,6 +14,9 @@ from support.waiting import stop
 from probe_cli.cluster.hang.standstill import LONG_S
 
 from .conftest import NUM_RANKS, NUM_STEPS, Job
+
+#: The newest steps are left out where a rank's calls in them have no rows yet: C++ made them, and they come late.
+FEWEST = 0.8
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
@@ -35,7 +39,7 @@ def test_the_slow_rank_its_phase_and_its_cost_are_named(job: Job, what: str, ran
     assert (verdict["state"], verdict["exit_code"]) == ("stands out", 5), verdict
     assert verdict["ranks"] == [rank]
     assert verdict["where"] == phase, verdict
-    assert verdict["num_steps"] == NUM_STEPS
+    assert FEWEST * NUM_STEPS <= verdict["num_steps"] <= NUM_STEPS
     assert verdict["sentence"].startswith(f"rank {rank} holds the job up: ")
     # A busy machine delays the peers too, and less is lost to this rank; or it prolongs the sleep.
     assert 0.02 < verdict["cost"] < 0.08
@@ -85,7 +89,9 @@ def test_no_rank_is_named_if_none_is_slow_and_the_answer_says_what_was_compared(
     # On a busy machine ranks wait for each other by turns, or one of them waits for a CPU.
     assert code in (0, 6), out + err
     assert sentence.startswith(("no rank holds the job up: ", "no rank holds the job up for long: ", "host "))
-    assert f"{NUM_RANKS} ranks compared over {num_steps} steps of " in sentence
+    compared = re.search(rf"{NUM_RANKS} ranks compared over (\d+) steps of ", sentence)
+    assert compared is not None, sentence
+    assert FEWEST * num_steps <= int(compared[1]) <= num_steps
     assert heading.split()[:7] == ["who", "ranks", "rank", "pid", "host", "cost", "share"]
     assert "clock of " in err
     assert "±" in err
