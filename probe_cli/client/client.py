@@ -62,10 +62,10 @@ class Client:
         """The `kind` at `path`."""
         return self._read(kind, await self._whole("GET", path, params, None))
 
-    async def get_alone(self, kind: type[T], path: str) -> T:
-        """The same in a request of its own, whose time is that of the way."""
+    async def timed(self, kind: type[T], path: str) -> tuple[T, float, float]:
+        """The same in a request of its own, and when that was sent and its answer came, in seconds since 1970."""
         async with self._answer("GET", path) as response:
-            return self._read(kind, await response.aread())
+            return self._read(kind, await response.aread()), *response.extensions["times"]
 
     async def send(self, kind: type[T], method: str, path: str, body: DataclassInstance | None = None) -> T:
         """The `kind` that `path` answers to `body`."""

@@ -30,6 +30,15 @@ __all__ = ["open_client", "open_clients", "open_host", "server_of"]
 CONNECT_S = 5.0
 
 
+class _NoCookies(httpx.Cookies):
+    def extract_cookies(self, response: httpx.Response) -> None:
+        """Host servers set none, and to look for them takes half of a short question's time."""
+
+
+class _Http(httpx.AsyncClient):
+    cookies = _NoCookies()  # type: ignore[override]  # none is set, either
+
+
 @asynccontextmanager
 async def open_client(endpoint: Endpoint) -> AsyncIterator[Client]:
     """A client for `endpoint`. Another host is not contacted yet; on this one a host server runs from here on."""
@@ -74,7 +83,7 @@ async def _opened(endpoint: Endpoint) -> httpx.AsyncClient:
         transport = HostTransport(_connected_to_this_host)
     # No proxy and no other setting of the environment: a target's data goes nowhere but here.
     limits = httpx.Timeout(None, connect=connect_s)
-    return httpx.AsyncClient(base_url=base, auth=auth, transport=transport, trust_env=False, timeout=limits)
+    return _Http(base_url=base, auth=auth, transport=transport, trust_env=False, timeout=limits)
 
 
 @asynccontextmanager

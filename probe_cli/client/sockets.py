@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from time import monotonic
+from time import monotonic, time
 from typing import Any
 
 import h11
@@ -33,7 +33,8 @@ MAX_TRIES = 10
 
 class SocketTransport(httpx.AsyncBaseTransport):
     """Asks one server, over connections that `connect` opens. A request with a token goes only over one that
-    `check`, if there is any, has let pass: it is called before connecting and again after it, and raises."""
+    `check`, if there is any, has let pass: it is called before connecting and again after it, and raises. The extension
+    `times` of an answer has when the question was sent and when the answer began to come, in seconds since 1970."""
 
     def __init__(self, connect: Callable[[], Awaitable[Opened]], check: Callable[[], None] | None = None) -> None:
         self._connect = connect
@@ -48,7 +49,12 @@ class SocketTransport(httpx.AsyncBaseTransport):
         except BaseException:
             connection.close()
             raise
-        return httpx.Response(head.status_code, headers=list(head.headers), stream=_Body(connection, self._resting))
+        return httpx.Response(
+            head.status_code,
+            headers=list(head.headers),
+            stream=_Body(connection, self._resting),
+            extensions={"times": (connection.sent, connection.got)},
+        )
 
     async def aclose(self) -> None:
         while self._resting:
@@ -110,6 +116,7 @@ class _Connection:
         self._writer = writer
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         self._rests_since = 0.0
+        self.sent = self.got = 0.0
 
     @property
     def is_fresh(self) -> bool:
@@ -135,7 +142,9 @@ class _Connection:
             sent = self._http.send(h11.Request(method=method, target=target, headers=request.headers.raw)) or b""
             if body:
                 sent += self._http.send(h11.Data(data=body)) or b""
-            self._writer.write(sent + (self._http.send(h11.EndOfMessage()) or b""))
+            sent += self._http.send(h11.EndOfMessage()) or b""
+            self.sent = time()
+            self._writer.write(sent)
             with suppress(ConnectionError):  # it may have answered before it hung up: that comes next
                 await self._writer.drain()
         while not isinstance(event := await self.next_event(), h11.Response):
@@ -146,6 +155,8 @@ class _Connection:
         with _as_httpx(httpx.ReadError):
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 data = await self._reader.read(_READ_BYTES)
+                if self._http.their_state is h11.SEND_RESPONSE:
+                    self.got = time()
                 if not data and self._http.their_state is h11.SEND_RESPONSE:
                     raise httpx.RemoteProtocolError("it hung up without an answer")
                 self._http.receive_data(data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from time import monotonic, time
+from time import monotonic
 
 from probe_agent.errors import ProbeError
 from probe_agent.wire import HostClock
@@ -55,10 +55,9 @@ async def host_clock(client: Client, is_far: Callable[[], Awaitable[None]] | Non
         while len(trips) < NUM_TRIPS or (
             len(trips) < MAX_TRIPS and monotonic() - began < MORE_S and not _is_well_known(trips)
         ):
-            sent = time()
-            told = await client.get_alone(HostClock, "/v1/clock")
-            trips.append(Trip(sent, told.received, told.answered, time()))
-            if is_far is not None and time() - sent > FAR_S:
+            told, sent, got = await client.timed(HostClock, "/v1/clock")
+            trips.append(Trip(sent, told.received, told.answered, got))
+            if is_far is not None and got - sent > FAR_S:
                 await is_far()
                 is_far = None
     except ProbeError:

@@ -84,6 +84,7 @@ async def _facts(client: Client, names: Sequence[str], extent: Extent, timeout_s
 
 async def _rows_of(client: Client, statements: Sequence[str], timeout_s: float) -> list[list[list[Any]]]:
     """The rows of each of `statements`."""
-    lists = ", ".join(f"(SELECT list(r) FROM ({sql}) AS r)" for sql in statements)
+    # Named, or the statements would come back as the names of the columns.
+    lists = ", ".join(f'(SELECT list(r) FROM ({sql}) AS r) AS "{at}"' for at, sql in enumerate(statements))
     told = (await client.send(_Rows, "POST", "/v1/query", QueryRequest(f"SELECT {lists}", timeout_s=timeout_s))).rows
     return [[list(row.values()) for row in rows or ()] for rows in told[0]]

@@ -77,7 +77,8 @@ def _seconds(expression: str) -> tuple[str, float]:
     return f"TRY_CAST(round(1e9 * {expression}) AS BIGINT)", 1e9
 
 
-#: Column -> SQL expression, and its NumPy type or what a whole number of it has to be divided by.
+#: Column -> SQL expression, and its NumPy type or what a whole number of it has to be divided by. The first column puts
+#: the rows in order.
 _STEPS: dict[str, tuple[str, type | float]] = {
     "number": ("step", int),
     "ended": _time("ts"),
@@ -94,13 +95,13 @@ _STEPS: dict[str, tuple[str, type | float]] = {
 }
 _OLDER_STEPS = {**_STEPS, "traced": ("false", bool)}
 _CALLS: dict[str, tuple[str, type | float]] = {
+    "start": _time("start"),
     "step": ("step", int),
     "group": ("coalesce(\"group\", '')", str),
     "seq": ("seq", int),
     "op": ("coalesce(op, '')", str),
     "peer": ("coalesce(peer, -1)", int),
     "bytes": ("coalesce(bytes, 0)", int),
-    "start": _time("start"),
     "ended": _time("ts"),
     "wait": _seconds("wait"),
     "phase": ("coalesce(phase, '')", str),
@@ -142,11 +143,19 @@ _PAUSES: dict[str, tuple[str, type | float]] = {"ts": _time("ts"), "duration": _
 
 
 def _lists(columns: Mapping[str, tuple[str, type | float]], rows: str) -> str:
-    asked = ", ".join(f'list({expression}) AS "{name}"' for name, (expression, _) in columns.items())
+    """One row of lists. Where all rows have one value, as in half of the columns, the list has it once; but that of the
+    first column is whole."""
+    first, *others = ((name, expression) for name, (expression, _) in columns.items())
+    asked = ", ".join([f'list({first[1]}) AS "{first[0]}"', *(f'{_once(told)} AS "{name}"' for name, told in others)])
     return f"SELECT {asked} FROM ({rows}) HAVING count(*) > 0"
 
 
-def _reader(columns: Mapping[str, tuple[str, type | float]], order: str) -> Callable[[Sequence[Row]], Columns]:
+def _once(told: str) -> str:
+    is_same = f"min({told}) IS NOT DISTINCT FROM max({told}) AND count({told}) IN (0, count(*))"
+    return f"CASE WHEN {is_same} THEN [min({told})] ELSE list({told}) END"
+
+
+def _reader(columns: Mapping[str, tuple[str, type | float]]) -> Callable[[Sequence[Row]], Columns]:
     def read(rows: Sequence[Row]) -> Columns:
         if not rows:
             return {}
@@ -154,10 +163,12 @@ def _reader(columns: Mapping[str, tuple[str, type | float]], order: str) -> Call
         told: dict[str, np.ndarray] = {
             name: _array(values, kind) for (name, (_, kind)), values in zip(columns.items(), rows[0], strict=True)
         }
-        if len({values.shape for values in told.values()}) != 1:
+        by = np.argsort(next(iter(told.values())), kind="stable")
+        if not all(values.shape in (by.shape, (1,)) for values in told.values()):
             raise ValueError("the columns are not of one length")
-        by = np.argsort(told[order], kind="stable")
-        return {name: values[by] for name, values in told.items()}
+        return {
+            name: values[by] if len(values) == len(by) else np.repeat(values, len(by)) for name, values in told.items()
+        }
 
     return read
 
@@ -201,7 +212,12 @@ def _memory_columns() -> str:
 
 
 def _newest_steps(extent: Extent) -> str:
-    return f"SELECT * FROM python.steps WHERE {_is_new(extent)} ORDER BY step DESC LIMIT {extent.steps}"
+    """Without those before the first call, where the calls of older ones have been cut off."""
+    first = f"SELECT CASE WHEN count(*) = {extent.calls} THEN min(step) END FROM ({_newest_calls(extent)})"
+    return (
+        f"SELECT * FROM python.steps WHERE {_is_new(extent)} AND step >= ({first}) IS NOT false"
+        f" ORDER BY step DESC LIMIT {extent.steps}"
+    )
 
 
 def _newest_calls(extent: Extent) -> str:
@@ -223,17 +239,17 @@ def _is_new(extent: Extent) -> str:
 FACTS: dict[str, Question] = {
     "steps": Question(
         lambda extent: _lists(_STEPS, _newest_steps(extent)),
-        _reader(_STEPS, "number"),
+        _reader(_STEPS),
         older=lambda extent: _lists(_OLDER_STEPS, _newest_steps(extent)),
     ),
     "calls": Question(
         lambda extent: _lists(_CALLS, _newest_calls(extent)),
-        _reader(_CALLS, "start"),
+        _reader(_CALLS),
         older=lambda extent: _lists(_OLDER_CALLS, _newest_calls(extent)),
     ),
     "recent": Question(
         lambda extent: _lists(_RECENT, "SELECT * FROM torch.flight_recorder WHERE NOT is_p2p AND state != 'failed'"),
-        _reader(_RECENT, "start"),
+        _reader(_RECENT),
         are_late,
     ),
     "groups": Question(
@@ -263,12 +279,12 @@ FACTS: dict[str, Question] = {
     "traits": Question(lambda extent: "SELECT kind, name, value FROM process.env ORDER BY ALL", _traits, is_live=True),
     "samples": Question(
         lambda extent: _lists(_SAMPLES, _NEWEST_SAMPLES),
-        _reader(_SAMPLES, "ts"),
+        _reader(_SAMPLES),
         older=lambda extent: _lists(_OLDER_SAMPLES, _NEWEST_SAMPLES),
     ),
     "pauses": Question(
         lambda extent: _lists(_PAUSES, f"SELECT * FROM python.gc ORDER BY ts DESC LIMIT {MAX_PAUSES}"),
-        _reader(_PAUSES, "ts"),
+        _reader(_PAUSES),
     ),
     "gpu_clock": Question(
         lambda extent: "SELECT median(sm_clock) FROM gpu.samples WHERE pid IS NOT NULL AND utilization > 0.1",

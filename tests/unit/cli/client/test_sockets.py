@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from time import time
 
 import httpx
 import pytest
@@ -53,6 +54,31 @@ def test_a_connection_serves_the_next_question_when_the_answer_was_whole() -> No
 
     assert texts == ["hi"] * 4
     assert asked == [1, 1, 1, 2]
+
+
+def test_the_times_of_an_answer_are_those_of_the_way_and_not_of_connecting_or_reading() -> None:
+    async def ask() -> tuple[float, float, float, float]:
+        async with serving([WHOLE]) as (client, _):
+            transport = client._transport
+            assert isinstance(transport, SocketTransport)
+            connect = transport._connect
+
+            async def slowly() -> sockets.Opened:
+                await asyncio.sleep(0.5)
+                return await connect()
+
+            transport._connect = slowly
+            began = time()
+            async with client.stream("GET", "/") as response:
+                await asyncio.sleep(0.5)
+                await response.aread()
+            return began, *response.extensions["times"], time()
+
+    began, sent, got, ended = asyncio.run(ask())
+
+    assert sent - began >= 0.5
+    assert 0 < got - sent < 0.5
+    assert ended - got >= 0.5
 
 
 def test_an_answer_that_is_left_early_takes_its_connection_with_it() -> None:

@@ -11,6 +11,8 @@ import duckdb
 import numpy as np
 import pytest
 
+from probe_agent.recorder.hooks.collectives import Collectives
+from probe_agent.recorder.steps.ends import Steps
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who, are_late, with_recent
 from probe_cli.cluster.compare.questions import FACTS, Extent
@@ -237,6 +239,41 @@ def test_times_and_durations_come_as_they_were_recorded() -> None:
     assert told["ts"].tolist() == [1_795_575_840.678901 + second for second in range(6)]
     assert told["duration"][[0, 5]].tolist() == [0.012345679, 86_400.000000001]
     assert np.isnan(told["duration"][1:5]).all()
+
+
+@pytest.mark.parametrize("durations", [(0.5, 0.5, 0.5), (None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5)])
+def test_a_value_that_all_rows_have_travels_once_and_is_read_for_each(durations: tuple[float | None, ...]) -> None:
+    with duckdb.connect() as database:
+        database.execute("CREATE SCHEMA python; CREATE TABLE python.gc (ts TIMESTAMP, duration DOUBLE)")
+        for second, duration in enumerate(durations):
+            database.execute("INSERT INTO python.gc VALUES (?, ?)", [datetime(2026, 11, 25, 3, 4, second), duration])
+        rows = database.sql(FACTS["pauses"].sql(Extent(100))).fetchall()
+
+    told = FACTS["pauses"].read(rows)
+
+    assert [len(values) for values in rows[0]] == [3, 3 if len(set(durations)) > 1 else 1]
+    assert [None if math.isnan(duration) else duration for duration in told["duration"].tolist()] == list(durations)
+
+
+@pytest.mark.parametrize(("every", "num"), [(1, 100), (50, 250)])
+def test_steps_before_the_oldest_call_are_left_out_where_older_calls_are(every: int, num: int) -> None:
+    extent = Extent(200, 2048)
+    assert extent.calls == 400
+    with duckdb.connect() as database:
+        database.execute("CREATE SCHEMA python")
+        for table in (Steps, Collectives):
+            described = ", ".join(f'"{column.name}" {column.sql_type}' for column in table.columns)
+            database.execute(f"CREATE TABLE {table.name} ({described})")
+        database.execute(
+            "INSERT INTO python.steps (step, ts) SELECT n, make_timestamp(1000000 * n) FROM range(1000) t(n)"
+        )
+        database.execute(
+            "INSERT INTO python.collectives (step, start, state) SELECT n // 4, make_timestamp(250000 * n), 'completed'"
+            f" FROM range(4000) t(n) WHERE n // 4 % {every} = 0"
+        )
+        rows = database.sql(FACTS["steps"].sql(extent)).fetchall()
+
+    assert FACTS["steps"].read(rows)["number"].tolist() == list(range(1000 - num, 1000))
 
 
 def test_words() -> None:
