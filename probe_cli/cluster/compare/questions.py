@@ -139,20 +139,28 @@ _OLDER_SAMPLES = {
     "cpus": ("''", str),
     "nice": ("NULL::DOUBLE", float),
 }
+#: Columns that mostly have one value in all rows.
+_OFTEN_SAME = {
+    *("data_wait", "evaluation", "generation", "traced"),
+    *("op", "peer", "bytes", "phase", "wait_phase", "by_cpp", "on_device", "is_open"),
+    *("cpus", "nice"),
+}
 _PAUSES: dict[str, tuple[str, type | float]] = {"ts": _time("ts"), "duration": _seconds("duration")}
 
 
 def _lists(columns: Mapping[str, tuple[str, type | float]], rows: str) -> str:
-    """One row of lists. Where all rows have one value, as in half of the columns, the list has it once; but that of the
-    first column is whole."""
-    first, *others = ((name, expression) for name, (expression, _) in columns.items())
-    asked = ", ".join([f'list({first[1]}) AS "{first[0]}"', *(f'{_once(told)} AS "{name}"' for name, told in others)])
-    return f"SELECT {asked} FROM ({rows}) HAVING count(*) > 0"
+    """One row of lists, one a column."""
+    told = ", ".join(f'{expression} AS "{name}"' for name, (expression, _) in columns.items())
+    asked = ", ".join(
+        f'{_once(name) if name in _OFTEN_SAME else f"""list("{name}")"""} AS "{name}"' for name in columns
+    )
+    return f"SELECT {asked} FROM (SELECT {told} FROM ({rows})) HAVING count(*) > 0"
 
 
-def _once(told: str) -> str:
-    is_same = f"min({told}) IS NOT DISTINCT FROM max({told}) AND count({told}) IN (0, count(*))"
-    return f"CASE WHEN {is_same} THEN [min({told})] ELSE list({told}) END"
+def _once(name: str) -> str:
+    """A list that has the value of all rows once, where it is the same."""
+    is_same = f'min("{name}") IS NOT DISTINCT FROM max("{name}") AND count("{name}") IN (0, count(*))'
+    return f'CASE WHEN {is_same} THEN [min("{name}")] ELSE list("{name}") END'
 
 
 def _reader(columns: Mapping[str, tuple[str, type | float]]) -> Callable[[Sequence[Row]], Columns]:
@@ -212,12 +220,7 @@ def _memory_columns() -> str:
 
 
 def _newest_steps(extent: Extent) -> str:
-    """Without those before the first call, where the calls of older ones have been cut off."""
-    first = f"SELECT CASE WHEN count(*) = {extent.calls} THEN min(step) END FROM ({_newest_calls(extent)})"
-    return (
-        f"SELECT * FROM python.steps WHERE {_is_new(extent)} AND step >= ({first}) IS NOT false"
-        f" ORDER BY step DESC LIMIT {extent.steps}"
-    )
+    return f"SELECT * FROM python.steps WHERE {_is_new(extent)} ORDER BY step DESC LIMIT {extent.steps}"
 
 
 def _newest_calls(extent: Extent) -> str:

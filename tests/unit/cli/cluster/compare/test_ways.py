@@ -11,8 +11,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from probe_agent.recorder.hooks.collectives import Collectives
-from probe_agent.recorder.steps.ends import Steps
+from probe_agent.recorder.samplers.process import Samples
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who, are_late, with_recent
 from probe_cli.cluster.compare.questions import FACTS, Extent
@@ -241,39 +240,21 @@ def test_times_and_durations_come_as_they_were_recorded() -> None:
     assert np.isnan(told["duration"][1:5]).all()
 
 
-@pytest.mark.parametrize("durations", [(0.5, 0.5, 0.5), (None, None, None), (0.5, None, 0.5), (None, 0.5, 0.5)])
-def test_a_value_that_all_rows_have_travels_once_and_is_read_for_each(durations: tuple[float | None, ...]) -> None:
+@pytest.mark.parametrize("values", [(2, 2, 2), (None, None, None), (2, None, 2), (None, 2, 2)])
+def test_a_value_that_all_rows_have_travels_once_and_is_read_for_each(values: tuple[int | None, ...]) -> None:
     with duckdb.connect() as database:
-        database.execute("CREATE SCHEMA python; CREATE TABLE python.gc (ts TIMESTAMP, duration DOUBLE)")
-        for second, duration in enumerate(durations):
-            database.execute("INSERT INTO python.gc VALUES (?, ?)", [datetime(2026, 11, 25, 3, 4, second), duration])
-        rows = database.sql(FACTS["pauses"].sql(Extent(100))).fetchall()
+        described = ", ".join(f'"{column.name}" {column.sql_type}' for column in Samples.columns)
+        database.execute(f"CREATE SCHEMA process; CREATE TABLE process.samples ({described})")
+        for second, nice in enumerate(values):
+            database.execute(
+                "INSERT INTO process.samples (ts, nice) VALUES (?, ?)", [datetime(2026, 11, 25, 3, 4, second), nice]
+            )
+        rows = database.sql(FACTS["samples"].sql(Extent(100))).fetchall()
 
-    told = FACTS["pauses"].read(rows)
+    told = FACTS["samples"].read(rows)
 
-    assert [len(values) for values in rows[0]] == [3, 3 if len(set(durations)) > 1 else 1]
-    assert [None if math.isnan(duration) else duration for duration in told["duration"].tolist()] == list(durations)
-
-
-@pytest.mark.parametrize(("every", "num"), [(1, 100), (50, 250)])
-def test_steps_before_the_oldest_call_are_left_out_where_older_calls_are(every: int, num: int) -> None:
-    extent = Extent(200, 2048)
-    assert extent.calls == 400
-    with duckdb.connect() as database:
-        database.execute("CREATE SCHEMA python")
-        for table in (Steps, Collectives):
-            described = ", ".join(f'"{column.name}" {column.sql_type}' for column in table.columns)
-            database.execute(f"CREATE TABLE {table.name} ({described})")
-        database.execute(
-            "INSERT INTO python.steps (step, ts) SELECT n, make_timestamp(1000000 * n) FROM range(1000) t(n)"
-        )
-        database.execute(
-            "INSERT INTO python.collectives (step, start, state) SELECT n // 4, make_timestamp(250000 * n), 'completed'"
-            f" FROM range(4000) t(n) WHERE n // 4 % {every} = 0"
-        )
-        rows = database.sql(FACTS["steps"].sql(extent)).fetchall()
-
-    assert FACTS["steps"].read(rows)["number"].tolist() == list(range(1000 - num, 1000))
+    assert len(rows[0][list(told).index("nice")]) == (3 if len(set(values)) > 1 else 1)
+    assert [None if math.isnan(value) else value for value in told["nice"].tolist()] == list(values)
 
 
 def test_words() -> None:
