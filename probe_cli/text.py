@@ -5,6 +5,7 @@ Plain functions, imported by every other part of the command line.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = [
@@ -21,15 +22,18 @@ __all__ = [
 ]
 
 
-def ranks_text(ranks: Iterable[int]) -> str:
-    """The ranks in order, neighbours as a range: 0-16,18-63."""
+def ranks_text(ranks: Iterable[int], most: int | None = 16) -> str:
+    """The ranks in order, neighbours as a range, `most` such ranges at most: 0-16,18-63; 0,2,4 and 509 more."""
     parts: list[list[int]] = []
-    for rank in sorted(set(ranks)):
+    ordered = sorted(set(ranks))
+    for rank in ordered:
         if parts and rank == parts[-1][-1] + 1:
             parts[-1] = [parts[-1][0], rank]
         else:
             parts.append([rank])
-    return ",".join("-".join(map(str, part)) for part in parts)
+    listed = ",".join("-".join(map(str, part)) for part in parts[:most])
+    more = len(ordered) - bisect_right(ordered, parts[:most][-1][-1]) if parts else 0
+    return f"{listed} and {more:,} more" if more else listed
 
 
 def num_ranks(ranks: Iterable[int]) -> str:

@@ -31,6 +31,8 @@ MIN_SURE, ALSO_SURE = 3.5, 1.0
 MAX_CHANCE = 0.001
 #: Of so many of several ranks it is looked at what each costs alone.
 MAX_ALONE = 8
+#: Of so many of several ranks it is tried what they cost without one of them: of those that are least suspect.
+MAX_TRIED = 32
 #: The part that each of several ranks must have in what they cost together.
 MIN_PART = 0.15
 #: A cost is there "in every step" when it is in so many.
@@ -81,7 +83,9 @@ def named(study: Study, told: Mapping[Who, Facts] | None = None) -> list[Named]:
             found.append(study.with_kind(cost))
     found.sort(key=lambda cost: -cost.share)
     return [
-        Named(cost, who_text(study, cost), study.longer(cost), study.slot(cost), starved=starved(study, cost, told))
+        Named(
+            cost, who_text(study, cost), study.longer(cost), study.slot(cost), starved=starved(study, cost.ranks, told)
+        )
         for cost in found
     ]
 
@@ -127,20 +131,33 @@ def _needed(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Cost | None:
 
     Ranks that only the analysis put together are named together when each of them has its part in the cost.
     """
-    lacking = [
-        rank
-        for rank in cost.ranks
-        if (one := starved(study, study.cost_of([rank]), told)) and one.is_sure and one.busy_host
-    ]
+    lacking = [rank for rank in cost.ranks if (one := starved(study, [rank], told)) and one.is_sure and one.busy_host]
     if 0 < len(lacking) < len(cost.ranks):
         cost = study.cost_of([rank for rank in cost.ranks if rank not in lacking])
+    cost = _without_many(study, cost)
     while 1 < len(cost.ranks) <= len(study.facts) / 2:
-        without = [study.cost_of([rank for rank in cost.ranks if rank != out]) for out in cost.ranks]
+        tried = cost.ranks if len(cost.ranks) <= MAX_TRIED else study.by_suspicion(cost.ranks)[:MAX_TRIED]
+        without = [study.cost_of([rank for rank in cost.ranks if rank != out]) for out in tried]
         least = max(without, key=lambda rest: rest.share)
-        if cost.share - least.share >= max(MIN_SHARE / 2, MIN_PART * cost.share):
+        if _needs(cost, least):
             return cost
         cost = least
     return cost if len(cost.ranks) == 1 and _is_worth_a_name(study, cost) else None
+
+
+def _without_many(study: Study, cost: Cost) -> Cost:
+    """Of more ranks than can be tried one by one, leave out as many at once as have no part in the cost together."""
+    num = len(cost.ranks)
+    while num and MAX_TRIED < len(cost.ranks) <= len(study.facts) / 2:
+        num = min(num, len(cost.ranks)) // 2
+        rest = study.cost_of(sorted(study.by_suspicion(cost.ranks)[num:]))
+        cost = cost if _needs(cost, rest) else rest
+    return cost
+
+
+def _needs(cost: Cost, rest: Cost) -> bool:
+    """Whether the ranks of a cost that are not in `rest` have a part in it."""
+    return cost.share - rest.share >= max(MIN_SHARE / 2, MIN_PART * cost.share)
 
 
 def who_text(study: Study, cost: Cost) -> str:

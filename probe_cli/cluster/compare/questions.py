@@ -16,7 +16,7 @@ from probe_cli.text import ranks_in
 
 from .facts import Columns, Group, Memory, ModuleTime, Trait, are_late
 
-__all__ = ["FACTS", "Extent", "Question"]
+__all__ = ["CALLS", "FACTS", "STEPS", "Extent", "Question"]
 
 #: Rows of all ranks together; and of one rank at least, and at most.
 ALL_STEPS, MIN_STEPS, MAX_STEPS = 300_000, 50, 5_000
@@ -79,7 +79,7 @@ def _seconds(expression: str) -> tuple[str, float]:
 
 #: Column -> SQL expression, and its NumPy type or what a whole number of it has to be divided by. The first column puts
 #: the rows in order.
-_STEPS: dict[str, tuple[str, type | float]] = {
+STEPS: dict[str, tuple[str, type | float]] = {
     "number": ("step", int),
     "ended": _time("ts"),
     "duration": _seconds("duration"),
@@ -93,8 +93,8 @@ _STEPS: dict[str, tuple[str, type | float]] = {
     "sampled": ("sampled", bool),
     "traced": ("traced", bool),
 }
-_OLDER_STEPS = {**_STEPS, "traced": ("false", bool)}
-_CALLS: dict[str, tuple[str, type | float]] = {
+_OLDER_STEPS = {**STEPS, "traced": ("false", bool)}
+CALLS: dict[str, tuple[str, type | float]] = {
     "start": _time("start"),
     "step": ("step", int),
     "group": ("coalesce(\"group\", '')", str),
@@ -110,7 +110,7 @@ _CALLS: dict[str, tuple[str, type | float]] = {
     "on_device": ("state = 'enqueued'", bool),
     "is_open": ("state IN ('waiting', 'launched')", bool),
 }
-_OLDER_CALLS = {**_CALLS, "peer": ("-1", int), "phase": ("''", str), "wait_phase": ("''", str)}
+_OLDER_CALLS = {**CALLS, "peer": ("-1", int), "phase": ("''", str), "wait_phase": ("''", str)}
 _RECENT = {
     **_OLDER_CALLS,
     "step": ("-1", int),
@@ -241,13 +241,13 @@ def _is_new(extent: Extent) -> str:
 #: By the field of `Facts` that it fills.
 FACTS: dict[str, Question] = {
     "steps": Question(
-        lambda extent: _lists(_STEPS, _newest_steps(extent)),
-        _reader(_STEPS),
+        lambda extent: _lists(STEPS, _newest_steps(extent)),
+        _reader(STEPS),
         older=lambda extent: _lists(_OLDER_STEPS, _newest_steps(extent)),
     ),
     "calls": Question(
-        lambda extent: _lists(_CALLS, _newest_calls(extent)),
-        _reader(_CALLS),
+        lambda extent: _lists(CALLS, _newest_calls(extent)),
+        _reader(CALLS),
         older=lambda extent: _lists(_OLDER_CALLS, _newest_calls(extent)),
     ),
     "recent": Question(

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
-from probe_cli.cluster.delays.costs import Cost
 from probe_cli.cluster.delays.rows import Who
 
 from .evidence import rate
@@ -41,16 +40,18 @@ class Starved:
     is_sure: bool = True
 
 
-def starved(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> Starved | None:
-    """Return how long the ranks of a cost wait for a CPU; None if that is not why they cost something, or not known."""
-    since, until = study.span(study.facts[cost.ranks[0]].who)
+def starved(study: Study, ranks: Sequence[int], told: Mapping[Who, Facts]) -> Starved | None:
+    """Return how long these ranks (indices) wait for a CPU; None if that is not why they take longer, or not known."""
+    if not told:
+        return None
+    since, until = study.span(study.facts[ranks[0]].who)
     mine, peers = (
         [
             (at, *rates)
-            for at in ranks
+            for at in some
             if (fact := told.get(study.facts[at].who)) is not None and (rates := _rates(fact, since, until)) is not None
         ]
-        for ranks in (cost.ranks, study.peers(cost))
+        for some in (ranks, study.peers_of(ranks))
     )
     if not mine or not peers:
         return None

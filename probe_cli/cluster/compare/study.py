@@ -64,6 +64,13 @@ class Study:
         charged = self.analysis.charged.sum(axis=1)
         return tuple(int(at) for at in np.argsort(-charged, kind="stable")[:num])
 
+    def by_suspicion(self, ranks: Sequence[int]) -> list[int]:
+        """These ranks (indices) in order: first those that take nothing too long, or that nobody waits for."""
+        charged = self.analysis.charged.sum(axis=1)[list(ranks)]
+        taken = np.array([self.analysis.taken_by([at]).sum() for at in ranks])
+        suspicion = np.minimum(charged / max(charged.max(), 1e-12), taken / max(taken.max(), 1e-12))
+        return [ranks[at] for at in np.argsort(suspicion, kind="stable").tolist()]
+
     @cached_property
     def most_costly(self) -> Cost:
         """The single rank that costs most."""
@@ -99,10 +106,11 @@ class Study:
 
     def peers_of(self, ranks: Collection[int]) -> list[int]:
         """Ranks that do the same work and are not among `ranks`; all others where there are none."""
-        others = [at for at in range(len(self.facts)) if at not in ranks]
         work = self.analysis.work
-        same = [at for at in others if any(work[at] == work[own] for own in ranks)]
-        return (same or others)[:MAX_PEERS]
+        others = np.setdiff1d(np.arange(len(self.facts)), list(ranks))
+        same = others[np.isin(work[others], work[list(ranks)])]
+        found: list[int] = (same if len(same) else others)[:MAX_PEERS].tolist()
+        return found
 
     def span(self, who: Who) -> tuple[float, float]:
         """When the steps that were compared began and ended, on our clock, by the rows of one rank."""
@@ -125,11 +133,12 @@ class Study:
     def sureness(self, cost: Cost) -> list[float]:
         """For each rank of `cost`, by how many standard errors its own time exceeds that of its peers: as many as are
         as unlikely in a normal distribution."""
-        return [self._sureness([at], cost) for at in cost.ranks]
+        peers = self.peers(cost)
+        return [self._sureness([at], peers, cost) for at in cost.ranks]
 
     def sureness_together(self, cost: Cost) -> float:
         """The same of all of them together."""
-        return self._sureness(list(cost.ranks), cost)
+        return self._sureness(list(cost.ranks), self.peers(cost), cost)
 
     def chance_of_longest(self, at: int, peers: Sequence[int]) -> float:
         """How likely it is that one of these ranks has the longest stretches of own time as often as the rank `at` has
@@ -155,9 +164,9 @@ class Study:
         tail = sum(math.comb(num, k) * each**k * (1 - each) ** (num - k) for k in range(hits, num + 1))
         return min(1.0, len(ranks) * tail)
 
-    def _sureness(self, ranks: Sequence[int], cost: Cost) -> float:
+    def _sureness(self, ranks: list[int], others: list[int], cost: Cost) -> float:
         own = self.analysis.own
-        mine, peers = own[list(ranks)].mean(axis=0), own[self.peers(cost)]
+        mine, peers = own[ranks].mean(axis=0), own[others]
         in_mean = _deviation(mine - peers.mean(axis=0), self.analysis.lengths, cost.period or 1)
         if cost.frequency < STEADY:
             return in_mean

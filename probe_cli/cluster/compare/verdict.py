@@ -86,7 +86,7 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
     if most.share >= UNSURE:
         who = study.facts[most.ranks[0]].who
-        late = Named(most, str(who), Longer(None), None, starved=starved(study, most, told or {}))
+        late = Named(most, str(who), Longer(None), None, starved=starved(study, most.ranks, told or {}))
         if late.busy_host is not None:
             return _busy_verdict(late, over, about)
         text = (

@@ -62,7 +62,9 @@ class Peers:
         per_step = line.rank * num_steps + line.step
         typical = np.bincount(per_step, inside**2, between.size) / np.maximum(between, 1e-12)
         self._is_long = (inside > 0) & (inside >= typical[per_step] / 4)
-        self._num_long = np.bincount(per_step, self._is_long, between.size).reshape(self.own.shape)
+        self._num_long = np.bincount(per_step[self._is_long], minlength=between.size).reshape(self.own.shape)
+        self._long = inside[self._is_long]  # those of one rank in one step are together
+        self._first_long = (np.cumsum(self._num_long) - self._num_long.ravel()).reshape(self.own.shape)
         self._whole = Block(np.arange(line.num_ranks), np.zeros((0, 0, 0), np.int64), self.own[:, :, None])
 
     def of_each(self) -> np.ndarray:
@@ -144,35 +146,45 @@ class Peers:
     def _spread(self, found: np.ndarray, lone: np.ndarray, too_long: np.ndarray) -> None:
         """Put what ranks without peers take too long in a step on its stretches, where they exceed the others'."""
         is_usual = ~lone | (too_long[:, :, 0] <= 0)
-        for rank, step in np.argwhere(~is_usual).tolist():
-            mine = self._stretches(rank, step)
-            weights = self._weights(rank, step, np.flatnonzero(is_usual[:, step]))
-            found[mine] = np.minimum(self._line.own[mine], too_long[rank, step, 0] * weights / weights.sum())
+        for step in np.flatnonzero(~is_usual.all(axis=0)).tolist():
+            others = _Others(self, np.flatnonzero(is_usual[:, step]), step)
+            for rank in np.flatnonzero(~is_usual[:, step]).tolist():
+                mine = self._stretches(rank, step)
+                weights = self._weights(rank, mine, others)
+                found[mine] = np.minimum(self._line.own[mine], too_long[rank, step, 0] * weights / weights.sum())
 
-    def _weights(self, rank: int, step: int, others: np.ndarray) -> np.ndarray:
+    def _weights(self, rank: int, mine: slice, others: _Others) -> np.ndarray:
         """By how much each stretch exceeds the others': before the first call of the step, after the last, or between;
         there the k-th long one is held against theirs, if they have as many (micro-batches, forward and backward)."""
-        mine = self._stretches(rank, step)
         own = self._line.own[mine]
-        if not len(others):
+        if others.parts is None:
             return own
-        parts = self._parts[rank, step]
-        exceeds = np.maximum(parts - np.median(self._parts[others, step], axis=0), 0.0)
+        exceeds = np.maximum(self._parts[rank, others.step] - others.parts, 0.0)
         if exceeds.sum() <= 0:
             return own
         between: np.ndarray = self._inside[mine].copy()
-        alike = others[self._num_long[others, step] == self._num_long[rank, step]]
-        if len(alike):
+        usual = others.long(int(self._num_long[rank, others.step]))
+        if usual is not None:
             is_long = self._is_long[mine]
-            theirs = [self._stretches(other, step) for other in alike.tolist()]
-            usual = [self._inside[other][self._is_long[other]] for other in theirs]
             late = np.zeros_like(between)
-            late[is_long] = np.maximum(between[is_long] - np.median(usual, axis=0), 0.0)
+            late[is_long] = np.maximum(between[is_long] - usual, 0.0)
             between = late if late.sum() > 0 else between
         between *= exceeds[1] / max(between.sum(), 1e-12)
         between[0] += exceeds[0]
         between[-1] += exceeds[2]
         return between
+
+    def parts_of(self, ranks: np.ndarray, step: int) -> np.ndarray | None:
+        """What these ranks usually take before their first call of a step, between, and after the last one."""
+        return np.median(self._parts[ranks, step], axis=0) if len(ranks) else None
+
+    def long_of(self, ranks: np.ndarray, step: int, num: int) -> np.ndarray | None:
+        """What each long stretch between usually takes those of these ranks that have `num` of them in a step."""
+        alike = ranks[self._num_long[ranks, step] == num]
+        if not len(alike):
+            return None
+        usual: np.ndarray = np.median(self._long[self._first_long[alike, step][:, None] + np.arange(num)], axis=0)
+        return usual
 
     def _stretches(self, rank: int, step: int) -> slice:
         number = rank * self._num_steps + step
@@ -213,6 +225,22 @@ class Peers:
                 first = begins[np.ix_(ranks, steps)]
                 moments = first[:, :, None] + np.arange(counts[ranks[0], steps[0]])
                 yield Block(ranks, moments, self._line.own[moments])
+
+
+class _Others:
+    """What is usual in one step on the ranks that others are held against: worked out once for all of these."""
+
+    def __init__(self, peers: Peers, ranks: np.ndarray, step: int) -> None:
+        self._peers, self._ranks = peers, ranks
+        self._long: dict[int, np.ndarray | None] = {}
+        self.step = step
+        self.parts = peers.parts_of(ranks, step)
+
+    def long(self, num: int) -> np.ndarray | None:
+        """The usual stretches between of those that have `num` long ones; None where nobody has."""
+        if num not in self._long:
+            self._long[num] = self._peers.long_of(self._ranks, self.step, num)
+        return self._long[num]
 
 
 def _too_long(own: np.ndarray, usual: np.ndarray, noise: np.ndarray) -> np.ndarray:

@@ -44,7 +44,7 @@ def compare(facts: Sequence[Facts], num_steps: int) -> Comparison:
         by_value = sorted(values[kind, name].items(), key=lambda entry: (-len(entry[1]), str(entry[0])))
         if len(by_value) < 2 or name in EXPECTED:
             continue
-        rows += [[kind, name, value, ranks_text(ranks), len(ranks)] for value, ranks in by_value]
+        rows += [[kind, name, value, ranks_text(ranks, most=None), len(ranks)] for value, ranks in by_value]
         (usual, most), *others = by_value
         parts = [f"{_ranks(ranks)} {_has(value)}" for value, ranks in others]
         sentences.append(f"{kind} {name}: {', '.join(parts)}; {_ranks(most)} {_has(usual)}")

@@ -70,7 +70,7 @@ def _row(found: Study, cost: Cost) -> list[object]:
     analysis = found.analysis
     return [
         who_text(found, cost),
-        ranks_text(found.numbers(cost)),
+        ranks_text(found.numbers(cost), most=None),
         only.rank if only else None,
         only.pid if only else None,
         hosts.pop() if len(hosts) == 1 else None,

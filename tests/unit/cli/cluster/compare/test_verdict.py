@@ -98,6 +98,18 @@ def test_a_delay_in_every_step_is_told_so_beside_a_long_stall_of_the_same_rank_a
     assert re.search(r" of its time, [0-9.]+ ms a step: its forward takes [0-9.]+ ms, its peers'", verdict.sentence)
 
 
+def test_of_many_slow_ranks_each_is_named_and_nobody_else() -> None:
+    slow = {rank for rank in range(96) if rank % 12 < 5}
+    facts = job(96, 40, lambda rank, step: {"forward": 0.030} if rank in slow else {}, noise=0.2)
+
+    found = compare(facts, 40)
+
+    assert set(found.verdict.ranks) == slow
+    assert "ranks 0-4,12-16,24-28,36-40,48-52,60-64,72-76,84-88 hold the job up" in found.verdict.sentence
+    several = next(row for row in found.rows if row[found.columns.index("rank")] is None)
+    assert several[found.columns.index("ranks")] == "0-4,12-16,24-28,36-40,48-52,60-64,72-76,84-88"
+
+
 def test_two_slow_ranks_are_both_named() -> None:
     facts = job(8, 120, lambda rank, step: {"forward": 0.030} if rank in (2, 5) else {})
 

@@ -15,7 +15,7 @@ from probe_agent.recorder.samplers.process import Samples
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who, are_late, with_recent
 from probe_cli.cluster.compare.questions import FACTS, Extent
-from probe_cli.text import mebibytes, seconds, sum_up
+from probe_cli.text import mebibytes, ranks_text, seconds, sum_up
 
 from .made import CALL, columns, job, rows_between
 
@@ -269,3 +269,8 @@ def test_words() -> None:
     sizes = [mebibytes(value) for value in (0.4123, 8.25, 812.4, 12_083.0)]
     assert sizes == ["0.41 MiB", "8.2 MiB", "812 MiB", "11.8 GiB"]
     assert sum_up(list("abcdef"), 4) == "a; b; c; d; and 2 more"
+    assert ranks_text([5, 3, 4, 9, 3]) == "3-5,9"
+    assert ranks_text([]) == ""
+    many = [*range(0, 3000, 2), 3001, 3002]
+    assert ranks_text(many, most=3) == "0,2,4 and 1,499 more"
+    assert ranks_text(many, most=None) == ",".join([*(str(rank) for rank in range(0, 3000, 2)), "3001-3002"])
