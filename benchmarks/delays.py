@@ -144,7 +144,7 @@ def _measured(ranks: list[RankRows]) -> list[object]:
     took, took_cpu = perf_counter() - began, process_time() - began_cpu
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = sum(len(text) for _, answer in told for text in answer) / 1e6
-    named = verdict.sentence.partition(" holds the job up")[0] if verdict.ranks else "nobody"
+    named = verdict.sentence.partition(" hold")[0] if verdict.ranks else "nobody"
     cells = [f"{took:.2f}", f"{took_cpu:.2f}", named, f"{verdict.share or 0:.1%}", f"{memory:.0f}"]
     return [num_calls, f"{size:.0f}", verdict.num_steps, *cells]
 
