@@ -84,6 +84,7 @@ def _run(kind: str, cases: list[Case], args: argparse.Namespace, score: Score) -
             print(_line(case.name(kind), truth), file=sys.stderr)
             if isinstance(answer, Answer):
                 score.add(case.name(kind), truth, answer)
+                print(f"  {answer.verdict['sentence']}", file=sys.stderr)
         if args.record:
             job.rest()
             for folder in record(job, told, args.record):
