@@ -106,6 +106,8 @@ class Source(BaseSource):
         self._patches = Patches()
         self._ours: list[OurHook] = []
         self._are_there = self._is_disabled = False  # the hooks
+        #: The recorder goes: what the training thread is about to install, it removes again.
+        self._is_stopped = False
         #: Whether the step is sampled, and who watches it: what the hooks are made for.
         self._made_for: tuple[bool, Watcher | None] = (False, None)
         #: Whether the running step is to have hooks.
@@ -162,6 +164,7 @@ class Source(BaseSource):
         return Awaited(told, "see what the threads do: probe … backtrace --all")
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._thread = None
         self._has_begun = False
         for calls, ours in ((self._step.ending, self._end_step), (self._step.beginning, self._begin_step)):
@@ -197,6 +200,9 @@ class Source(BaseSource):
                     self._remove()
                 if self._watched_before:
                     self._leave_nodes()
+            if self._is_stopped:  # meanwhile
+                self._around_compile.forget()
+                self._remove()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
@@ -259,6 +265,8 @@ class Source(BaseSource):
         try:
             if self._has_begun and not self._are_there:
                 self._install()
+            if self._is_stopped:
+                self._remove()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

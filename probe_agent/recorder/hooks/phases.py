@@ -68,6 +68,8 @@ class Source(BaseSource):
         self._hides_hook = Patches()
         self._hook = OurHook(self._modules._global_forward_pre_hooks)
         self._is_armed = self._is_compiling = False
+        #: The recorder goes: what the training thread is about to install, it removes again.
+        self._is_stopped = False
         self._around_compile = AroundCompile(self._leave, self._come_back)
         self._blocks: list[Block] = recorder.step.blocks
 
@@ -87,6 +89,7 @@ class Source(BaseSource):
         self._step.ending.append(self._end_step)
 
     def stop(self) -> None:
+        self._is_stopped = True
         self._patches.restore()
         if self._end_step in self._step.ending:
             self._step.ending.remove(self._end_step)
@@ -201,6 +204,8 @@ class Source(BaseSource):
                 block.began, block.inner, block.wait, block.num_samples = now, 0, 0, 0
             blocks += still_open
             self._around_compile.watch()
+            if self._is_stopped:  # meanwhile
+                self._around_compile.forget()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
@@ -224,6 +229,8 @@ class Source(BaseSource):
             return
         self._is_armed = True
         self._hook.put(self._called)
+        if self._is_stopped:  # meanwhile
+            self._disarm()
 
     def _disarm(self) -> None:
         if self._is_armed:

@@ -23,8 +23,11 @@ class Patches:
 
     def put(self, owner: Any, name: str, ours: Any) -> None:
         """Replace the attribute `name` of `owner` itself by `ours`."""
-        self._all.append((owner, name, owner.__dict__[name], ours))
+        patch = owner, name, owner.__dict__[name], ours
+        self._all.append(patch)
         setattr(owner, name, ours)
+        if patch not in self._all:  # another thread has restored all just before that
+            self._all.append(patch)
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace a function by what `make` makes of it, with the same name and signature."""

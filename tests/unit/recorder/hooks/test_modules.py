@@ -336,3 +336,26 @@ def test_global_hooks_of_the_job_are_compiled_as_without_us(recording, compiled_
     assert within == ({} if compiled_first else without)
     assert after == {}
     assert "the job has hooks on all modules" in told["message"]
+
+
+def test_a_detach_while_a_sampled_step_begins_leaves_no_hook(recording):
+    """The recorder's thread may stop the source between any two lines that the training thread runs."""
+    num_stops = 0
+
+    with recording(trace_every=1) as it:
+        (source,) = (one for one in it.sources if one.name == "torch_trace")
+        begin = source._spans.begin
+
+        def stopped(allocated):
+            nonlocal num_stops
+            num_stops += 1
+            source.stop()
+            begin(allocated)
+
+        source._spans.begin = stopped
+        train(torch.nn.Sequential(Block()), 2)
+
+        assert num_stops == 1
+        assert not torch_module._global_forward_hooks_always_called
+        assert not torch_module._has_any_global_hook()
+        assert torch_module._has_any_global_hook.__module__ == torch_module.__name__
