@@ -156,7 +156,7 @@ def _without_many(study: Study, cost: Cost) -> Cost:
 
 
 def _needs(cost: Cost, rest: Cost) -> bool:
-    """Whether the ranks of a cost that are not in `rest` have a part in it."""
+    """Return whether the ranks of a cost that are not in `rest` have a part in it."""
     return cost.share - rest.share >= max(MIN_SHARE / 2, MIN_PART * cost.share)
 
 

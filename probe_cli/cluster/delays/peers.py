@@ -175,11 +175,11 @@ class Peers:
         return between
 
     def parts_of(self, ranks: np.ndarray, step: int) -> np.ndarray | None:
-        """What these ranks usually take before their first call of a step, between, and after the last one."""
+        """The median time of these ranks before their first call of a step, between, and after the last one."""
         return np.median(self._parts[ranks, step], axis=0) if len(ranks) else None
 
     def long_of(self, ranks: np.ndarray, step: int, num: int) -> np.ndarray | None:
-        """What each long stretch between usually takes those of these ranks that have `num` of them in a step."""
+        """The median time of each long stretch between, on those of these ranks that have `num` of them in a step."""
         alike = ranks[self._num_long[ranks, step] == num]
         if not len(alike):
             return None
@@ -228,7 +228,7 @@ class Peers:
 
 
 class _Others:
-    """What is usual in one step on the ranks that others are held against: worked out once for all of these."""
+    """Medians of one step on the ranks that others are held against, worked out once for all of these."""
 
     def __init__(self, peers: Peers, ranks: np.ndarray, step: int) -> None:
         self._peers, self._ranks = peers, ranks
@@ -237,7 +237,7 @@ class _Others:
         self.parts = peers.parts_of(ranks, step)
 
     def long(self, num: int) -> np.ndarray | None:
-        """The usual stretches between of those that have `num` long ones; None where nobody has."""
+        """The median long stretches between of those that have `num` of them; None where nobody has."""
         if num not in self._long:
             self._long[num] = self._peers.long_of(self._ranks, self.step, num)
         return self._long[num]
