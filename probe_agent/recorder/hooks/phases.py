@@ -229,7 +229,8 @@ class Source(BaseSource):
             return
         self._is_armed = True
         self._hook.put(self._called)
-        if self._is_stopped:  # meanwhile
+        if self._is_stopped:  # meanwhile, and may have been disarmed before the hook was there
+            self._is_armed = True
             self._disarm()
 
     def _disarm(self) -> None:

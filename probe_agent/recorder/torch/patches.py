@@ -26,7 +26,7 @@ class Patches:
         patch = owner, name, owner.__dict__[name], ours
         self._all.append(patch)
         setattr(owner, name, ours)
-        if patch not in self._all:  # another thread has restored all just before that
+        if not any(one is patch for one in self._all):  # another thread has restored all just before that
             self._all.append(patch)
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:

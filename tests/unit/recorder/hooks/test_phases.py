@@ -288,3 +288,21 @@ def test_a_job_with_evaluations_ends_with_the_same_bits(recording, every, is_com
     assert all(torch.equal(one, other) for one, other in zip(alone, under, strict=True))
     assert compiled_alone == compiled_under
     assert [step["evaluation"] > 0 for step in it.steps] == [False, True, False] * 3 + [False, True]
+
+
+def test_a_detach_while_a_block_without_gradients_begins_leaves_no_hook(recording):
+    """The recorder's thread may stop the source between any two lines that the training thread runs."""
+    table = nn.modules.module._global_forward_pre_hooks
+    with recording(trace_every=0) as it:
+        (source,) = (one for one in it.sources if one.name == "phases")
+        put = source._hook.put
+
+        def stopped(hook):
+            source.stop()
+            put(hook)
+
+        source._hook.put = stopped
+        source._arm()
+
+        assert not table
+        assert not nn.modules.module._has_any_global_hook()
