@@ -274,12 +274,16 @@ class Source(BaseSource):
         return is_found
 
     def _put(self) -> None:
-        if self._watch is not None:
-            self._watch.put()
+        watch = self._watch
+        if watch is not None:
+            watch.put()
+            if watch is not self._watch:  # the recorder's thread has ended it meanwhile
+                watch.take()
 
     def _take(self) -> None:
-        if self._watch is not None:
-            self._watch.take()
+        watch = self._watch
+        if watch is not None:
+            watch.take()
 
     # On the job's thread.
 

@@ -434,3 +434,24 @@ def test_functional_calls_are_calls_of_the_job(recording):
             parameters = {name: value - 0.1 * grads[name] for name, value in parameters.items()}
 
     assert len(it.steps) == 4
+
+
+def test_a_detach_at_the_end_of_a_compilation_leaves_the_class_alone(recording, monkeypatch):
+    """The recorder's thread may stop the source between any two lines that the job's thread runs."""
+
+    class Model(torch.nn.Module):
+        pass
+
+    model = Model()
+    with recording() as it:
+        it.inference.follow(model)
+        put = inference.CallWatch.put
+
+        def stopped(watch):
+            it.inference.stop()
+            put(watch)
+
+        monkeypatch.setattr(inference.CallWatch, "put", stopped)
+        it.inference._put()
+
+        assert "__call__" not in vars(Model)
