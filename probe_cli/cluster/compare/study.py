@@ -268,12 +268,11 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
     is_told = any(fact.calls for fact in compared)  # without a call no wait is known
     rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
     analysis = analyse(rows, num_steps=num_steps)
-    num = len(analysis.steps)
     for fact in compared:
-        if traced := int(fact.steps["traced"][-num:].sum()) if num and "traced" in fact.steps else 0:
+        if traced := int(_traced(fact).sum()):
             notes.append(
-                f"{fact.who} may have taken longer in {traced} of these steps because Probe traced it (memory --leaks,"
-                " profile or nan --hunt): compare again when newer steps are there"
+                f"{traced} steps of {fact.who} are not compared: Probe traced it in them (memory --leaks, profile or"
+                " nan --hunt), which takes time; compare again when newer steps are there"
             )
     return Study(tuple(facts), tuple(compared), analysis, len(silent), tuple(notes))
 
@@ -284,8 +283,14 @@ def _part_with_calls(fact: Facts, num_steps: int) -> float:
     return float(np.isin(newest, fact.calls["step"]).mean()) if fact.calls else 0.0
 
 
+def _traced(fact: Facts) -> np.ndarray:
+    """In which of its steps a question traced the rank, so that Probe itself may have held it up."""
+    num = len(fact.steps["number"]) if fact.steps else 0
+    return np.asarray(fact.steps.get("traced", np.zeros(num, dtype=bool)))
+
+
 def rows_of(fact: Facts) -> RankRows:
-    """The columns of `fact` that the analysis takes."""
+    """The columns of `fact` that the analysis takes; steps in which Probe traced it are left out."""
     return RankRows(
         who=fact.who,
         steps={name: fact.steps.get(name, np.zeros(0)) for name in STEPS},
@@ -294,4 +299,5 @@ def rows_of(fact: Facts) -> RankRows:
         members={name: group.ranks for name, group in fact.groups.items() if group.ranks},
         offset=fact.offset,
         uncertainty=fact.clock.uncertainty if fact.clock is not None else None,
+        left_out=fact.steps["number"][_traced(fact)] if fact.steps else (),
     )

@@ -147,7 +147,8 @@ def window(calls: Calls, ranks: Sequence[RankRows], shift: np.ndarray, epoch: fl
         rows.append((numbers, first))
         mine = slice(*np.searchsorted(calls.rank, [at, at + 1]))
         low, high = _covered(calls.step[mine] + shift[at], calls.by_cpp[mine])
-        inside = numbers[(numbers >= low) & (numbers <= high)]
+        is_told = ~np.isin(numbers, np.asarray(rank.left_out, dtype=np.int64) + shift[at])
+        inside = numbers[(numbers >= low) & (numbers <= high) & is_told]
         common = inside if common is None else np.intersect1d(common, inside, assume_unique=True)
     if common is None or not len(common):
         return Window(np.zeros(0, np.int64), np.zeros((len(ranks), 1)), np.zeros((len(ranks), 0)))

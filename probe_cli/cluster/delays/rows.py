@@ -61,3 +61,5 @@ class RankRows:
     #: The ranks of each of its groups, where known. Groups of different ranks that have the same name (those that
     #: were split off) can only be told apart by them.
     members: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    #: Numbers of steps that say nothing about the job: the analysis is of steps before or after them.
+    left_out: Sequence[int] | np.ndarray = ()

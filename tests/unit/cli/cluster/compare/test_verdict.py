@@ -327,11 +327,33 @@ def test_a_few_long_pauses_of_one_rank_are_named_though_their_interval_is_wide()
     assert (verdict.ranks, verdict.where) == ((2,), "forward"), verdict.sentence
 
 
-def test_a_rank_that_probe_itself_made_slow_is_told_of() -> None:
-    facts = job(3, 120, lambda rank, step: {"forward": 0.02} if rank == 1 and step >= 80 else {})
-    assert not compare(facts, 100).notes
+def test_steps_in_which_probe_itself_made_a_rank_slow_are_not_compared() -> None:
+    facts = job(3, 160, lambda rank, step: {"forward": 0.02} if rank == 1 and 80 <= step < 120 else {})
+    assert compare(facts, 100).verdict.ranks == (1,)
 
-    facts[1].steps["traced"][80:] = True  # type: ignore[index]
+    facts[1].steps["traced"][80:120] = True  # type: ignore[index]
 
-    (note,) = compare(facts, 100).notes
-    assert note.startswith("rank 1 may have taken longer in 40 of these steps because Probe traced it")
+    comparison = compare(facts, 100)
+    assert comparison.verdict.state == "nobody", comparison.verdict.sentence
+    (note,) = comparison.notes
+    assert note.startswith("40 steps of rank 1 are not compared: Probe traced it in them")
+
+
+def test_steps_that_probe_traced_on_all_ranks_at_once_are_not_bridged() -> None:
+    facts = job(3, 160, lambda rank, step: {"forward": 0.02} if 40 <= step < 80 else {})
+    for fact in facts:
+        fact.steps["traced"][40:80] = True  # type: ignore[index]
+
+    verdict = compare(facts, 160).verdict
+
+    assert (verdict.state, verdict.num_steps) == ("nobody", pytest.approx(80, abs=2)), verdict.sentence
+
+
+def test_too_few_steps_beside_those_that_probe_traced_are_no_verdict() -> None:
+    facts = job(3, 120, lambda rank, step: {"forward": 0.02} if rank == 1 and step >= 5 else {})
+    facts[1].steps["traced"][5:] = True  # type: ignore[index]
+
+    comparison = compare(facts, 100)
+
+    assert comparison.verdict.state == "not enough data", comparison.verdict.sentence
+    assert "compare again" in comparison.notes[0]
