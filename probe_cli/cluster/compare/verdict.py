@@ -17,7 +17,7 @@ from probe_cli.text import percent, seconds, sum_up
 
 from .comparison import Verdict
 from .crowded import Crowded, crowded
-from .evidence import line_text
+from .evidence import beside, line_text
 from .facts import Facts, Who
 from .named import MIN_SHARE, MOST, STAGES, Named, each, too_little, unclear_clocks, who_text
 from .phases import Longer
@@ -89,16 +89,14 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         late = Named(most, str(who), Longer(None), None, starved=starved(study, most.ranks, told or {}))
         if late.busy_host is not None:
             return _busy_verdict(late, over, about)
-        text = (
-            f"not enough data: {who} may cost {_share(most)} of the job's time, in {percent(most.frequency)} of the"
-            f" steps, but that may be chance; compare more steps with --steps: {over}"
-        )
-        return Verdict("not enough data", text, **about)
+        return _may_be_chance_verdict(study, told or {}, over, about)
     if total.low >= MIN_SHARE:
         phase = study.rotating_phase()
         delay = usual_delay(study, told or {}) or 0.0
         if delay >= EXPLAINS * total.share:
             return _busy_for_all_verdict(study, total, delay, over, about)
+        if most.share >= MIN_SHARE and most.share > total.share / 2:
+            return _may_be_chance_verdict(study, told or {}, over, about)
         waits = f"; ranks wait for a CPU {percent(delay)} of the time" if delay >= MIN_DELAY else ""
         text = (
             "no rank holds the job up for long: ranks wait now for one and now for another, which costs"
@@ -261,6 +259,19 @@ def _unclear_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
         f" compare more steps with --steps: {over}"
     )
     return Verdict("not enough data", text, **_shares(one.cost), **about)
+
+
+def _may_be_chance_verdict(study: Study, told: Mapping[Who, Facts], over: str, about: dict[str, Any]) -> Verdict:
+    """The verdict where one rank has most of what is lost, and too few long stretches of it to tell."""
+    most = study.most_costly
+    who = study.facts[most.ranks[0]].who
+    peers = [told[other] for at in study.peers(most) if (other := study.facts[at].who) in told]
+    tables = beside(told[who], peers, *study.span(who), starved=False).sentences if who in told else ()
+    text = (
+        f"not enough data: {who} may cost {_share(most)} of the job's time, in {percent(most.frequency)} of the"
+        f" steps, but that may be chance{''.join(f'; {text}' for text in tables)}; compare more steps with --steps: {over}"
+    )
+    return Verdict("not enough data", text, **about)
 
 
 def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:

@@ -12,8 +12,12 @@ import pytest
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.named import named
+from probe_cli.cluster.compare.study import study
+from probe_cli.cluster.compare.verdict import judge
 
 from .made import chain, job, rows_between, without_calls
+from .test_starved import samples
 
 PHASES = ["data_wait", "forward", "backward", "optimizer", "other"]
 
@@ -189,6 +193,20 @@ def test_a_few_stalls_of_a_rank_may_be_chance() -> None:
     assert (verdict.state, verdict.ranks) == ("not enough data", ())
     assert verdict.sentence.startswith("not enough data: rank 2 may cost "), verdict.sentence
     assert "compare more steps with --steps" in verdict.sentence
+
+
+def test_few_stalls_that_are_most_of_a_small_loss_may_be_chance_and_do_not_rotate() -> None:
+    facts = job(4, 160, lambda rank, step: {"forward": 0.2} if rank == 2 and step in (31, 80, 122) else {}, noise=0.1)
+    found = study(facts, 150)
+    assert 0.05 < found.most_costly.share < 0.10
+    pauses = {"ts": facts[2].steps["ended"][[31, 80, 122]], "duration": np.full(3, 0.2)}
+    told = {fact.who: replace(samples(fact, 0.0), pauses=pauses if fact is facts[2] else {}) for fact in facts}
+
+    verdict = judge(found, named(found, told), told)
+
+    assert (verdict.state, verdict.ranks) == ("not enough data", ()), verdict.sentence
+    assert verdict.sentence.startswith("not enough data: rank 2 may cost "), verdict.sentence
+    assert re.search(r"chance; Python's garbage collector takes \d+ % of its time \(its peers' 0 %\)", verdict.sentence)
 
 
 def test_stalls_that_hit_anybody_rotate() -> None:
