@@ -81,22 +81,19 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         alone = study.analysis.cost_at_once(apart)
         if alone.share >= UNSURE and alone.low >= MIN_SHARE and not unclear_clocks(study, each(alone)):
             return _alone_verdict(study, alone, over, about)
-    most = study.most_costly
     if unclear := unclear_clocks(study, MIN_SHARE * analysis.step_s):
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
-    if most.share >= UNSURE:
-        who = study.facts[most.ranks[0]].who
-        late = Named(most, str(who), Longer(None), None, starved=starved(study, most.ranks, told or {}))
+    most, delay = study.most_costly, usual_delay(study, told or {}) or 0.0
+    if most.share >= UNSURE or (most.share >= MIN_SHARE and most.share > total.share / 2):
+        late = Named(most, who_text(study, most), Longer(None), None, starved=starved(study, most.ranks, told or {}))
         if late.busy_host is not None:
             return _busy_verdict(late, over, about)
-        return _may_be_chance_verdict(study, told or {}, over, about)
+        if delay < EXPLAINS * total.share:
+            return _may_be_chance_verdict(study, told or {}, over, about)
     if total.low >= MIN_SHARE:
-        phase = study.rotating_phase()
-        delay = usual_delay(study, told or {}) or 0.0
         if delay >= EXPLAINS * total.share:
             return _busy_for_all_verdict(study, total, delay, over, about)
-        if most.share >= MIN_SHARE and most.share > total.share / 2:
-            return _may_be_chance_verdict(study, told or {}, over, about)
+        phase = study.rotating_phase()
         waits = f"; ranks wait for a CPU {percent(delay)} of the time" if delay >= MIN_DELAY else ""
         text = (
             "no rank holds the job up for long: ranks wait now for one and now for another, which costs"
@@ -116,9 +113,11 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
             f" these steps do not tell whether it is one rank; compare more steps with --steps: {over}"
         )
         return Verdict("not enough data", text, **_shares(total), **about)
+    tables = _tables_text(study, most, told or {}) if most.share >= MIN_SHARE / 2 else ""
+    hint = f"; {who_text(study, most)} costs most, {percent(most.share)}{tables}" if tables else ""
     text = (
         f"no rank holds the job up: {over}; all differences between them cost {_share(total)} of its time together,"
-        f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen{data}"
+        f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen{hint}{data}"
     )
     return Verdict("nobody", text, **_shares(total), **about)
 
@@ -264,14 +263,21 @@ def _unclear_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:
 def _may_be_chance_verdict(study: Study, told: Mapping[Who, Facts], over: str, about: dict[str, Any]) -> Verdict:
     """The verdict where one rank has most of what is lost, and too few long stretches of it to tell."""
     most = study.most_costly
-    who = study.facts[most.ranks[0]].who
-    peers = [told[other] for at in study.peers(most) if (other := study.facts[at].who) in told]
-    tables = beside(told[who], peers, *study.span(who), starved=False).sentences if who in told else ()
     text = (
-        f"not enough data: {who} may cost {_share(most)} of the job's time, in {percent(most.frequency)} of the"
-        f" steps, but that may be chance{''.join(f'; {text}' for text in tables)}; compare more steps with --steps: {over}"
+        f"not enough data: {who_text(study, most)} may cost {_share(most)} of the job's time, in"
+        f" {percent(most.frequency)} of the steps, but that may be chance{_tables_text(study, most, told)};"
+        f" compare more steps with --steps: {over}"
     )
     return Verdict("not enough data", text, **about)
+
+
+def _tables_text(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> str:
+    """What other tables show of a rank that is not named."""
+    who = study.facts[cost.ranks[0]].who
+    if who not in told:
+        return ""
+    peers = [told[other] for at in study.peers(cost) if (other := study.facts[at].who) in told]
+    return "".join(f"; {text}" for text in beside(told[who], peers, *study.span(who), starved=False).sentences)
 
 
 def _busy_verdict(one: Named, over: str, about: dict[str, Any]) -> Verdict:

@@ -13,7 +13,7 @@ from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
 from probe_cli.cluster.compare.facts import Facts
 from probe_cli.cluster.compare.named import named
-from probe_cli.cluster.compare.study import study
+from probe_cli.cluster.compare.study import Study, study
 from probe_cli.cluster.compare.verdict import judge
 
 from .made import chain, job, rows_between, without_calls
@@ -195,15 +195,30 @@ def test_a_few_stalls_of_a_rank_may_be_chance() -> None:
     assert "compare more steps with --steps" in verdict.sentence
 
 
-def test_few_stalls_that_are_most_of_a_small_loss_may_be_chance_and_do_not_rotate() -> None:
-    facts = job(4, 160, lambda rank, step: {"forward": 0.2} if rank == 2 and step in (31, 80, 122) else {}, noise=0.1)
+def collected(stall: float, noise: float) -> tuple[Study, Verdict]:
+    """A job in which one rank's garbage collector ran three times."""
+    steps = [31, 80, 122]
+    facts = job(4, 160, lambda rank, step: {"forward": stall} if rank == 2 and step in steps else {}, noise=noise)
     found = study(facts, 150)
-    assert 0.05 < found.most_costly.share < 0.10
-    pauses = {"ts": facts[2].steps["ended"][[31, 80, 122]], "duration": np.full(3, 0.2)}
+    pauses = {"ts": facts[2].steps["ended"][steps], "duration": np.full(3, stall)}
     told = {fact.who: replace(samples(fact, 0.0), pauses=pauses if fact is facts[2] else {}) for fact in facts}
+    return found, judge(found, named(found, told), told)
 
-    verdict = judge(found, named(found, told), told)
 
+def test_the_all_clear_says_what_other_tables_show_of_the_rank_that_costs_most() -> None:
+    found, verdict = collected(0.075, 0.02)
+
+    assert 0.025 < found.most_costly.share < 0.05
+    assert verdict.state == "nobody", verdict.sentence
+    said = r"; rank 2 costs most, \d %; Python's garbage collector takes \d % of its time \(its peers' 0 %\)$"
+    assert re.search(said, verdict.sentence), verdict.sentence
+
+
+@pytest.mark.parametrize(("stall", "noise"), [(0.2, 0.1), (0.12, 0.02)])
+def test_few_stalls_that_are_most_of_a_small_loss_may_be_chance(stall: float, noise: float) -> None:
+    found, verdict = collected(stall, noise)
+
+    assert 0.05 < found.most_costly.share < 0.10
     assert (verdict.state, verdict.ranks) == ("not enough data", ()), verdict.sentence
     assert verdict.sentence.startswith("not enough data: rank 2 may cost "), verdict.sentence
     assert re.search(r"chance; Python's garbage collector takes \d+ % of its time \(its peers' 0 %\)", verdict.sentence)
