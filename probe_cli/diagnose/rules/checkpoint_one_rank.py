@@ -45,7 +45,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         share=share,
         ranks=(one.rank,),
         evidence=(
-            f"{row['saves']} saves by rank {one.rank}, {seconds(row['longest'])} at the longest, to {row['path']}",
+            f"{row['saves']} saves by rank {one.rank}, {seconds(row['longest'])} at the longest,"
+            f" to {row['path'] or 'an object without a path'}",
             f"the others were blocked in collectives for as long: {num_ranks(waiting)}",
         ),
         advice=(

@@ -35,11 +35,11 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             Certainty.CERTAIN,
             share=1.0 if row["source"] == "exception" else 0.5,
             since_step=row["step"] if row["step"] >= 0 else None,
-            evidence=(text[:400], f"at {row['path']}"),
+            evidence=(text[:400], f"at {row['path'] or 'an object without a path'}"),
             advice=_advice(text),
             try_first="model.load_state_dict(saved['model'], strict=False)"
             if "state_dict" in text
-            else f"ls -la {row['path'] if row['source'] == 'load' else '.'}",
+            else f"ls -la {(row['path'] if row['source'] == 'load' else None) or '.'}",
         )
 
 

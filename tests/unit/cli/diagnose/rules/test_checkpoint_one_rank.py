@@ -31,8 +31,8 @@ def waiting(steps: Steps, wait: float) -> Tables:
     return {"python.steps": steps(100), "python.collectives": calls}
 
 
-def saving(steps: Steps) -> Tables:
-    return {"python.steps": steps(100), "python.checkpoints": [row(step) for step in (20, 40, 60, 80)]}
+def saving(steps: Steps, **others: Any) -> Tables:
+    return {"python.steps": steps(100), "python.checkpoints": [row(step, **others) for step in (20, 40, 60, 80)]}
 
 
 def test_the_rank_that_saves_while_the_others_wait_is_named(judged: Judged, steps: Steps) -> None:
@@ -40,6 +40,14 @@ def test_the_rank_that_saves_while_the_others_wait_is_named(judged: Judged, step
 
     assert found.ranks == (0,)
     assert "2 ranks" in found.sentence
+
+
+def test_a_checkpoint_that_goes_to_an_open_file_has_no_path(judged: Judged, steps: Steps) -> None:
+    tables = saving(steps, path=None, size=None, free=None)
+
+    (found,) = judged("checkpoint-one-rank", tables, waiting(steps, 0.5), waiting(steps, 0.5))
+
+    assert found.evidence[0].endswith(" to an object without a path")
 
 
 def test_ranks_that_do_not_wait_or_save_as_well_are_fine(judged: Judged, steps: Steps) -> None:

@@ -63,3 +63,12 @@ def test_other_exceptions_and_good_loads_are_fine(judged: Judged) -> None:
 
     assert judged("load-failed", {"python.exceptions": [other], "python.checkpoints": [row(-1, kind="load")]}) == []
     assert judged("load-failed", {}) == []
+
+
+def test_what_was_loaded_from_an_open_file_has_no_path(judged: Judged) -> None:
+    rows = [row(10, kind="load", function="torch.load", path=None, error="invalid magic number")]
+
+    (found,) = judged("load-failed", {"python.checkpoints": rows})
+
+    assert found.evidence[1] == "at an object without a path"
+    assert "None" not in str(found.try_first)
