@@ -26,6 +26,7 @@ early AS (SELECT median(loss) AS at_first FROM
 spikes AS (SELECT step, loss, usual, loss / usual AS times, loss >= at_first / 3 AS is_high FROM around, early
     WHERE num_before >= 30 AND usual > 0 AND loss > 2 * usual AND after < 2 * usual ORDER BY times DESC LIMIT 80)
 SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.steps) AS first,
+    (SELECT bool_and(counted) FROM python.steps) AS counted,
     (SELECT list(spikes) FROM spikes) AS spikes,
     count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
@@ -50,12 +51,15 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if len(spikes) < limits["spikes"] or num_between > len(spikes):
         return
     worst = spikes[0]
-    # Recorded from a loss on that was small already: how high it was at first is not known.
-    is_late = row["first"] >= limits["late"] and worst["loss"] < limits["small"]
+    # How high the loss was at first is not known: recorded from a later step on, or numbered from the attach on.
+    is_late = row["first"] >= limits["late"] or row["counted"] is False
+    if is_late and worst["loss"] < limits["left"]:
+        return
+    is_sure = len(spikes) >= limits["likely"] and not (is_late and worst["loss"] < limits["small"])
     steps = sorted(one["step"] for one in spikes)
     yield Finding(
         f"the loss spikes: {len(spikes)} times in {row['losses']} steps, up to {worst['times']:.0f} times the usual",
-        Certainty.LIKELY if len(spikes) >= limits["likely"] and not is_late else Certainty.POSSIBLE,
+        Certainty.LIKELY if is_sure else Certainty.POSSIBLE,
         since_step=steps[0],
         evidence=(
             f"step {worst['step']}: {worst['loss']:.4g}, where 9 of 10 losses are below {worst['usual']:.4g}",
@@ -86,6 +90,7 @@ RULE = Rule(
         Threshold("likely", 4, "spikes among them that are hardly chance"),
         Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first"),
         Threshold("small", 1.0, "height below which spikes of such a job are only possible"),
+        Threshold("left", 0.1, "height below which such a job is not judged"),
         Threshold("losses", 80, "losses needed to judge"),
     ),
 )

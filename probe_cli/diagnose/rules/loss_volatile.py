@@ -40,8 +40,8 @@ FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(los
         (SELECT median(within) FROM parts) AS within FROM crossed) AS waves,
     (SELECT median(loss) AS at_first FROM
         (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)) AS early,
-    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts,
-        min(step) AS first FROM python.steps) AS samples
+    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts, min(step) AS first,
+        bool_and(counted) AS counted FROM python.steps) AS samples
 """
 
 
@@ -54,9 +54,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     batch = row["batch"] or _first_size(row["shapes"]) or 8
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
-    # Recorded from a loss on that was small already: how high it was at first is not known.
-    is_late = row["first"] >= limits["late"] and row["mean"] < limits["small"]
-    is_left = row["mean"] >= limits["left"] * row["at_first"] and not is_late
+    # How high the loss was at first is not known: recorded from a later step on, or numbered from the attach on.
+    is_late = row["first"] >= limits["late"] or row["counted"] is False
+    is_left = row["mean"] >= limits["left"] * row["at_first"] and not (is_late and row["mean"] < limits["small"])
     jumps = (is_left or takes_turns) and row["jump"] is not None and row["jump"] >= allowed
     comes_and_goes = is_left and row["waves"] is not None and row["crossings"] >= limits["crossings"]
     by_chance = max(limits["waves"], limits["noise"] / batch**0.5, limits["apart"] * (row["within"] or 0.0))

@@ -60,6 +60,14 @@ def test_spikes_where_hardly_any_loss_is_left_are_none(judged: Judged, steps: St
     assert judged("loss-spikes", {"python.steps": left}) == []
 
 
+def test_spikes_of_a_small_loss_are_none_if_its_beginning_was_not_seen(judged: Judged, steps: Steps) -> None:
+    small = steps(300, loss=lambda step: 0.03 if step in (60, 120, 180, 240) else 1e-3)
+
+    assert judged("loss-spikes", {"python.steps": small})
+    assert judged("loss-spikes", {"python.steps": [{**row, "counted": False} for row in small]}) == []
+    assert judged("loss-spikes", {"python.steps": [{**row, "step": row["step"] + 500} for row in small]}) == []
+
+
 def test_losses_of_many_models_one_after_another_are_not_compared(judged: Judged, steps: Steps) -> None:
     clients = [{"step": at, "module": f"Net#{at}", "stage": "forward", "duration": 0.1} for at in range(2, 6)]
     tables = {

@@ -69,6 +69,7 @@ def test_what_is_left_of_a_small_loss_is_not_known_if_its_beginning_was_not_seen
 
     assert judged("loss-volatile", {"python.steps": small})
     assert judged("loss-volatile", {"python.steps": [{**row, "step": row["step"] + 500} for row in small]}) == []
+    assert judged("loss-volatile", {"python.steps": [{**row, "counted": False} for row in small]}) == []
 
 
 def test_few_losses_and_rewards_of_both_signs_are_not_judged(judged: Judged, steps: Steps) -> None:
