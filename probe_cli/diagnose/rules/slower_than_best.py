@@ -1,18 +1,22 @@
 """The job is slower than it was.
 
 The newest steps are held against the best ones in a row that are still recorded, those of two seconds but 20 at least.
-Something has changed since: a throttled clock, longer sequences; or steps take longer and longer, as with a list that
-is walked in each of them, hooks that are added, a graph that is never cut. Noise is not told: most of the newest steps
-have to be slower than most of the best ones were, as many steps before must be slower too, and the time must not have
-gone to waiting for a core, which is the finding of another rule, nor to loader workers and other ranks on a host where
-tasks wait for a core most of the time. Steps before a resume in the same process are another job's, those that Probe
-itself traced took longer for that, and those of the last three seconds may share the cores with the command that asks.
+Something has changed since, such as a throttled clock; or steps take longer and longer, as with a list that is walked
+in each of them, hooks that are added, a graph that is never cut. What takes longer because the inputs of the model have
+grown is no fault. Noise is not told: most of the newest steps have to be slower than most of the best ones were, as
+many steps before must be slower too, and the time must not have gone to waiting for a core, which is the finding of
+another rule, nor to loader workers and other ranks on a host where tasks wait for a core most of the time. Steps before
+a resume in the same process are another job's, those that Probe itself traced took longer for that, and those of the
+last three seconds may share the cores with the command that asks.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import partial
+from math import prod
+from statistics import median
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
@@ -40,7 +44,9 @@ delayed AS (
         WHERE ts > began AND ts - to_microseconds((period * 1e6)::BIGINT) < ended) AS delay,
         (SELECT max(num_children) FROM process.samples WHERE ts BETWEEN began AND ended) AS children,
         (SELECT avg(cpu_some) FROM host.pressure
-            WHERE scope = 'host' AND ts BETWEEN began AND ended + INTERVAL 5 SECONDS) AS pressure
+            WHERE scope = 'host' AND ts BETWEEN began AND ended + INTERVAL 5 SECONDS) AS pressure,
+        (SELECT list(input_shapes) FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train'
+            AND NOT contains(module, '.') AND step BETWEEN first AND last) AS inputs
     FROM windows
 )
 SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
@@ -56,6 +62,7 @@ FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
 
 #: Ranks whose waits for a core are added up: of thousands, small ones would add up to much.
 MOST_DELAYED = 4
+_IS_SHAPE = re.compile(r"\d+(x\d+)*")
 #: What to look for where steps take longer and longer.
 _GROWS = {
     "backward": "cut the graph between steps: detach() what is carried over, such as a hidden state, and no"
@@ -90,6 +97,9 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     lost = added * newest["usual"]
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
+    then, now = (_elements(window["inputs"]) for window in (best, newest))
+    if then and now and now / then - 1 >= limits["inputs"] * slower:
+        return  # there is more to compute: longer sequences, larger pictures
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     is_shared = num_ranks > 1 or (grown == "data_wait" and newest["children"])
     if is_shared and (newest["pressure"] or 0.0) >= limits["pressure"]:
@@ -118,6 +128,16 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     )
 
 
+def _elements(inputs: Sequence[str | None] | None) -> float | None:
+    """Return the median number of elements in the inputs of a model, from shapes such as `32x64, 32x8`."""
+    sizes = [
+        sum(prod(int(size) for size in shape.split("x")) for shape in text.split(", ") if _IS_SHAPE.fullmatch(shape))
+        for text in inputs or ()
+        if text
+    ]
+    return median(sizes) if sizes else None
+
+
 def _changed(row: Row) -> Iterable[str]:
     """What else is different since."""
     then, now = row["best"]["batch_size"], row["newest"]["batch_size"]
@@ -137,6 +157,7 @@ RULE = Rule(
         Threshold("slower", 0.25, "how much longer the median step takes than in the best window"),
         Threshold("windows", 3, "windows of two seconds, and 20 steps at least, needed to judge"),
         Threshold("steadiness", 0.9, "R² of a line through the windows from which steps are said to grow"),
+        Threshold("inputs", 0.4, "growth of the model's inputs, as a part of the step's, from which it is expected"),
         Threshold(
             "busy",
             0.2,

@@ -45,6 +45,21 @@ def test_steps_that_probe_has_traced_are_not_blamed_on_the_job(judged: Judged, s
     assert judged("slower-than-best", {"python.steps": steps(400, **columns)}) == []
 
 
+@pytest.mark.parametrize(("length", "is_found"), [(64, True), (70, True), (112, False)])
+def test_a_step_that_has_more_to_compute_may_take_longer(
+    judged: Judged, steps: Steps, length: int, is_found: bool
+) -> None:
+    longer = steps(400, duration=lambda step: 0.1 if step < 240 else 0.18)
+    usual = {"module": "Net", "stage": "forward", "phase": "train", "duration": 0.03}
+    calls = [
+        {"step": step, **usual, "input_shapes": f"32x{64 if step < 240 else length}, 32"} for step in range(0, 400, 10)
+    ]
+
+    found = judged("slower-than-best", {"python.steps": longer, "python.torch_trace": calls})
+
+    assert bool(found) == is_found
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("slower-than-best", {"python.steps": steps(60)})
