@@ -18,6 +18,8 @@ FRAME = re.compile(r"(?P<func>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 #: Code that the job has installed, not written; and ours.
 _NOT_THE_JOBS = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
 _PACKAGE = re.compile(r"/(site|dist)-packages/(?P<name>[^/]+)")
+#: `Module._wrapped_call_impl`, `_exception_logger.<locals>.wrapper`; a name such as `__next__` is none.
+_WRAPPER = re.compile(r"<locals>|(^|\.)_(?!_)\w*$")
 #: py-spy's name for the thread that runs the script.
 _SCRIPTS_THREAD = "MainThread"
 
@@ -40,7 +42,7 @@ def job_function(frame: str) -> tuple[str, str] | None:
 
 def job_lines(folded: str) -> Counter[tuple[str, str]]:
     """Samples of the thread that runs the script by the job's own innermost line, `train.py:88`, and what it calls of a
-    package, `torch.save`; where it calls none, the job's function."""
+    package, `torch.save`; where it calls none, or a wrapper that tells nothing, the job's function."""
     found: Counter[tuple[str, str]] = Counter()
     for frames, count in stacks(folded):
         own = [at for at, frame in enumerate(frames) if job_function(frame) is not None]
@@ -69,6 +71,6 @@ def short_place(file: str, line: str | None) -> str:
 
 
 def _in_package(func: str, file: str) -> str | None:
-    """`torch.save` of a function of a package that is installed."""
+    """`torch.save` of a function of a package that is installed; None of a wrapper around what the job called."""
     package = _PACKAGE.search(file)
-    return f"{package['name'].removesuffix('.py')}.{func}" if package else None
+    return f"{package['name'].removesuffix('.py')}.{func}" if package and not _WRAPPER.search(func) else None
