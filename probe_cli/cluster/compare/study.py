@@ -268,7 +268,7 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
     is_told = any(fact.calls for fact in compared)  # without a call no wait is known
     rows = [rows_of(fact if is_told else replace(fact, steps={})) for fact in compared]
     analysis = analyse(rows, num_steps=num_steps)
-    for fact in compared:
+    for fact in compared if len(analysis.steps) < num_steps else ():
         if traced := int(_traced(fact).sum()):
             notes.append(
                 f"{traced} steps of {fact.who} are not compared: Probe traced it in them (memory --leaks, profile or"

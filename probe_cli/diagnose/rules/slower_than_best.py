@@ -3,11 +3,11 @@
 The newest steps are held against the best ones in a row that are still recorded, those of two seconds but 20 at least.
 Something has changed since, such as a throttled clock; or steps take longer and longer, as with a list that is walked
 in each of them, hooks that are added, a graph that is never cut. What takes longer because the inputs of the model have
-grown is no fault. Noise is not told: most of the newest steps have to be slower than most of the best ones were, as
-many steps before must be slower too, and the time must not have gone to waiting for a core, which is the finding of
-another rule, nor to loader workers and other ranks on a host where tasks wait for a core most of the time. Steps before
-a resume in the same process are another job's, those that Probe itself traced took longer for that, and those of the
-last three seconds may share the cores with the command that asks.
+grown is no fault, unless they grow with each step. Noise is not told: most of the newest steps have to be slower than
+most of the best ones were, as many steps before must be slower too, and the time must not have gone to waiting for a
+core, which is the finding of another rule, nor to loader workers and other ranks on a host where tasks wait for a core
+most of the time. Steps before a resume in the same process are another job's, those that Probe itself traced took
+longer for that, and those of the last three seconds may share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
-from math import prod
+from math import nan, prod
 from statistics import median
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
@@ -97,8 +97,8 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     lost = added * newest["usual"]
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
-    then, now = (_elements(window["inputs"]) for window in (best, newest))
-    if then and now and now / then - 1 >= limits["inputs"] * slower:
+    larger = _elements(newest["inputs"]) / _elements(best["inputs"]) - 1
+    if larger >= limits["inputs"] * slower and not grows:
         return  # there is more to compute: longer sequences, larger pictures
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     is_shared = num_ranks > 1 or (grown == "data_wait" and newest["children"])
@@ -128,14 +128,15 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     )
 
 
-def _elements(inputs: Sequence[str | None] | None) -> float | None:
-    """Return the median number of elements in the inputs of a model, from shapes such as `32x64, 32x8`."""
+def _elements(inputs: Sequence[str | None] | None) -> float:
+    """Return the median number of elements in the inputs of a model, from shapes such as `32x64, 32x8`; NaN if they are
+    not known."""
     sizes = [
-        sum(prod(int(size) for size in shape.split("x")) for shape in text.split(", ") if _IS_SHAPE.fullmatch(shape))
+        sum(prod(map(int, shape.split("x"))) for shape in text.split(", ") if _IS_SHAPE.fullmatch(shape))
         for text in inputs or ()
         if text
     ]
-    return median(sizes) if sizes else None
+    return median(sizes) or nan if sizes else nan
 
 
 def _changed(row: Row) -> Iterable[str]:
@@ -143,6 +144,9 @@ def _changed(row: Row) -> Iterable[str]:
     then, now = row["best"]["batch_size"], row["newest"]["batch_size"]
     if then and now and then != now:
         yield f"samples a step: {then:.0f} then, {now:.0f} now"
+    elements, now_elements = _elements(row["best"]["inputs"]), _elements(row["newest"]["inputs"])
+    if now_elements > elements:
+        yield f"elements of the model's inputs: {elements:,.0f} then, {now_elements:,.0f} now"
     if row["compilations"]:
         yield f"torch.compile compiled {row['compilations']} times since"
 

@@ -60,6 +60,18 @@ def test_a_step_that_has_more_to_compute_may_take_longer(
     assert bool(found) == is_found
 
 
+def test_inputs_that_grow_with_each_step_are_told_with_what_they_cost(judged: Judged, steps: Steps) -> None:
+    """A history that is put before each batch."""
+    longer = steps(160, duration=lambda step: 0.02 + 0.002 * step)
+    usual = {"module": "Net", "stage": "forward", "phase": "train", "duration": 0.03}
+    calls = [{"step": step, **usual, "input_shapes": f"32x{step + 10}"} for step in range(160)]
+
+    (found,) = judged("slower-than-best", {"python.steps": longer, "python.torch_trace": calls})
+
+    assert "grows with each step" in found.sentence
+    assert any(text.startswith("elements of the model's inputs: ") for text in found.evidence)
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("slower-than-best", {"python.steps": steps(60)})
