@@ -9,10 +9,14 @@ from typing import Any, Protocol
 from .finding import Finding, NoEvidence, NotApplicable
 from .job import Job
 
-__all__ = ["Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "of_each_rank"]
+__all__ = ["ELEMENTS", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "of_each_rank"]
 
 Row = Mapping[str, Any]
 Limits = Mapping[str, float]
+
+#: SQL: the number of elements of a module's first input, from a row of python.torch_trace.
+ELEMENTS = """list_product(list_transform(string_split(split_part(input_shapes, ',', 1), 'x'),
+    lambda size: try_cast(size AS DOUBLE)))"""
 
 
 @dataclass(frozen=True)

@@ -284,7 +284,7 @@ def _part_with_calls(fact: Facts, num_steps: int) -> float:
 
 
 def _traced(fact: Facts) -> np.ndarray:
-    """In which of its steps a question traced the rank, so that Probe itself may have held it up."""
+    """Return for each of its steps whether a question traced the rank, so that Probe itself may have held it up."""
     num = len(fact.steps["number"]) if fact.steps else 0
     return np.asarray(fact.steps.get("traced", np.zeros(num, dtype=bool)))
 

@@ -272,7 +272,7 @@ def _may_be_chance_verdict(study: Study, told: Mapping[Who, Facts], over: str, a
 
 
 def _tables_text(study: Study, cost: Cost, told: Mapping[Who, Facts]) -> str:
-    """What other tables show of a rank that is not named."""
+    """Return what other tables show of a rank that is not named."""
     who = study.facts[cost.ranks[0]].who
     if who not in told:
         return ""

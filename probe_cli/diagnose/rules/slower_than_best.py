@@ -12,14 +12,11 @@ longer for that, and those of the last three seconds may share the cores with th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import partial
-from math import nan, prod
-from statistics import median
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
-from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import ELEMENTS, Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -45,8 +42,8 @@ delayed AS (
         (SELECT max(num_children) FROM process.samples WHERE ts BETWEEN began AND ended) AS children,
         (SELECT avg(cpu_some) FROM host.pressure
             WHERE scope = 'host' AND ts BETWEEN began AND ended + INTERVAL 5 SECONDS) AS pressure,
-        (SELECT list(input_shapes) FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train'
-            AND NOT contains(module, '.') AND step BETWEEN first AND last) AS inputs
+        (SELECT median({ELEMENTS}) FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train'
+            AND NOT contains(module, '.') AND step BETWEEN first AND last) AS elements
     FROM windows
 )
 SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
@@ -62,7 +59,6 @@ FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
 
 #: Ranks whose waits for a core are added up: of thousands, small ones would add up to much.
 MOST_DELAYED = 4
-_IS_SHAPE = re.compile(r"\d+(x\d+)*")
 #: What to look for where steps take longer and longer.
 _GROWS = {
     "backward": "cut the graph between steps: detach() what is carried over, such as a hidden state, and no"
@@ -97,8 +93,8 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     lost = added * newest["usual"]
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
-    larger = _elements(newest["inputs"]) / _elements(best["inputs"]) - 1
-    if larger >= limits["inputs"] * slower and not grows:
+    more = newest["elements"] / best["elements"] - 1 if newest["elements"] and best["elements"] else 0.0
+    if more >= limits["inputs"] * slower and not grows:
         return  # there is more to compute: longer sequences, larger pictures
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     is_shared = num_ranks > 1 or (grown == "data_wait" and newest["children"])
@@ -128,25 +124,12 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     )
 
 
-def _elements(inputs: Sequence[str | None] | None) -> float:
-    """Return the median number of elements in the inputs of a model, from shapes such as `32x64, 32x8`; NaN if they are
-    not known."""
-    sizes = [
-        sum(prod(map(int, shape.split("x"))) for shape in text.split(", ") if _IS_SHAPE.fullmatch(shape))
-        for text in inputs or ()
-        if text
-    ]
-    return median(sizes) or nan if sizes else nan
-
-
 def _changed(row: Row) -> Iterable[str]:
     """What else is different since."""
-    then, now = row["best"]["batch_size"], row["newest"]["batch_size"]
-    if then and now and then != now:
-        yield f"samples a step: {then:.0f} then, {now:.0f} now"
-    elements, now_elements = _elements(row["best"]["inputs"]), _elements(row["newest"]["inputs"])
-    if now_elements > elements:
-        yield f"elements of the model's inputs: {elements:,.0f} then, {now_elements:,.0f} now"
+    for name, what in (("batch_size", "samples a step"), ("elements", "elements of the model's input")):
+        then, now = row["best"][name], row["newest"][name]
+        if then and now and then != now:
+            yield f"{what}: {then:,.0f} then, {now:,.0f} now"
     if row["compilations"]:
         yield f"torch.compile compiled {row['compilations']} times since"
 

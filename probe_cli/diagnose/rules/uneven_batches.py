@@ -11,19 +11,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
+from probe_cli.diagnose.rule import ELEMENTS, Asked, Limits, Row, Rule, Threshold
 from probe_cli.text import num_ranks
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH seen AS (FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train' AND NOT contains(module, '.')
     AND input_shapes <> '' ORDER BY step DESC LIMIT 50)
 SELECT (SELECT count(*) FROM python.steps) AS steps,
     (SELECT avg(batch_size) FROM (FROM python.steps ORDER BY step DESC LIMIT 200) WHERE batch_size > 0) AS samples,
-    (SELECT avg(list_product(list_transform(string_split(split_part(input_shapes, ',', 1), 'x'),
-            lambda size: try_cast(size AS DOUBLE))))
-        FROM seen) AS elements,
+    (SELECT avg({ELEMENTS}) FROM seen) AS elements,
     (SELECT avg(forward) FILTER (step IN (SELECT step FROM seen)) / avg(forward) FROM python.steps
         WHERE step >= (SELECT min(step) FROM seen)) AS sampled,
     (SELECT max(stage) FROM python.roles) AS stage, (SELECT max(pp) FROM python.roles) AS pp

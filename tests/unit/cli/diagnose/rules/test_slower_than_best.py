@@ -69,7 +69,7 @@ def test_inputs_that_grow_with_each_step_are_told_with_what_they_cost(judged: Ju
     (found,) = judged("slower-than-best", {"python.steps": longer, "python.torch_trace": calls})
 
     assert "grows with each step" in found.sentence
-    assert any(text.startswith("elements of the model's inputs: ") for text in found.evidence)
+    assert any(text.startswith("elements of the model's input: ") for text in found.evidence)
 
 
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
