@@ -38,9 +38,9 @@ def job(python: str, call: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def holders(pid: int) -> list[tuple[str | None, str]]:
-    """Return each thread that holds the GIL, and its innermost function of held_gil.py."""
+    """Return each thread that holds the GIL, and its innermost function of held_gil.py; "" while it starts."""
     return [
-        (thread.thread, next(frame.func for frame in thread.frames if frame.file == str(PROGRAM)))
+        (thread.thread, next((frame.func for frame in thread.frames if frame.file == str(PROGRAM)), ""))
         for thread in read_stacks(pid)
         if thread.holds_gil
     ]
