@@ -4,7 +4,7 @@ A checkpoint, an evaluation, a log that is sent away, a dataset that is read ane
 hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved. An
 evaluation is meant, and told only where it takes a third of the time; a rollout is meant, and is judged by
 `generation-dominates`. A step whose forward and backward are longer has more to compute: a longer sequence, a longer
-episode.
+episode. A rank that spends its long steps in collectives while another one pauses only waits for that one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -28,6 +28,7 @@ long AS (SELECT recent.* FROM recent, usual WHERE duration > greatest(5 * usual,
 SELECT any_value(usual) AS usual, any_value(steps) AS steps, any_value(lasted) AS lasted,
     (SELECT count(*) FROM long) AS pauses, (SELECT median(duration) FROM long) AS pause,
     (SELECT sum(duration - usual.usual) FROM long, usual) AS lost, (SELECT min(step) FROM long) AS since,
+    (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited,
     (SELECT median(gap) FROM (SELECT step - lag(step) OVER (ORDER BY step) AS gap FROM long)) AS every,
     {", ".join(f"(SELECT sum({name} - usual_{name}) FROM long, usual) AS {name}" for name in PHASES)}
 FROM usual
@@ -39,7 +40,18 @@ ADVICE = {
 }
 
 
-def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    own = [one for one in asked if not any(_waits(row) for row in one.rows)]
+    pause = any(row["pauses"] and row["pauses"] >= limits["pauses"] for one in own for row in one.rows)
+    return of_each_rank(judge_one)(own if pause else asked, limits)
+
+
+def _waits(row: Row) -> bool:
+    """Whether a rank's long steps are mostly waits for others."""
+    return bool(row["lost"]) and (row["waited"] or 0.0) > 0.5 * row["lost"]
+
+
+def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     row = rows[0] if rows else None
     if row is None or row["usual"] is None or row["steps"] < limits["steps"]:
         raise NoEvidence(f"fewer than {limits['steps']:.0f} steps are recorded: ask again later")
@@ -76,7 +88,7 @@ RULE = Rule(
     "speed",
     "Does the job pause in some steps?",
     SQL,
-    of_each_rank(judge),
+    judge,
     (
         Threshold("share", 0.15, "share of the time that the pauses take"),
         Threshold("evaluation", 0.33, "share of the time that evaluations take"),

@@ -61,7 +61,7 @@ RULE = Rule(
     THRESHOLDS,
     explains=(
         "data-bound", "loader-without-workers", "loader-workers-busy", "collectives-dominate", "collector-pauses",
-        "slower-than-best", "timeout-near",
+        "slower-than-best", "timeout-near", "checkpoint-one-rank",
     ),
     look=look,
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from probe_cli.diagnose.finding import NoEvidence
 
-from .conftest import Judged, Steps
+from .conftest import Judged, Steps, Tables
 
 
 def test_the_phase_and_the_distance_of_the_pauses_are_told(judged: Judged, steps: Steps) -> None:
@@ -61,3 +61,17 @@ def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
         judged("pauses", {"python.steps": steps(20)})
     with pytest.raises(NoEvidence):
         judged("pauses", {})
+
+
+def test_a_rank_that_waits_for_one_that_pauses_does_not_pause(judged: Judged, steps: Steps) -> None:
+    def rank(phase: str, **columns: float) -> Tables:
+        long = {phase: lambda step: 2.0 * (step % 50 == 49)}
+        calls = [{"step": step, "op": "barrier", **columns} for step in range(49, 400, 50)]
+        rows = steps(400, duration=lambda step: 2.1 if step % 50 == 49 else 0.1, **long)
+        return {"python.steps": rows, "python.collectives": calls if columns else []}
+
+    evaluates, saves, waits = rank("evaluation"), rank("other", wait=0.3), rank("other", wait=1.9)
+
+    assert judged("pauses", evaluates, waits) == []
+    assert [found.ranks for found in judged("pauses", saves, waits)] == [(0,)]
+    assert [found.ranks for found in judged("pauses", waits, waits)] == [(0,), (1,)], "the exchange itself pauses"
