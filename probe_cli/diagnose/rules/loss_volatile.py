@@ -2,9 +2,10 @@
 
 Each loss is held against the mean of its two neighbours, so that a steep fall does not count. The mean of B samples
 scatters by about 1/sqrt(B) by itself: small batches are allowed that much and more. A loss that goes up and down in
-turns comes from steps that are too long, and so do waves: of parts of five losses, the logarithms of the medians leave
-their straight line by much, on both sides of it and again and again, and by more than the five scatter: the logarithms
-of losses near zero are far apart by themselves. Losses of both signs, several optimizers and rollouts are not judged.
+turns comes from steps that are too long, unless hardly anything is left of it: Adam does that to one of 1e-7. So do
+waves: of parts of five losses, the logarithms of the medians leave their straight line by much, on both sides of it and
+again and again, and by more than the five scatter: the logarithms of losses near zero are far apart by themselves.
+Losses of both signs, several optimizers and rollouts are not judged.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["lowest"] <= 0 or row["optimizers"] > 1 or row["rollouts"]:
         raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
     batch = row["batch"] or _first_size(row["shapes"]) or 8
-    takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"]
+    takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"] and row["mean"] >= limits["gone"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
     # How high the loss was at first is not known: recorded from a later step on, or numbered from the attach on.
     is_late = row["first"] >= limits["late"] or row["counted"] is False
@@ -107,6 +108,7 @@ RULE = Rule(
         ),
         Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first"),
         Threshold("small", 0.1, "mean of the loss below which such a job is not judged"),
+        Threshold("gone", 1e-3, "mean of the loss below which it may go up and down in turns"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

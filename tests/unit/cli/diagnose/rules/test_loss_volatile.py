@@ -19,6 +19,16 @@ def test_a_loss_that_goes_up_and_down_in_turns_is_named(judged: Judged, steps: S
     assert "in turns" in found.sentence
 
 
+@pytest.mark.parametrize("first", [1.0, 3e-6])
+def test_of_a_loss_of_which_nothing_is_left_turns_are_none(judged: Judged, steps: Steps, first: float) -> None:
+    """Adam goes to and fro around the weights that make it 0, though it came there before the recorder, too."""
+    rows = steps(
+        300, loss=lambda step: first if step < 100 else 1e-7 * (1.0 + 0.5 * (step % 2)), lr=1e-3, counted=False
+    )
+
+    assert judged("loss-volatile", {"python.steps": rows}) == []
+
+
 def test_a_loss_of_large_batches_that_scatters_is_named(judged: Judged, steps: Steps) -> None:
     chance = random.Random(1)
     rows = steps(100, loss=lambda step: chance.lognormvariate(0.0, 0.8), batch_size=256)
