@@ -19,7 +19,7 @@ from probe_agent.wire import TargetInfo, suggest
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.diagnose import Diagnosis, Evidence, Finding, Job, Rule, diagnose, page, question_of, rules
-from probe_cli.diagnose.sampling import Stack, first_of, first_stacks
+from probe_cli.diagnose.sampling import Watch, first_of, first_watch
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -100,29 +100,25 @@ def command(
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
     evidence_of = question_of(wanted, timeout_s)
     looks = [-1 if one.rank is None else one.rank for one in targets.values() if any(rule.look for rule in wanted)]
-    known: dict[str, list[Stack]] = {}
+    known: dict[str, Watch] = {}
 
     async def asked(client: Client) -> Evidence:
         """Of a single target, take the stacks of the first look meanwhile: it would wait for them later."""
         if len(looks) != 1:
             return await evidence_of(client)
-        told, stacks = await asyncio.gather(evidence_of(client), first_stacks(client))
-        known.update({first_of(looks[0]): stacks} if stacks else {})
+        told, watch = await asyncio.gather(evidence_of(client), first_watch(client))
+        known[first_of(looks[0])] = watch
         return told
 
-    def ask() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]]]:
+    def judged() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]], Diagnosis]:
+        began = time.monotonic()
         answers = session.ask_ranks(asked, timeout_s=6 * timeout_s, ranks=ranks)
-        return answers, [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
+        told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
+        return answers, told, diagnose(wanted, told, overrides, Job(targets, timeout_s, known, began))
 
     if watch_s is not None:
-        return _watch(
-            lambda: diagnose(wanted, ask()[1], overrides, Job(targets, timeout_s, known)),
-            watch_s,
-            shell_command,
-            webhook,
-        )
-    answers, told = ask()
-    diagnosis = diagnose(wanted, told, overrides, Job(targets, timeout_s, known))
+        return _watch(lambda: judged()[2], watch_s, shell_command, webhook)
+    answers, told, diagnosis = judged()
     _show(diagnosis, told, answers, format_)
     if diagnosis.findings:
         return 1

@@ -87,7 +87,7 @@ async def _comparison(job: Job) -> Comparison:
         if target.rank is not None
     }
     clocks = await clocks_of({job.targets[endpoint].host: endpoint for endpoint in who})
-    extent = Extent(NUM_STEPS, len(who))
+    extent = Extent(NUM_STEPS, len(who), job.seconds_asked)
     asked = question(WAYS["step"].needs, extent, job.timeout_s)
     told = await job.ask(asked, who, timeout_s=job.timeout_s + GRACE_S)
     facts = [

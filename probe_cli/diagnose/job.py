@@ -7,6 +7,7 @@ diagnosis. What several rules need is asked once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
@@ -23,19 +24,26 @@ T = TypeVar("T")
 
 
 class Job:
-    """The targets that were asked, each behind its endpoint. `known` is what was seen of them while they were asked, by
-    the names that `once` is given."""
+    """The targets that were asked, each behind its endpoint, and since when (`began`, by default now). `known` is what
+    was seen of them meanwhile, by the names that `once` is given."""
 
     def __init__(
         self,
         targets: Mapping[Endpoint, TargetInfo],
         timeout_s: float,
         known: Mapping[str, Any] = MappingProxyType({}),
+        began: float | None = None,
     ) -> None:
         self.targets = targets
         self.timeout_s = timeout_s
+        self._began = time.monotonic() if began is None else began
         self._known = known
         self._once: dict[str, asyncio.Task[Any]] = {}
+
+    @property
+    def seconds_asked(self) -> float:
+        """Seconds since the first question, in which the hosts were busy with answers."""
+        return time.monotonic() - self._began
 
     async def ask(
         self,

@@ -37,10 +37,12 @@ Row = Sequence[Any]  # one row as JSON has it
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is asked for: the newest `num_steps` of `num_ranks`."""
+    """How much is asked for: the newest `num_steps` of `num_ranks`, of those that are `ago_s` seconds old: a host that
+    has had much to answer was busy with it meanwhile."""
 
     num_steps: int
     num_ranks: int = 2
+    ago_s: float = 0.0
 
     @property
     def steps(self) -> int:
@@ -232,9 +234,14 @@ def _newest_calls(extent: Extent) -> str:
 
 def _is_new(extent: Extent) -> str:
     """Rows of C++'s collectives come late: where there are any, their newest step counts."""
+    newest = "(SELECT max(step) FROM python.steps)"
+    before = ""
+    if extent.ago_s:
+        newest = f"(SELECT max(step) FROM python.steps WHERE epoch(ts) <= epoch(now()) - {extent.ago_s:.3f})"
+        before = f" AND step <= {newest} IS NOT false"
     return (
-        "step > least((SELECT max(step) FROM python.collectives WHERE seen_by != 'python'),"
-        f" (SELECT max(step) FROM python.steps)) - {extent.num_steps + MORE_STEPS} IS NOT false"
+        f"step > least((SELECT max(step) FROM python.collectives WHERE seen_by != 'python'), {newest})"
+        f" - {extent.num_steps + MORE_STEPS} IS NOT false{before}"
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from probe_agent.recorder.samplers.process import Samples
+from probe_agent.sql.tables.declarations import known_tables
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.facts import Facts, Memory, ModuleTime, Trait, Who, are_late, with_recent
 from probe_cli.cluster.compare.questions import FACTS, Extent
@@ -238,6 +239,27 @@ def test_times_and_durations_come_as_they_were_recorded() -> None:
     assert told["ts"].tolist() == [1_795_575_840.678901 + second for second in range(6)]
     assert told["duration"][[0, 5]].tolist() == [0.012345679, 86_400.000000001]
     assert np.isnan(told["duration"][1:5]).all()
+
+
+@pytest.mark.parametrize(("ago_s", "newest"), [(0.0, 499), (205.0, 478), (1e6, 499)])
+def test_steps_in_which_the_host_answered_us_are_left_out_if_there_are_others(ago_s: float, newest: int) -> None:
+    extent = Extent(100, ago_s=ago_s)
+    with duckdb.connect() as database:
+        database.execute("SET TimeZone='UTC'; CREATE SCHEMA python")
+        for name in ("steps", "collectives"):
+            told = ", ".join(f'"{one.name}" {one.sql_type}' for one in known_tables([])[f"python.{name}"])
+            database.execute(f"CREATE TABLE python.{name} ({told})")
+            database.execute(
+                f"INSERT INTO python.{name} (step, ts) SELECT n, now()::TIMESTAMP - to_seconds(10.0 * (499 - n))"
+                " FROM range(500) AS t(n)"
+            )
+        database.execute("UPDATE python.collectives SET start = ts, state = 'completed', seen_by = 'python'")
+
+        ((steps,),) = database.sql(f'SELECT "number" FROM ({FACTS["steps"].sql(extent)})').fetchall()
+        ((calls,),) = database.sql(f"SELECT step FROM ({FACTS['calls'].sql(extent)})").fetchall()
+
+    assert (max(steps), max(calls)) == (newest, newest)
+    assert {min(steps), min(calls)} == {newest - extent.num_steps - 99 if ago_s < 1e6 else 0}
 
 
 @pytest.mark.parametrize("values", [(2, 2, 2), (None, None, None), (2, None, 2), (None, 2, 2)])
