@@ -9,7 +9,9 @@ from typing import Any, Protocol
 from .finding import Finding, NoEvidence, NotApplicable
 from .job import Job
 
-__all__ = ["ELEMENTS", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "of_each_rank"]
+__all__ = [
+    "ELEMENTS", "LATE", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "is_late", "of_each_rank",
+]  # fmt: skip
 
 Row = Mapping[str, Any]
 Limits = Mapping[str, float]
@@ -58,6 +60,16 @@ class Threshold:
     name: str
     default: float
     meaning: str
+
+
+#: For `is_late`.
+LATE = Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first")
+
+
+def is_late(row: Row, limits: Limits) -> bool:
+    """Whether it is not known how high the loss was at first: steps are recorded from a later one on (`first`), or are
+    numbered from the attach on (`counted` is false)."""
+    return bool(row["first"] >= limits[LATE.name] or row["counted"] is False)
 
 
 @dataclass(frozen=True)

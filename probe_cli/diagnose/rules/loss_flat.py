@@ -36,7 +36,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     factor = 1.0 if is_adaptive or row["norm"] is None else min(1.0, row["norm"])
     moved = row["moved"] * factor
     falls = abs(row["late"] - row["early"]) > max(limits["change"] * abs(row["early"]), 0.5 * row["scatter"])
-    if moved > limits["moved"] or falls:
+    if moved > limits["moved"] or falls or abs(row["late"]) < limits["gone"]:
         return
     why = f"the learning rate is {row['lr']:.3g}"
     if not is_adaptive and row["norm"] is not None and row["norm"] < 1e-3:
@@ -67,6 +67,7 @@ RULE = Rule(
     (
         Threshold("moved", 2e-6, "sum of the updates of a weight that moves nothing"),
         Threshold("change", 0.02, "change of the loss that counts as none, as a share of it"),
+        Threshold("gone", 1e-6, "loss below which nothing is left: the gradients are 0 since it has converged"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
 )

@@ -2,7 +2,8 @@
 
 The medians of windows of the run are compared: the newest against the lowest before it. One bad batch moves no
 median. A learning rate that is too high, a schedule that began anew, data in another order or of another kind. Losses
-of both signs, of several optimizers and of rollouts are not judged: they say little of what is learned.
+of both signs, of several optimizers and of rollouts are not judged: they say little of what is learned. Nor is a small
+one of a job that was long under way when the recorder came: of its loss hardly anything may be left.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import LATE, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -20,6 +21,7 @@ parts AS (SELECT part, min(step) AS first, max(step) AS last, median(loss) AS lo
     median(lr) AS lr, count(*) AS steps FROM losses GROUP BY part)
 SELECT (SELECT count(*) FROM losses) AS steps, (SELECT min(loss) FROM losses) AS least,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
+    (SELECT min(step) FROM python.steps) AS first, (SELECT bool_and(counted) FROM python.steps) AS counted,
     (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
     newest, lowest, earliest.loss AS early
 FROM (SELECT parts AS newest FROM parts ORDER BY part DESC LIMIT 1),
@@ -38,6 +40,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     newest, lowest = row["newest"], row["lowest"]
     scatter = max(newest["scatter"], lowest["scatter"])
     rise = newest["loss"] - lowest["loss"]
+    if is_late(row, limits) and newest["loss"] < limits["left"]:
+        return
     if lowest["part"] >= newest["part"] or rise < limits["scatter"] * scatter:
         return
     if rise <= max(limits["rise"] * abs(lowest["loss"]), limits["fall"] * (row["early"] - lowest["loss"]), 0.0):
@@ -74,6 +78,8 @@ RULE = Rule(
         Threshold("fall", 0.03, "rise as a share of what the loss had fallen: one that is nearly 0 may double"),
         Threshold("scatter", 4.0, "rise as a multiple of the scatter within a window"),
         Threshold("raised", 2.0, "learning rate over the one of the lowest window that is named beside the rise"),
+        LATE,
+        Threshold("left", 1e-2, "loss below which a job whose loss at first is not known is not judged"),
         Threshold("steps", 100, "losses needed to judge"),
     ),
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import LATE, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -51,11 +51,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if len(spikes) < limits["spikes"] or num_between > len(spikes):
         return
     worst = spikes[0]
-    # How high the loss was at first is not known: recorded from a later step on, or numbered from the attach on.
-    is_late = row["first"] >= limits["late"] or row["counted"] is False
-    if is_late and worst["loss"] < limits["left"]:
+    came_late = is_late(row, limits)
+    if came_late and worst["loss"] < limits["left"]:
         return
-    is_sure = len(spikes) >= limits["likely"] and not (is_late and worst["loss"] < limits["small"])
+    is_sure = len(spikes) >= limits["likely"] and not (came_late and worst["loss"] < limits["small"])
     steps = sorted(one["step"] for one in spikes)
     yield Finding(
         f"the loss spikes: {len(spikes)} times in {row['losses']} steps, up to {worst['times']:.0f} times the usual",
@@ -88,7 +87,7 @@ RULE = Rule(
         Threshold("loss", 1e-3, "height of a spike below which it matters to nobody: hardly any loss is left"),
         Threshold("spikes", 2, "spikes among the last 500 losses"),
         Threshold("likely", 4, "spikes among them that are hardly chance"),
-        Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first"),
+        LATE,
         Threshold("small", 1.0, "height below which spikes of such a job are only possible"),
         Threshold("left", 0.1, "height below which such a job is not judged"),
         Threshold("losses", 80, "losses needed to judge"),

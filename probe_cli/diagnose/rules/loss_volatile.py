@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import LATE, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -55,9 +55,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     batch = row["batch"] or _first_size(row["shapes"]) or 8
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"] and row["mean"] >= limits["gone"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)
-    # How high the loss was at first is not known: recorded from a later step on, or numbered from the attach on.
-    is_late = row["first"] >= limits["late"] or row["counted"] is False
-    is_left = row["mean"] >= limits["left"] * row["at_first"] and not (is_late and row["mean"] < limits["small"])
+    is_left = row["mean"] >= limits["left"] * row["at_first"]
+    is_left = is_left and not (is_late(row, limits) and row["mean"] < limits["small"])
     jumps = (is_left or takes_turns) and row["jump"] is not None and row["jump"] >= allowed
     comes_and_goes = is_left and row["waves"] is not None and row["crossings"] >= limits["crossings"]
     by_chance = max(limits["waves"], limits["noise"] / batch**0.5, limits["apart"] * (row["within"] or 0.0))
@@ -106,7 +105,7 @@ RULE = Rule(
         Threshold(
             "left", 0.05, "loss, as a share of the losses at first, below which jumps and waves matter to nobody"
         ),
-        Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first"),
+        LATE,
         Threshold("small", 0.1, "mean of the loss below which such a job is not judged"),
         Threshold("gone", 1e-3, "mean of the loss below which it may go up and down in turns"),
         Threshold("losses", 60, "losses needed to judge"),

@@ -33,6 +33,13 @@ def test_a_job_that_has_converged_is_fine(judged: Judged, steps: Steps) -> None:
     assert judged("loss-flat", tables) == []
 
 
+def test_a_loss_of_which_nothing_is_left_may_be_flat(judged: Judged, steps: Steps) -> None:
+    """Linear regression without noise, by SGD: what is left is the rounding of the weights."""
+    rows = steps(150, loss=1.6e-13, lr=0.01, grad_norm=lambda step: 1.1e-6 if step % 10 == 0 else None)
+
+    assert judged("loss-flat", {"python.steps": rows, "python.torch_trace": [{**ADAM[0], "module": "SGD"}]}) == []
+
+
 def test_few_losses_and_rollouts_are_not_judged(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("loss-flat", {"python.steps": steps(10, loss=1.0, lr=1e-9)})

@@ -41,6 +41,15 @@ def test_a_loss_that_has_come_to_its_end_may_stay_at_zero_or_double(judged: Judg
     assert judged("loss-rises", {"python.steps": settled}) == []
 
 
+def test_what_was_nearly_gone_when_the_recorder_came_may_rise(judged: Judged, steps: Steps) -> None:
+    """Linear regression without noise, by Adam: 1e-4 becomes 1e-3 for a while."""
+    rises = steps(150, loss=lambda step: 1e-4 if step < 120 else 1e-3, counted=False)
+    grows = steps(150, loss=lambda step: 0.1 if step < 120 else 1.0, counted=False)
+
+    assert judged("loss-rises", {"python.steps": rises}) == []
+    assert judged("loss-rises", {"python.steps": grows})
+
+
 def test_few_losses_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("loss-rises", {"python.steps": steps(20, loss=1.0)})
