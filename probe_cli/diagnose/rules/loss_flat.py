@@ -19,7 +19,7 @@ WITH losses AS (SELECT step, loss, ntile(5) OVER (ORDER BY step) AS part FROM py
 SELECT steps.*, early.*, late.*,
     (SELECT mode(module) FROM python.torch_trace WHERE stage = 'step') AS optimizer
 FROM (SELECT count(lr) AS steps, min(step) AS first, sum(lr) AS moved, max(lr) AS lr, median(grad_norm) AS norm,
-        count(loss) AS losses, max(rollout) AS rollouts FROM python.steps) AS steps,
+        count(loss) FILTER (isfinite(loss)) AS losses, max(rollout) AS rollouts FROM python.steps) AS steps,
     (SELECT median(loss) AS early, mad(loss) AS scatter FROM losses WHERE part = 1) AS early,
     (SELECT median(loss) AS late FROM losses WHERE part = 5) AS late
 """
@@ -28,7 +28,7 @@ _BY_GRADIENT = ("SGD", "ASGD", "LBFGS")
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
-    if row["losses"] < limits["losses"] or not row["steps"]:
+    if row["losses"] < limits["losses"] or not row["steps"] or row["late"] is None:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
     if row["rollouts"]:
         raise NotApplicable("a loop of rollouts and updates: small steps are usual, and the loss says little")

@@ -43,5 +43,7 @@ def test_a_loss_of_which_nothing_is_left_may_be_flat(judged: Judged, steps: Step
 def test_few_losses_and_rollouts_are_not_judged(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("loss-flat", {"python.steps": steps(10, loss=1.0, lr=1e-9)})
+    with pytest.raises(NoEvidence):
+        judged("loss-flat", {"python.steps": steps(200, loss=float("nan"), lr=1e-9)})
     with pytest.raises(NotApplicable):
         judged("loss-flat", {"python.steps": steps(100, loss=1.0, lr=1e-9, rollout=3)})
