@@ -67,8 +67,8 @@ LATE = Threshold("late", 100, "first recorded step from which it is not known ho
 
 
 def is_late(row: Row, limits: Limits) -> bool:
-    """Whether it is not known how high the loss was at first: steps are recorded from a later one on (`first`), or are
-    numbered from the attach on (`counted` is false)."""
+    """Whether the job may have trained for long before its losses were recorded: the `first` recorded step is a later
+    one, or steps are numbered from the attach (`counted` is false)."""
     return bool(row["first"] >= limits[LATE.name] or row["counted"] is False)
 
 

@@ -59,7 +59,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class Watch:
-    """The stacks of a training thread, and for how long they were taken."""
+    """The stacks of a training thread, and how long it was watched."""
 
     stacks: Sequence[Stack] = ()
     seconds: float = 0.0

@@ -37,11 +37,11 @@ Row = Sequence[Any]  # one row as JSON has it
 
 @dataclass(frozen=True)
 class Extent:
-    """How much is asked for: the newest `num_steps` of `num_ranks`, of those that are `ago_s` seconds old: a host that
-    has had much to answer was busy with it meanwhile."""
+    """How much is asked for: the newest `num_steps` of `num_ranks` that ended at least `ago_s` seconds ago."""
 
     num_steps: int
     num_ranks: int = 2
+    #: A host that answers many questions may be busy with them, and its ranks wait for cores meanwhile.
     ago_s: float = 0.0
 
     @property

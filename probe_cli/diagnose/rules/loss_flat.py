@@ -28,7 +28,7 @@ _BY_GRADIENT = ("SGD", "ASGD", "LBFGS")
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
-    if row["losses"] < limits["losses"] or not row["steps"] or row["late"] is None:
+    if row["losses"] < limits["losses"] or not row["steps"]:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
     if row["rollouts"]:
         raise NotApplicable("a loop of rollouts and updates: small steps are usual, and the loss says little")

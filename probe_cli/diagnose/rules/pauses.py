@@ -47,7 +47,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 
 def _waits(row: Row) -> bool:
-    """Whether a rank's long steps are mostly waits for others."""
+    """Whether a rank spends most of the time lost in its long steps waiting for others."""
     return bool(row["lost"]) and (row["waited"] or 0.0) > 0.5 * row["lost"]
 
 

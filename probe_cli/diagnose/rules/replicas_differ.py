@@ -7,6 +7,9 @@ hardware computes something else. Each replica then trains a model of its own.
 DDP gathers once when it is made: a model is taken to be sharded where that happens in forward or backward. Where ranks
 exchange tokens by all_to_all, each may have experts of its own, and where they add up activations in forward, its part
 of each layer: then only what torch or a framework tells of the ranks' roles says who is a replica of whom.
+
+With DDP's join() a rank whose data has ended takes part in the collectives of the others without stepping, so a step of
+one number is no longer the same step on all ranks. Those are compared that ended after the same all_reduce.
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
 __all__ = ["RULE"]
 
 SQL = """
-WITH sums AS (SELECT step, checksum, parameters FROM python.replicas ORDER BY step DESC LIMIT 40)
-SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameters}) FROM sums) AS sums,
+WITH reduced AS (SELECT step, seq, "group" FROM python.collectives WHERE step >= 0 AND op LIKE '%all_reduce%'),
+newest AS (SELECT step, max(seq) AS seq FROM reduced WHERE "group" = (SELECT mode("group") FROM reduced) GROUP BY step),
+sums AS (SELECT step, checksum, parameters, seq FROM (FROM python.replicas ORDER BY step DESC LIMIT 40)
+    LEFT JOIN newest USING (step))
+SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameters, 'seq': seq}) FROM sums) AS sums,
     (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted,
     (SELECT any_value(dp) FROM python.roles) AS dp, (SELECT any_value(concat_ws('/', tp, pp, cp, ep, stage))
         FROM python.roles) AS place,
@@ -63,6 +69,11 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
     at = {rank: {one["step"]: one for one in row["sums"]} for rank, row in ranks.items()}
     common = sorted(set.intersection(*(set(of) for of in at.values())))
+    if common and not (common := [step for step in common if _is_one_step(at[rank][step] for rank in at)]):
+        raise NotApplicable(
+            "ranks make different numbers of steps between the same collectives, as in DDP's join(), so that those of"
+            " two ranks cannot be told to be the same"
+        )
     differs = [
         step
         for step in common
@@ -98,6 +109,11 @@ def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
         ),
         try_first="for p in model.parameters(): torch.distributed.broadcast(p.data, 0)",
     )
+
+
+def _is_one_step(rows: Iterable[Row]) -> bool:
+    """Whether the steps of some ranks ended after the same all_reduce, as far as that is known."""
+    return len({row["seq"] for row in rows if row["seq"] is not None}) < 2
 
 
 RULE = Rule(

@@ -29,6 +29,22 @@ def test_a_rank_with_other_weights_than_the_others_is_named(judged: Judged, step
     assert found.ranks == (1,)
 
 
+def test_steps_after_different_all_reduces_are_not_the_same_step(judged: Judged, steps: Steps) -> None:
+    """In join() a rank without data follows the all_reduces of the others, and ends no steps."""
+
+    def after(ahead: int) -> dict[str, Any]:
+        calls = [
+            {"step": step, "seq": 2 * step + ahead, "group": "0", "op": "all_reduce", "phase": "backward"}
+            for step in range(100)
+        ]
+        return {"python.collectives": calls}
+
+    with pytest.raises(NotApplicable, match="join"):
+        judged("replicas-differ", rank(steps, 1.0, **after(0)), rank(steps, 2.0, **after(26)))
+    assert judged("replicas-differ", rank(steps, 1.0, **after(0)), rank(steps, 2.0, **after(0)))
+    assert judged("replicas-differ", rank(steps, 1.0, **after(0)), rank(steps, 2.0)), "the numbers of one are unknown"
+
+
 def test_equal_weights_and_those_of_other_stages_are_fine(judged: Judged, steps: Steps) -> None:
     stages = [rank(steps, float(at), role={"pp": at}) for at in range(2)]
 
