@@ -38,7 +38,7 @@ PAUSE_S, GRACE_S = 0.015, 8.0
 
 #: The file in which torch makes text of a tensor, for which it reads its values.
 FORMATS = re.compile(r"/torch/_tensor_str\.py$")
-#: Fewer stacks than this tell no shares.
+#: Fewer stacks than this tell nothing, and a share is told of three times as many.
 ENOUGH = 8
 #: Recent steps, for `suspected`.
 STEPS = """
@@ -117,8 +117,9 @@ async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]
     if (rest_s := min(WATCH_S, step_s) - seen.seconds) > 0:
         seen += await job.once(f"stacks of a step of {rank}", lambda: _ask(job, rank, rest_s, ENOUGH))
     more_s = max(LEAST_WATCH_S, min(WATCH_S, 4 * step_s)) - seen.seconds
-    if more_s > 0 and any(map(is_wanted, seen.stacks)):
-        seen += await job.once(f"more stacks of {rank}", lambda: _ask(job, rank, more_s, 2 * ENOUGH))
+    more = 3 * ENOUGH - len(seen.stacks)
+    if (more_s > 0 or more > 0) and any(map(is_wanted, seen.stacks)):
+        seen += await job.once(f"more stacks of {rank}", lambda: _ask(job, rank, more_s, more))
     return seen.stacks if len(seen.stacks) >= ENOUGH else ()
 
 
@@ -128,8 +129,8 @@ def first_of(rank: int) -> str:
 
 
 async def first_watch(client: Client) -> Watch:
-    """Return a first look that is taken while a target is asked for its evidence, which takes at least as long as the
-    longer look of short steps."""
+    """Return a first look that is taken while a target is asked for its evidence, which mostly takes longer. It lasts as
+    long as the longer look does where steps are short."""
     return await _sampled(client, LEAST_WATCH_S, ENOUGH)
 
 
