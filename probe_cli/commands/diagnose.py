@@ -19,7 +19,7 @@ from probe_agent.wire import TargetInfo, suggest
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.diagnose import Diagnosis, Evidence, Finding, Job, Rule, diagnose, page, question_of, rules
-from probe_cli.diagnose.sampling import Watch, first_of, first_watch
+from probe_cli.diagnose.sampling import Stack, first_of, first_stacks
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
 from probe_cli.render import Sheet
@@ -100,14 +100,14 @@ def command(
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
     evidence_of = question_of(wanted, timeout_s)
     looks = [-1 if one.rank is None else one.rank for one in targets.values() if any(rule.look for rule in wanted)]
-    known: dict[str, Watch] = {}
+    known: dict[str, list[Stack]] = {}
 
     async def asked(client: Client) -> Evidence:
         """Of a single target, take the stacks of the first look meanwhile: it would wait for them later."""
         if len(looks) != 1:
             return await evidence_of(client)
-        told, watch = await asyncio.gather(evidence_of(client), first_watch(client))
-        known[first_of(looks[0])] = watch
+        told, stacks = await asyncio.gather(evidence_of(client), first_stacks(client))
+        known.update({first_of(looks[0]): stacks} if stacks else {})
         return told
 
     def judged() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]], Diagnosis]:

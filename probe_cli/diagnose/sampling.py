@@ -25,9 +25,7 @@ from .finding import Certainty, Finding, NoEvidence
 from .job import Job
 from .rule import Limits, Look, Row
 
-__all__ = [
-    "FORMATS", "STEPS", "Stack", "Watch", "first_of", "first_watch", "lines_of", "look_for", "stacks_of", "suspected",
-]  # fmt: skip
+__all__ = ["FORMATS", "STEPS", "Stack", "first_of", "first_stacks", "lines_of", "look_for", "stacks_of", "suspected"]
 
 #: A first look is as long as a step, but not shorter than this. What takes a seventh of the time is missed in one of
 #: seven of them, what takes a third in one of a hundred.
@@ -38,7 +36,7 @@ PAUSE_S, GRACE_S = 0.015, 8.0
 
 #: The file in which torch makes text of a tensor, for which it reads its values.
 FORMATS = re.compile(r"/torch/_tensor_str\.py$")
-#: Fewer stacks than this tell nothing, and a share is told of three times as many.
+#: Fewer stacks than this tell no shares.
 ENOUGH = 8
 #: Recent steps, for `suspected`.
 STEPS = """
@@ -55,17 +53,6 @@ class Stack:
     #: Innermost first.
     frames: Sequence[Frame]
     holds_gil: bool | None = None
-
-
-@dataclass(frozen=True)
-class Watch:
-    """The stacks of a training thread, and how long it was watched."""
-
-    stacks: Sequence[Stack] = ()
-    seconds: float = 0.0
-
-    def __add__(self, later: Watch) -> Watch:
-        return Watch((*self.stacks, *later.stacks), self.seconds + later.seconds)
 
 
 def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -109,18 +96,18 @@ def look_for(is_wanted: Callable[[Stack], bool], does: str, advice: tuple[str, .
     return look
 
 
-async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]) -> Sequence[Stack]:
+async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]) -> list[Stack]:
     """What the training thread of the rank that was found was in; empty where too little was seen. The longer look is
     for a thread that was in what is wanted at least once."""
     rank, step_s = found.ranks[0], (found.cost_s or 0.0) / (found.share or 1.0)
-    seen = await job.once(first_of(rank), lambda: _ask(job, rank, FIRST_S, ENOUGH))
-    if (rest_s := min(WATCH_S, step_s) - seen.seconds) > 0:
-        seen += await job.once(f"stacks of a step of {rank}", lambda: _ask(job, rank, rest_s, ENOUGH))
-    more_s = max(LEAST_WATCH_S, min(WATCH_S, 4 * step_s)) - seen.seconds
-    more = 3 * ENOUGH - len(seen.stacks)
-    if (more_s > 0 or more > 0) and any(map(is_wanted, seen.stacks)):
-        seen += await job.once(f"more stacks of {rank}", lambda: _ask(job, rank, more_s, more))
-    return seen.stacks if len(seen.stacks) >= ENOUGH else ()
+    stacks = await job.once(first_of(rank), lambda: _ask(job, rank, FIRST_S, ENOUGH))
+    if step_s > FIRST_S:
+        rest_s = min(WATCH_S, step_s) - FIRST_S
+        stacks = stacks + await job.once(f"stacks of a step of {rank}", lambda: _ask(job, rank, rest_s, ENOUGH))
+    if any(map(is_wanted, stacks)):
+        more_s = max(LEAST_WATCH_S, min(WATCH_S, 4 * step_s)) - FIRST_S
+        stacks = stacks + await job.once(f"more stacks of {rank}", lambda: _ask(job, rank, more_s, 2 * ENOUGH))
+    return stacks if len(stacks) >= ENOUGH else []
 
 
 def first_of(rank: int) -> str:
@@ -128,20 +115,19 @@ def first_of(rank: int) -> str:
     return f"stacks of {rank}"
 
 
-async def first_watch(client: Client) -> Watch:
-    """Return a first look that is taken while a target is asked for its evidence, which mostly takes longer. It lasts as
-    long as the longer look does where steps are short."""
-    return await _sampled(client, LEAST_WATCH_S, ENOUGH)
+async def first_stacks(client: Client) -> list[Stack]:
+    """Return the stacks of a first look, for one that is taken while a target is asked for its evidence."""
+    return await _sampled(client, FIRST_S, ENOUGH)
 
 
-async def _ask(job: Job, rank: int, watch_s: float, enough: int) -> Watch:
+async def _ask(job: Job, rank: int, watch_s: float, enough: int) -> list[Stack]:
     told = await job.ask(
         lambda client: _sampled(client, watch_s, enough), job.endpoints_of([rank])[:1], timeout_s=watch_s + GRACE_S
     )
-    return next(iter(told.values()), Watch())
+    return next(iter(told.values()), [])
 
 
-async def _sampled(client: Client, watch_s: float, enough: int) -> Watch:
+async def _sampled(client: Client, watch_s: float, enough: int) -> list[Stack]:
     """Stacks for so long; on a busy host for longer, until there are `enough`."""
     began = time.monotonic()
     found: list[Stack] = []
@@ -153,7 +139,7 @@ async def _sampled(client: Client, watch_s: float, enough: int) -> Watch:
         training = [thread for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
         found += [Stack(thread.frames, thread.holds_gil) for thread in training]
         await asyncio.sleep(PAUSE_S)
-    return Watch(found, time.monotonic() - began)
+    return found
 
 
 def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> list[tuple[str, float]]:

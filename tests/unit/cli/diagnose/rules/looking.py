@@ -11,7 +11,6 @@ from probe_agent.wire import TargetInfo
 from probe_cli.diagnose.finding import Certainty, Finding
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rules import rules
-from probe_cli.diagnose.sampling import Watch
 from probe_cli.endpoint import LocalProcess
 
 __all__ = ["TARGET", "Told", "looked"]
@@ -24,8 +23,7 @@ TARGET = TargetInfo(
 
 
 class Told(Job):
-    """A job of `num_ranks` ranks that answers what it is asked once with what was given, or raises it; a
-    list is of stacks."""
+    """A job of `num_ranks` ranks that answers what it is asked once with what was given, or raises it."""
 
     def __init__(self, num_ranks: int = 2, **known: object) -> None:
         targets = [replace(TARGET, pid=100 + rank, rank=rank, world_size=num_ranks) for rank in range(num_ranks)]
@@ -35,7 +33,7 @@ class Told(Job):
     async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         if isinstance(known := self._known[name], Exception):
             raise known
-        return Watch(known, 0.3) if isinstance(known, list) else known
+        return known
 
 
 def looked(name: str, job: Job, found: Sequence[Finding] = (), **limits: float) -> list[Finding]:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from probe_agent.wire import Frame
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
-from probe_cli.diagnose.sampling import Stack, Watch
+from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps
 from .looking import Told, looked
@@ -34,17 +32,6 @@ def test_the_line_that_computes_in_python_is_named() -> None:
     assert found.sentence == "the training thread runs Python code of the job 80 % of the time"
     assert found.where == "next_batch (train.py:39): random.shuffle(self.pairs)"
     assert (found.share, found.cost_s) == (0.8, pytest.approx(0.16))
-
-
-def test_a_share_is_told_of_many_stacks_also_after_a_long_first_look() -> None:
-    """On a busy host a look of a second may see eight stacks."""
-    first = Watch([SHUFFLES] * 5 + [CALLS] * 3, 1.0)
-
-    found = looked(
-        "python-bound", Told(stacks_of_0=first, more_stacks_of_0=[CALLS] * 16), [replace(SUSPECTED, cost_s=0.02)]
-    )
-
-    assert found == []
 
 
 def test_operators_and_modules_of_torch_are_not_the_jobs_python() -> None:
