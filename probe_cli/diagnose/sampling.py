@@ -15,17 +15,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from probe_agent.errors import ProbeError
-from probe_agent.wire import Frame
+from probe_agent.wire import Frame, ThreadStack
 from probe_cli.client import Client
 from probe_cli.cluster.folded import job_frame
-from probe_cli.cluster.stacks import ask_stacks, threads_of
+from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.text import percent
 
 from .finding import Certainty, Finding, NoEvidence
 from .job import Job
 from .rule import Limits, Look, Row
 
-__all__ = ["FORMATS", "STEPS", "Stack", "first_of", "first_stacks", "lines_of", "look_for", "stacks_of", "suspected"]
+__all__ = [
+    "FORMATS", "STEPS", "Stack", "first_of", "first_stacks", "line_of", "lines_of", "look_for", "stacks_of",
+    "suspected",
+]  # fmt: skip
 
 #: A first look is as long as a step, but not shorter than this. What takes a seventh of the time is missed in one of
 #: seven of them, what takes a third in one of a hundred.
@@ -53,6 +56,10 @@ class Stack:
     #: Innermost first.
     frames: Sequence[Frame]
     holds_gil: bool | None = None
+    #: What the kernel says of it: running, which it also is while it waits for a core, sleeping, …
+    state: str | None = None
+    #: The job's other threads at that moment.
+    others: Sequence[ThreadStack] = ()
 
 
 def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -65,9 +72,15 @@ def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         yield Finding("a line of the loop may take long", Certainty.SUSPECTED, cost_s=row["lasted"] / row["steps"])
 
 
-def look_for(is_wanted: Callable[[Stack], bool], does: str, advice: tuple[str, ...], try_first: str) -> Look:
+def look_for(
+    is_wanted: Callable[[Stack], bool],
+    does: str,
+    advice: tuple[str, ...],
+    try_first: str,
+    more: Callable[[Sequence[Stack]], Iterable[str]] = lambda stacks: (),
+) -> Look:
     """Return the second look that finds the lines whose stacks are wanted: "the training thread `does` 30 % of the
-    time"."""
+    time". `more` is what else the stacks tell, as evidence."""
 
     async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
         told = []
@@ -86,7 +99,10 @@ def look_for(is_wanted: Callable[[Stack], bool], does: str, advice: tuple[str, .
                         cost_s=share * (one.cost_s or 0.0),
                         share=share,
                         where=lines[0][0],
-                        evidence=tuple(f"{percent(part)} of the stacks: {line}" for line, part in lines[:4]),
+                        evidence=(
+                            *(f"{percent(part)} of the stacks: {line}" for line, part in lines[:4]),
+                            *more(stacks),
+                        ),
                         advice=advice,
                         try_first=try_first,
                     )
@@ -128,33 +144,36 @@ async def _ask(job: Job, rank: int, watch_s: float, enough: int) -> list[Stack]:
 
 
 async def _sampled(client: Client, watch_s: float, enough: int) -> list[Stack]:
-    """Stacks for so long; on a busy host for longer, until there are `enough`."""
+    """Stacks for so long; on a busy host for longer, until there are `enough`. From outside, no thread is known to be
+    the one that trains: that is asked of the recorder first."""
     began = time.monotonic()
     found: list[Stack] = []
-    while (now := time.monotonic() - began) < watch_s or (len(found) < enough and now < WATCH_S):
-        try:
-            told = await ask_stacks(client, outside=True)
-        except ProbeError:
-            break
-        training = [thread for _, thread in threads_of(told, all_threads=False)[:1] if thread.frames]
-        found += [Stack(thread.frames, thread.holds_gil) for thread in training]
-        await asyncio.sleep(PAUSE_S)
+    try:
+        trains = {thread.ident for thread in (await ask_stacks(client)).threads if thread.is_training}
+        while (now := time.monotonic() - began) < watch_s or (len(found) < enough and now < WATCH_S):
+            told = await ask_stacks(client, all_threads=True, outside=True)
+            threads = [thread for thread in told.threads if thread.frames and not thread.is_probe]
+            for one in [thread for thread in threads if (thread.ident in trains if trains else thread.is_main)][:1]:
+                others = tuple(thread for thread in threads if thread is not one)
+                found.append(Stack(one.frames, one.holds_gil, one.state, others))
+            await asyncio.sleep(PAUSE_S)
+    except ProbeError:
+        pass  # a target that ends or hangs meanwhile tells no more
     return found
 
 
 def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> list[tuple[str, float]]:
     """The job's innermost lines of the stacks that are wanted, `read (data.py:7): for row in rows`, each with its part
     of all stacks, the most frequent first."""
-    found: Counter[str] = Counter()
-    for stack in stacks:
-        if is_wanted(stack) and (place := job_frame(stack.frames)) is not None:
-            found[f"{place}{_source(stack, place)}"] += 1
+    found = Counter(line for stack in stacks if is_wanted(stack) and (line := line_of(stack.frames)) is not None)
     return [(line, count / len(stacks)) for line, count in found.most_common()]
 
 
-def _source(stack: Stack, place: str) -> str:
+def line_of(frames: Sequence[Frame]) -> str | None:
+    """The job's innermost line of a stack; None if it has none."""
+    place = job_frame(frames)
+    if place is None:
+        return None
     number = re.search(r":(\d+)\)$", place)
-    line = next(
-        (frame.source for frame in stack.frames if number and frame.lineno == int(number[1]) and frame.source), None
-    )
-    return f": {line.strip()}" if line else ""
+    line = next((frame.source for frame in frames if number and frame.lineno == int(number[1]) and frame.source), None)
+    return f"{place}: {line.strip()}" if line else place

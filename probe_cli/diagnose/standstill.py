@@ -14,15 +14,16 @@ from typing import TypeVar
 
 from probe_agent.wire import TargetInfo
 from probe_cli.client import Client
+from probe_cli.cluster.hang.chain import Cause
 from probe_cli.cluster.hang.closer import looked_closer
 from probe_cli.cluster.hang.looks import Look, is_alone, look
-from probe_cli.cluster.hang.verdict import Verdict, judge
+from probe_cli.cluster.hang.verdict import State, Verdict, judge
 from probe_cli.endpoint import Endpoint, Report
 
 from .finding import NoEvidence, NotApplicable
 from .job import Job
 
-__all__ = ["advice_on", "verdict_of"]
+__all__ = ["advice_on", "verdict_of", "works_alone"]
 
 T = TypeVar("T")
 
@@ -57,6 +58,12 @@ async def verdict_of(job: Job) -> Verdict:
 def advice_on(verdict: Verdict) -> tuple[str, ...]:
     """What to do about a job that hangs, or has died of it."""
     return ADVICE.get(verdict.cause, OTHERWISE)
+
+
+def works_alone(verdict: Verdict, job: Job) -> bool:
+    """Whether a few ranks do something else, which may end, while most wait for them."""
+    alone = 0 < len(verdict.ranks) * 2 <= len(job.targets)
+    return alone and verdict.state is State.SLOW and verdict.cause == Cause.ABSENT.value
 
 
 async def _verdict(job: Job) -> Verdict:

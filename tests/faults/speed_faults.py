@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging
+import queue
 import random
 import sys
 import tempfile
+import threading
 import time
+import zlib
 from collections.abc import Iterator
 
 import torch
@@ -260,6 +263,26 @@ def an_accuracy_counted_element_by_element(healthy: bool) -> None:
                 right[0] += output[at].item() > 0
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=count)
+
+
+@fault("waits-for-thread")
+def a_thread_that_unpacks_the_archive_for_each_batch(healthy: bool) -> None:
+    samples = torch.randn(4096, 64).numpy()
+    archive = zlib.compress(samples.tobytes() * 2)
+    ready: queue.Queue[tuple[Tensor, Tensor]] = queue.Queue(maxsize=4)
+
+    def unpack() -> Tensor:
+        return torch.frombuffer(bytearray(zlib.decompress(archive)), dtype=torch.float32).view(-1, 64)
+
+    def fill() -> None:
+        unpacked = unpack()
+        while True:
+            inputs = (unpacked if healthy else unpack())[torch.randint(0, 4096, (32,))]
+            ready.put((inputs, inputs[:, :1]))
+
+    threading.Thread(target=fill, name="batches", daemon=True).start()
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), iter(ready.get, None), pause_s=0.002)
 
 
 @fault("threads-oversubscribed")

@@ -17,7 +17,7 @@ from probe_cli.cluster.hang.verdict import State
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
-from probe_cli.diagnose.standstill import advice_on, verdict_of
+from probe_cli.diagnose.standstill import advice_on, verdict_of, works_alone
 from probe_cli.text import seconds
 
 __all__ = ["RULE"]
@@ -44,7 +44,10 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
         raise NotApplicable("no step has ended yet")
     verdict = await verdict_of(job)
     stands_s = verdict.stands_s or 0.0
-    if verdict.may_go_on and stands_s >= limits["possible"]:
+    # One that is on a CPU while the others wait works, which is a finding of its own.
+    runs = all((doing := verdict.doing.get(rank)) is not None and doing.is_running for rank in verdict.ranks)
+    works = runs and works_alone(verdict, job)
+    if verdict.may_go_on and stands_s >= limits["possible"] and not works:
         return [
             replace(
                 one,

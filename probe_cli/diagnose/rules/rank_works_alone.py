@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from probe_cli.cluster.hang.chain import Cause
 from probe_cli.cluster.hang.standstill import is_long
-from probe_cli.cluster.hang.verdict import State
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Rule, Threshold
-from probe_cli.diagnose.standstill import verdict_of
+from probe_cli.diagnose.standstill import verdict_of, works_alone
 
 __all__ = ["RULE"]
 
@@ -37,8 +35,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     verdict = await verdict_of(job)
-    alone = len(verdict.ranks) * 2 <= len(job.targets) and len(verdict.ranks) > 0
-    if verdict.state is not State.SLOW or verdict.cause != Cause.ABSENT.value or not alone:
+    if not works_alone(verdict, job):
         return []
     said = verdict.sentence.partition(": ")[2] or verdict.sentence
     return [

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from probe_cli.cluster.hang.doing import Activity, Doing
 from probe_cli.cluster.hang.verdict import State, Verdict
 from probe_cli.diagnose.finding import Certainty, NotApplicable
 
@@ -63,6 +64,22 @@ def test_a_rank_that_may_be_at_work_is_told_once_it_has_lasted(judged: Judged, s
     assert (found.certainty, found.ranks) == (Certainty.POSSIBLE, (0,))
     assert found.sentence == "no step has ended for 25 s, and the job may hang: rank 0 waits for data"
     assert looked("job-hangs", Told(verdict_of_hang=replace(waits, stands_s=15.0)), suspected) == []
+
+
+def test_a_rank_that_runs_while_the_others_wait_is_no_hang_yet(judged: Judged, steps: Steps) -> None:
+    ended = {"python.steps": steps(50)}
+    suspected = judged("job-hangs", ended, ended)
+    sleeps, runs = (
+        Verdict(
+            State.SLOW, "no hang so far: rank 0 has not come", ranks=(0,), cause="absent", stands_s=40.0,
+            may_go_on="rank 0 has not come",
+            doing={0: Doing(Activity.PYTHON, kernel=kernel), 1: Doing(Activity.COLLECTIVE, kernel="sleeping")},
+        )
+        for kernel in ("sleeping", "running")
+    )  # fmt: skip
+
+    assert looked("job-hangs", Told(verdict_of_hang=runs), suspected) == []
+    assert looked("job-hangs", Told(verdict_of_hang=sleeps), suspected)
 
 
 def test_one_process_without_a_step_is_judged_if_it_did_not_run_before_the_recorder_came(judged: Judged) -> None:
