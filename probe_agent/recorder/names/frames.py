@@ -81,10 +81,13 @@ def _is_ours(frame: FrameType) -> bool:
     return name == _PACKAGE or name.startswith(_PACKAGE + ".")
 
 
-def where(frame: FrameType) -> str:
-    """Return the frame's place: `main() at train.py:41`; of a library `f() at pkg/file.py:41, in a library frame`."""
+def where(frame: FrameType, line: int | None = None) -> str:
+    """Return the frame's place: `main() at train.py:41`; of a library `f() at pkg/file.py:41, in a library frame`.
+
+    The line is the one that the frame runs, unless another one is given.
+    """
     code = frame.f_code
-    line = frame.f_lineno or code.co_firstlineno
+    line = line or frame.f_lineno or code.co_firstlineno
     if not is_user(frame):
         file = os.sep.join(code.co_filename.split(os.sep)[-2:])
         return f"{getattr(code, 'co_qualname', code.co_name)}() at {file}:{line}, in a library frame"

@@ -37,7 +37,7 @@ USED = {
 
 
 def find(kind: candidates.Kind, training_ident: int | None, seen: Seen) -> list[tuple[Any, str]]:
-    """Return each object of `kind` with its place: "local `loader` of main() at train.py:41"."""
+    """Return each object of `kind` with its place: "local `loader` of main() at train.py:41", its first line."""
     found = list(candidates.walk(kind, roots(training_ident, frames.user_frames), MAX_OBJECTS, MAX_DEPTH))
     found += candidates.walk(kind, roots(training_ident, frames.library_frames), MAX_OBJECTS, MAX_DEPTH)
     inner = {id(wrapped) for value, _, _ in found for wrapped in wrapped_in(value)}
@@ -103,7 +103,8 @@ def roots(
         if ident is not None:
             stack += of_thread(ident, roots.__code__)
     found: list[tuple[str, Mapping[str, Any]]] = [
-        (f"local of {frames.where(frame)}", frames.read(frame))
+        # The line that runs is another one each time, and on each rank: the place of an object stays the same.
+        (f"local of {frames.where(frame, frame.f_code.co_firstlineno)}", frames.read(frame))
         for frame in stack
         if variables(frame) is not frame.f_globals
     ]

@@ -43,16 +43,17 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows:
         raise NotApplicable("no module with trainable parameters was seen in a backward")
     for row in rows:
-        if row["training"] or not row["layers"] or row["steps"] < 3 or row["with_backward"] < 3 or row["evaluation"]:
+        if row["training"] or not row["layers"] or row["steps"] < 3 or row["with_backward"] < 3:
             continue
         yield Finding(
             f"{row['module']} trains in evaluation mode",
             Certainty.SUSPECTED,  # a validation may be under way, in which this is right
             since_step=row["step"],
             share=0.5,
-            where=str(row["place"] or row["module"]),
+            where=str(row["module"]),  # not its place, which is another one while the model is in forward()
             evidence=(
-                "training=False while its last 3 steps ran a backward, and none of them evaluated anything",
+                f"{row['module']} is the {row['place']}",
+                "training=False in steps that ran a backward and evaluated nothing",
                 f"layers of dropout or batch norm in its trainable parts: {row['layers']}",
             ),
             advice=("call model.train() after each validation and at the start of each epoch",),
@@ -61,23 +62,26 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
-    """Those whose model is in evaluation mode in the next step, too, and the running one evaluated nothing."""
+    """Those whose model is in evaluation mode when a later step has ended, too, around which nothing was evaluated."""
     return [
         replace(one, certainty=Certainty.LIKELY, since_step=None)
         for one in found
-        if await job.once(f"rank {one.ranks[0]}, mode of {one.where}", partial(_stays, job, one, limits))
+        if await job.once(f"rank {one.ranks[0]}, mode of {one.where}", partial(_stays, job, one))
     ]
 
 
-async def _stays(job: Job, one: Finding, limits: Limits) -> bool:
+async def _stays(job: Job, one: Finding) -> bool:
+    evaluates = False
     for _ in range(NUM_LOOKS):
-        rows = await job.rows(SQL, one.ranks[0])
-        again = next((other for other in judge(rows, limits) if other.where == one.where), None) if rows else None
-        if rows and again is None:
+        row = next((row for row in await job.rows(SQL, one.ranks[0]) or () if row["module"] == one.where), None)
+        if row is None or row["training"]:
             return False
-        if again is not None and (again.since_step or 0) > (one.since_step or 0):
+        evaluates = row["evaluation"] > 0
+        if not evaluates and row["step"] > (one.since_step or 0):
             return True
         await asyncio.sleep(PAUSE_S)
+    if evaluates:
+        return False  # as rollouts in every step do
     raise NoEvidence("a validation may be under way: ask again later")
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
 import pytest
 
-from probe_cli.diagnose.finding import Certainty, NotApplicable
+from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
+from probe_cli.diagnose.rules import model_in_eval_mode
 
 from .conftest import Judged, Steps
 from .looking import Told, looked
@@ -32,23 +36,74 @@ def test_a_model_left_in_evaluation_mode_is_named(judged: Judged, steps: Steps, 
     assert (found.sentence, found.certainty) == ("Net trains in evaluation mode", Certainty.SUSPECTED)
 
 
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_second_look_tells_a_validation_that_is_under_way(judged: Judged, steps: Steps, stays: bool) -> None:
-    """A pool that is scored between two rounds of training was once taken for a model that trains so."""
+def test_the_model_is_the_same_one_wherever_it_is_found(judged: Judged, steps: Steps) -> None:
+    """In forward() it is `self`, elsewhere a local of main()."""
+    found = [
+        judged("model-in-eval-mode", {
+            "python.steps": steps(50), "python.torch_trace": [SPAN],
+            "torch.modules": [{**module, "place": place} for module in net(False)],
+        })
+        for place in ("local `self` of forward() at net.py:9", "local `net` of main() at train.py:41")
+    ]  # fmt: skip
+
+    assert len({one.where for (one,) in found}) == 1
+
+
+class Answers(Told):
+    """A job of one rank that answers each ask with the next rows, and with the last ones from then on."""
+
+    def __init__(self, *rows: dict[str, object]) -> None:
+        super().__init__(1)
+        self._rows = list(rows)
+
+    async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return await make()
+
+    async def rows(self, sql: str, rank: int) -> list[Mapping[str, Any]]:
+        return [{"module": "Net", **(self._rows.pop(0) if len(self._rows) > 1 else self._rows[0])}]
+
+
+LEFT = {"training": False, "evaluation": 0.0}
+EVALUATES = {"training": False, "evaluation": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_left"),
+    [
+        ([{**LEFT, "step": 60}], True),
+        ([{**EVALUATES, "step": 60}, {**LEFT, "step": 64}], True),
+        # A pool that is scored between two rounds of training was once taken for a model that trains so.
+        ([{**LEFT, "step": 49}, {**EVALUATES, "training": True, "step": 50}], False),
+        ([{**EVALUATES, "step": 60}], False),  # rollouts in every step
+    ],
+)
+def test_a_later_step_tells_a_validation_that_is_under_way(
+    judged: Judged, steps: Steps, monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, object]], is_left: bool
+) -> None:
+    monkeypatch.setattr(model_in_eval_mode, "PAUSE_S", 0.0)
     tables = {"python.steps": steps(50), "python.torch_trace": [SPAN], "torch.modules": net(False)}
     found = judged("model-in-eval-mode", tables)
 
-    told = looked("model-in-eval-mode", Told(1, **{"rank 0, mode of model": stays}), found)
+    told = looked("model-in-eval-mode", Answers(*answers), found)
 
-    assert [one.certainty for one in told] == ([Certainty.LIKELY] if stays else [])
+    assert [one.certainty for one in told] == ([Certainty.LIKELY] if is_left else [])
 
 
-def test_training_mode_and_a_validation_under_way_are_fine(judged: Judged, steps: Steps) -> None:
+def test_a_validation_without_an_end_is_not_judged(
+    judged: Judged, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_in_eval_mode, "PAUSE_S", 0.0)
+    tables = {"python.steps": steps(50), "python.torch_trace": [SPAN], "torch.modules": net(False)}
+    found = judged("model-in-eval-mode", tables)
+
+    with pytest.raises(NoEvidence, match="ask again later"):
+        looked("model-in-eval-mode", Answers({**LEFT, "step": 49}), found)
+
+
+def test_training_mode_is_fine(judged: Judged, steps: Steps) -> None:
     tables = {"python.steps": steps(50), "python.torch_trace": [SPAN], "torch.modules": net(True)}
-    validates = {**tables, "python.steps": steps(50, evaluation=0.5), "torch.modules": net(False)}
 
     assert judged("model-in-eval-mode", tables) == []
-    assert judged("model-in-eval-mode", validates) == []
 
 
 def test_where_the_mode_makes_no_difference_nothing_is_said(judged: Judged, steps: Steps) -> None:
