@@ -37,6 +37,15 @@ def test_too_many_threads_of_its_own_and_those_of_others_are_told_apart(judged: 
     assert "other processes take the cores" in others.sentence
 
 
+def test_ranks_that_take_each_others_cores_are_no_other_processes(judged: Judged) -> None:
+    env = [*ENV, {"kind": "hardware", "name": "cpus", "value": "4"}]
+    bound = [*ENV, {"kind": "hardware", "name": "cpus", "value": "64"}]
+
+    for known, says in ((env, "the job has more threads at work than cores"), (bound, "other processes")):
+        found = judged("processor-contended", *[{"process.samples": samples(0.4, 1.9), "process.env": known}] * 2)
+        assert [(one.ranks, says in one.sentence) for one in found] == [((0,), True), ((1,), True)]
+
+
 def test_a_thread_that_gets_its_core_is_fine(judged: Judged) -> None:
     assert judged("processor-contended", {"process.samples": samples(0.02, 3.9), "process.env": ENV}) == []
 
