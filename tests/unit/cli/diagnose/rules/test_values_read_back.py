@@ -27,6 +27,17 @@ def test_the_line_that_reads_is_named_with_its_share_and_cost() -> None:
     assert found.where.startswith("accuracy (train.py:88)")
 
 
+@pytest.mark.parametrize(("reads", "share"), [(20, 0.25), (2, None)])
+def test_a_share_close_to_the_threshold_is_decided_by_more_stacks(reads: int, share: float | None) -> None:
+    told = Told(
+        stacks_of_0=[READS] * 2 + [TRAINS] * 8,
+        more_stacks_of_0=[READS] * 2 + [TRAINS] * 12,
+        yet_more_stacks_of_0=[READS] * reads + [TRAINS] * (72 - reads),
+    )
+
+    assert [one.share for one in looked("values-read-back", told, [SUSPECTED])] == ([share] if share else [])
+
+
 def test_a_value_now_and_then_is_no_finding_and_a_thread_that_was_not_seen_no_evidence() -> None:
     assert (
         looked(
