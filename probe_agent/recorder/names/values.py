@@ -60,14 +60,27 @@ def locals_of(frame: FrameType) -> dict[str, str]:
 
 
 def _locks_in(frame: FrameType, found: Mapping[str, Any]) -> dict[str, str]:
-    """Return the locks that the function of a frame names as global variables, or as attributes of variables."""
+    """Return the locks that the function of a frame names as global variables, or as attributes of variables, or of
+    their attributes: `self.pool.lock`."""
     names = frame.f_code.co_names
     of_module = {name: value for name in names if (value := dict.get(frame.f_globals, name)) is not None}
     locks = {name: value for name, value in of_module.items() if _is_lock(value)}
-    for variable, holder in {**of_module, **found}.items():
-        if type(type(holder)) is type and type(holder).__module__ != "builtins":
-            locks |= {f"{variable}.{name}": lock for name in names if _is_lock(lock := _attribute(holder, name))}
+    holders = {name: value for name, value in {**of_module, **found}.items() if _may_have_locks(value)}
+    for _ in range(2):
+        members = {
+            f"{variable}.{name}": member
+            for variable, holder in holders.items()
+            for name in names
+            if (member := _attribute(holder, name)) is not None
+        }
+        locks |= {name: value for name, value in members.items() if _is_lock(value)}
+        parts = [(name, value) for name, value in members.items() if _may_have_locks(value)]
+        holders = dict(parts[:MAX_VARIABLES])
     return {name: _of_lock(lock) for name, lock in islice(locks.items(), MAX_VARIABLES)}
+
+
+def _may_have_locks(value: object) -> bool:
+    return type(type(value)) is type and type(value).__module__ != "builtins"
 
 
 def _attribute(holder: object, name: str) -> object:

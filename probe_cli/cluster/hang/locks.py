@@ -50,6 +50,10 @@ def holder(stacks: Backtrace) -> Held | None:
         if named:
             said = f"{name} {held} its {', its '.join(named)}"
             return _or_deadlock(said, waits, owner) if is_inside else Held(said)
+    stuck = next((one for one in others if activity_of(one).activity is Activity.LOCK and not _waits(one, text)), None)
+    if stuck is not None:
+        waits_too = f"its thread {stuck.thread or '(unnamed)'}{_which(stuck, text)}, may hold it"
+        return Held(f"{name} is locked, and no other thread is in a function that names it; {waits_too}")
     return Held(f"{name} is locked, and no other thread is in a function that names it: it was not released")
 
 

@@ -109,6 +109,19 @@ def test_a_lock_of_a_class_with_a_metaclass_is_shown() -> None:
         assert locals_of(sys._getframe())["Registry.guard"].startswith("<RLock held by thread ")
 
 
+class Pool:
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def frame(self) -> FrameType:
+        with self.trainer.lock:
+            return sys._getframe()
+
+
+def test_a_lock_of_an_attribute_is_shown() -> None:
+    assert locals_of(Pool(Trainer()).frame())["self.trainer.lock"] == "<RLock, unlocked>"
+
+
 def test_a_held_rlock_is_shown_with_its_owner_wherever_the_function_has_it_from() -> None:
     trainer, plain, taken = Trainer(), threading.Lock(), threading.Event()
     done = threading.Event()

@@ -93,6 +93,17 @@ def test_two_threads_that_hold_what_the_other_waits_for_are_told() -> None:
     )
 
 
+def test_a_thread_that_waits_for_a_lock_as_well_may_hold_one_that_no_function_names() -> None:
+    acquires = thread(
+        "acquires", 9, frame("score", "with self.lock:", {"self.lock": "<lock 0x7f02, locked>"}, lineno=12)
+    )
+
+    assert holder(stacks(waiting({"self.lock": LOCKED}), acquires)) == Held(
+        "self.lock is locked, and no other thread is in a function that names it;"
+        " its thread acquires, which waits for a lock in score (train.py:12), may hold it"
+    )
+
+
 @pytest.mark.parametrize("of_main", [True, False])
 def test_who_holds_the_lock_and_waits_for_another_one_is_no_deadlock_by_itself(of_main: bool) -> None:
     mine, third = "<RLock held by thread MainThread (7)>", "<RLock held by thread third (11)>"
