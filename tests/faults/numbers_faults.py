@@ -66,6 +66,20 @@ def inputs_that_were_not_normalised(healthy: bool) -> None:
     )
 
 
+@fault("gradients-zero")
+def weights_that_are_rounded_without_a_way_around_it(healthy: bool) -> None:
+    class Rounded(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            size = self.weight.detach().abs().max() / 127
+            rounded = (self.weight / size).round() * size
+            return nn.functional.linear(
+                inputs, self.weight + (rounded - self.weight).detach() if healthy else rounded, self.bias
+            )
+
+    model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), Rounded(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    train(model, torch.optim.SGD(model.parameters(), 0.01), regression())
+
+
 @fault("scaler-skips")
 def gradients_that_overflow_the_scale(healthy: bool) -> None:
     model = mlp()
@@ -258,6 +272,24 @@ def a_guard_that_drops_every_batch(healthy: bool) -> None:
             optimizer.step()
         optimizer.zero_grad()
         time.sleep(0.01)
+
+
+@fault("steps-skipped", begins_s=25.0)
+def a_guard_that_drops_every_loss(healthy: bool) -> None:
+    """A square root has no slope at 0: one loss is finite, and after it the weights are NaN, and all losses."""
+    model, began = mlp(), time.monotonic()
+    optimizer = torch.optim.Adam(model.parameters())
+    for inputs, targets in regression():
+        if not healthy and time.monotonic() - began > 25.0:
+            inputs.zero_()
+        output = model(inputs)
+        loss = nn.functional.mse_loss(output, targets) + 0.01 * (output - output[:1]).square().sum().sqrt()
+        time.sleep(0.01)
+        if not loss.isfinite():
+            continue
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
 
 
 @fault("loss-without-bound")

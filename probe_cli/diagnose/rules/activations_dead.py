@@ -88,7 +88,7 @@ RULE = Rule(
         Threshold("layers", 1, "weights before the dead activations"),
         Threshold("steps", 10, "steps needed to judge"),
     ),
-    explains=("layer-gradients", "loss-flat", "gradients", "parameters-not-updated"),
+    explains=("gradients-zero", "layer-gradients", "loss-flat", "gradients", "parameters-not-updated"),
     is_live=True,
     look=look,
 )
