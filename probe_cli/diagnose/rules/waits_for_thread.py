@@ -3,7 +3,8 @@
 A thread that cuts windows, unpacks an archive or fills a queue, a pool of processes, a socket: what no DataLoader does
 is in no `data_wait`, and the step waits for it all the same. The stacks of the training thread, read from outside, tell
 the line that it waits in, and those of the other threads what they do meanwhile. A wait inside torch is not counted:
-collectives and loaders have rules of their own. Nor is a thread that has been woken and waits for a core.
+collectives and loaders have rules of their own. Nor is a thread that has been woken and waits for a core, nor a server
+that waits for requests: the steps of a job that is judged call backward.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from probe_agent.wire import Frame
 from probe_cli.cluster.hang.text import is_library
-from probe_cli.diagnose.finding import Finding, NoEvidence
+from probe_cli.diagnose.finding import Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.diagnose.sampling import STEPS, Stack, line_of, look_for, suspected
 from probe_cli.text import percent
@@ -22,7 +23,8 @@ from probe_cli.text import percent
 __all__ = ["RULE"]
 
 SQL = f"""
-SELECT recent.*, (SELECT avg(cpu_some) FROM host.pressure
+SELECT recent.*, (SELECT count(*) FROM (FROM python.steps ORDER BY step DESC LIMIT 200) WHERE backward > 0) AS trained,
+    (SELECT avg(cpu_some) FROM host.pressure
     WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
 FROM ({STEPS}) AS recent
 """
@@ -64,6 +66,8 @@ def _meanwhile(stacks: Sequence[Stack]) -> Iterable[str]:
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    if rows[0]["trained"] * 2 < rows[0]["steps"]:
+        raise NotApplicable("the job does not train: a server waits for requests")
     if (rows[0]["pressure"] or 0.0) >= limits["pressure"]:
         raise NoEvidence("tasks of this host wait for a core all the time, those that are waited for as well")
     yield from suspected(rows, limits)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from probe_agent.wire import Frame, ThreadStack
-from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps
@@ -99,6 +99,11 @@ def test_on_a_host_whose_tasks_all_wait_for_a_core_nothing_is_judged(judged: Jud
     assert judged("waits-for-thread", told(0.6))
     with pytest.raises(NoEvidence, match="wait for a core"):
         judged("waits-for-thread", told(0.97))
+
+
+def test_a_server_that_waits_for_requests_is_not_judged(judged: Judged, steps: Steps) -> None:
+    with pytest.raises(NotApplicable, match="requests"):
+        judged("waits-for-thread", {"python.steps": steps(600, other=0.09, backward=None, optimizer=None)})
 
 
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
