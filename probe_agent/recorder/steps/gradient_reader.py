@@ -23,8 +23,9 @@ from .queue import StepQueue
 __all__ = ["Gradient", "GradientReader", "Gradients", "version_of"]
 
 BUDGET_NS = 1_000_000
-#: Time for a step to end; a process that works gets the second one as well.
-WAIT_S, WAIT_LONGER_S, POLL_S = 1.0, 2.0, 0.02
+#: Time for a step to end; a process that works gets the second one as well. Both together are less than a question may
+#: take (3 s): of a job of long steps it would have no answer at all.
+WAIT_S, WAIT_LONGER_S, POLL_S = 1.0, 1.0, 0.02
 #: A process that has used less of a core while nothing ended does nothing.
 IDLE_SHARE = 0.02
 #: The questions of one command share a look; one that found no step to end for longer.
@@ -135,7 +136,7 @@ class GradientReader:
         self._fresh_until = 0.0
 
     def read(self) -> Gradients:
-        """Return which parameters have a gradient; waits up to 3 s for steps to end."""
+        """Return which parameters have a gradient; waits up to 2 s for steps to end."""
         if monotonic() >= self._fresh_until:
             self._newest = self._look()
             self._fresh_until = monotonic() + (FRESH_WITHOUT_S if self._newest.notes else FRESH_S)
