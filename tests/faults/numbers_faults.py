@@ -274,24 +274,6 @@ def a_guard_that_drops_every_batch(healthy: bool) -> None:
         time.sleep(0.01)
 
 
-@fault("steps-skipped", begins_s=25.0)
-def a_guard_that_drops_every_loss(healthy: bool) -> None:
-    """A square root has no slope at 0: one loss is finite, and after it the weights are NaN, and all losses."""
-    model, began = mlp(), time.monotonic()
-    optimizer = torch.optim.Adam(model.parameters())
-    for inputs, targets in regression():
-        if not healthy and time.monotonic() - began > 25.0:
-            inputs.zero_()
-        output = model(inputs)
-        loss = nn.functional.mse_loss(output, targets) + 0.01 * (output - output[:1]).square().sum().sqrt()
-        time.sleep(0.01)
-        if not loss.isfinite():
-            continue
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
 @fault("loss-without-bound")
 def a_loss_with_the_wrong_sign(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:
