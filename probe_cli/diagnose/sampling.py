@@ -137,7 +137,7 @@ async def stacks_of(job: Job, found: Finding, is_wanted: Callable[[Stack], bool]
 
 
 def _is_close(wanted: int, stacks: int, share: float) -> bool:
-    """Whether that many stacks cannot tell on which side of the share it is; none at all tell that it is below."""
+    """Whether the true share may lie on either side of `share`; without a wanted stack it is below."""
     return wanted > 0 and abs(wanted - share * stacks) < CLOSE * math.sqrt(stacks * share * (1 - share))
 
 

@@ -113,7 +113,7 @@ def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
 
 
 def _exchanges(row: Row) -> bool:
-    """Whether ranks add up activations: not a few numbers now and then, as a log does before the next forward."""
+    """Whether ranks add up activations. A log adds up a few numbers now and then, also before the next forward."""
     return bool(row["exchanged"]) or row["summed"] * 2 >= max(1, row["steps"])
 
 
