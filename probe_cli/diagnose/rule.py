@@ -10,7 +10,8 @@ from .finding import Finding, NoEvidence, NotApplicable
 from .job import Job
 
 __all__ = [
-    "ELEMENTS", "LATE", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "is_late", "of_each_rank",
+    "ELEMENTS", "LATE", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "gradients_by_model",
+    "is_late", "of_each_rank",
 ]  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -70,6 +71,19 @@ def is_late(row: Row, limits: Limits) -> bool:
     """Whether the job may have trained for long before its losses were recorded: the `first` recorded step is a later
     one, or steps are numbered from the attach (`counted` is false)."""
     return bool(row["first"] >= limits[LATE.name] or row["counted"] is False)
+
+
+def gradients_by_model(rows: Sequence[Row], limits: Limits) -> list[list[Row]]:
+    """Rows of torch.gradients, with the number of steps as `steps`, of each model. Raises NotApplicable where none was
+    read, NoEvidence where the job has just begun."""
+    if not rows:
+        raise NotApplicable("no gradient could be read: no step has ended meanwhile, or no model was found")
+    if rows[0]["steps"] < limits["steps"]:
+        raise NoEvidence("the job has just begun: ask again later")
+    models: dict[str, list[Row]] = {}
+    for row in rows:
+        models.setdefault(str(row["module"]).partition(".")[0], []).append(row)
+    return list(models.values())
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.finding import Certainty, Finding
 from probe_cli.diagnose.job import Job
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, gradients_by_model, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -24,14 +24,7 @@ FROM torch.gradients WHERE "values" > 1 OR parameter = 'bias' ORDER BY place
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    if not rows:
-        raise NotApplicable("no gradient could be read: no step has ended meanwhile, or no model was found")
-    if rows[0]["steps"] < limits["steps"]:
-        raise NoEvidence("the job has just begun: ask again later")
-    models: dict[str, list[Row]] = {}
-    for row in rows:
-        models.setdefault(str(row["module"]).partition(".")[0], []).append(row)
-    for told in models.values():
+    for told in gradients_by_model(rows, limits):
         weights = [row for row in told if row["parameter"] != "bias"]
         fed = {row["module"] for row in told if row["parameter"] == "bias" and row["zeros"] < row["values"]}
         num_dead = next((at for at, row in enumerate(weights) if row["zeros"] < row["values"]), len(weights))

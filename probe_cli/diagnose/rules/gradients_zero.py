@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.job import Job
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, gradients_by_model, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
@@ -28,14 +28,7 @@ MORE_LOOKS = 5
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    if not rows:
-        raise NotApplicable("no gradient could be read: no step has ended meanwhile, or no model was found")
-    if rows[0]["steps"] < limits["steps"]:
-        raise NoEvidence("the job has just begun: ask again later")
-    models: dict[str, list[Row]] = {}
-    for row in rows:
-        models.setdefault(str(row["module"]).partition(".")[0], []).append(row)
-    for told in models.values():
+    for told in gradients_by_model(rows, limits):
         zero = [row for row in told if row["zeros"] == row["values"]]
         share = sum(row["values"] for row in zero) / sum(row["values"] for row in told)
         if not zero or len(zero) == len(told) or share < limits["share"]:
@@ -82,8 +75,11 @@ async def _stays(job: Job, one: Finding, limits: Limits) -> bool:
         row = next((row for row, name in zip(rows, _names(rows), strict=True) if name == one.where), None)
         if row is not None and row["zeros"] < row["values"]:
             return False
-        steps |= {row["read_step"]} if row is not None else set()
-    return len(steps) >= limits["seen"]
+        if row is not None:
+            steps.add(row["read_step"])
+    if len(steps) < limits["seen"]:
+        raise NoEvidence(f"gradients of {len(steps)} further steps were read, {limits['seen']:.0f} needed")
+    return True
 
 
 RULE = Rule(

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from statistics import median
 
-from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, gradients_by_model, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -26,17 +26,7 @@ FROM torch.gradients ORDER BY place
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    if not rows:
-        raise NotApplicable("no gradient could be read: no step has ended meanwhile, or no model was found")
-    if rows[0]["steps"] < limits["steps"]:
-        raise NoEvidence("the job has just begun: ask again later")
-    models: dict[str, list[tuple[Row, float]]] = {}
-    for row in rows:
-        if row["parameter"] != "bias" and row["norm"] is not None and row["values"] > 1:
-            size = float(row["norm"]) / row["values"] ** 0.5
-            if isfinite(size):
-                models.setdefault(str(row["module"]).partition(".")[0], []).append((row, size))
-    read = max(models.values(), key=len, default=[])
+    read = max(map(_sizes, gradients_by_model(rows, limits)), key=len)
     if len(read) < limits["layers"]:
         raise NotApplicable(f"{len(read)} layers with gradients: too few to compare")
     third = max(1, len(read) // 3)
@@ -67,6 +57,13 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         ),
         try_first="probe PID grads",
     )
+
+
+def _sizes(rows: Sequence[Row]) -> list[tuple[Row, float]]:
+    """The weights, each with the size of its gradient."""
+    weights = [row for row in rows if row["parameter"] != "bias" and row["norm"] is not None and row["values"] > 1]
+    sizes = [(row, float(row["norm"]) / row["values"] ** 0.5) for row in weights]
+    return [(row, size) for row, size in sizes if isfinite(size)]
 
 
 RULE = Rule(

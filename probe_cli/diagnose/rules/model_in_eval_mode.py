@@ -73,12 +73,14 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
 async def _stays(job: Job, one: Finding) -> bool:
     evaluates = False
     for _ in range(NUM_LOOKS):
-        row = next((row for row in await job.rows(SQL, one.ranks[0]) or () if row["module"] == one.where), None)
-        if row is None or row["training"]:
+        rows = await job.rows(SQL, one.ranks[0])  # none if it does not answer
+        row = next((row for row in rows if row["module"] == one.where), None)
+        if rows and (row is None or row["training"]):
             return False
-        evaluates = row["evaluation"] > 0
-        if not evaluates and row["step"] > (one.since_step or 0):
-            return True
+        if row is not None:
+            evaluates = row["evaluation"] > 0
+            if not evaluates and row["step"] > (one.since_step or 0):
+                return True
         await asyncio.sleep(PAUSE_S)
     if evaluates:
         return False  # as rollouts in every step do

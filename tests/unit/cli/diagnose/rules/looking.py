@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rules import rules
 from probe_cli.endpoint import LocalProcess
 
-__all__ = ["TARGET", "Told", "looked"]
+__all__ = ["TARGET", "Answers", "Told", "looked"]
 
 TARGET = TargetInfo(
     pid=100, rank=0, local_rank=0, world_size=2, host="node1", uid=0, alive=True, state="running", step=7,
@@ -34,6 +34,20 @@ class Told(Job):
         if isinstance(known := self._known[name], Exception):
             raise known
         return known
+
+
+class Answers(Told):
+    """A job of one rank that answers each ask with the next rows, and with the last ones from then on."""
+
+    def __init__(self, *asked: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__(1)
+        self._asked = list(asked)
+
+    async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        return await make()
+
+    async def rows(self, sql: str, rank: int) -> list[Mapping[str, Any]]:
+        return list(self._asked.pop(0) if len(self._asked) > 1 else self._asked[0])
 
 
 def looked(name: str, job: Job, found: Sequence[Finding] = (), **limits: float) -> list[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
@@ -10,11 +9,11 @@ import pytest
 from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
 
 from .conftest import Judged, Steps
-from .looking import Told, looked
+from .looking import Answers, looked
 
 
 def gradients(*zeros: int, step: int = 50, values: int = 100) -> list[dict[str, Any]]:
-    """Of a weight of 100 elements in each layer, so many are 0; each bias has some that are not."""
+    """Of a weight of 100 elements in each layer, so many are 0; biases do not count."""
     shared = {"read_step": step}
     weights = [
         {"place": 2 * at, "module": f"Net.{at}", "parameter": "weight", "values": values, "zeros": num, **shared}
@@ -24,18 +23,9 @@ def gradients(*zeros: int, step: int = 50, values: int = 100) -> list[dict[str, 
     return weights + biases
 
 
-class Answers(Told):
-    """A job of one rank that answers each ask with the gradients of the next step."""
-
-    def __init__(self, *zeros: int) -> None:
-        super().__init__(1)
-        self._asked = [gradients(3, num, 3, step=51 + at) for at, num in enumerate(zeros)]
-
-    async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return await make()
-
-    async def rows(self, sql: str, rank: int) -> list[Mapping[str, Any]]:
-        return list(self._asked.pop(0)) if self._asked else []
+def asked(*zeros: int) -> Answers:
+    """A job of which each question reads the next step, and so many gradients of the second layer are 0 in it."""
+    return Answers(*(gradients(3, num, 3, step=51 + at) for at, num in enumerate(zeros)), [])
 
 
 def test_weights_without_a_gradient_are_suspected_and_named(judged: Judged, steps: Steps) -> None:
@@ -45,17 +35,22 @@ def test_weights_without_a_gradient_are_suspected_and_named(judged: Judged, step
     assert (found.certainty, round(found.share or 0.0, 2)) == (Certainty.SUSPECTED, 0.67)
 
 
-@pytest.mark.parametrize(
-    ("zeros", "is_told"),
-    [((100, 100, 100, 100, 100), True), ((100, 100, 40), False), ((100, 100), False), ((), False)],
-)
+@pytest.mark.parametrize(("zeros", "is_told"), [((100, 100, 100, 100, 100), True), ((100, 100, 40), False)])
 def test_gradients_of_later_steps_decide(judged: Judged, steps: Steps, zeros: tuple[int, ...], is_told: bool) -> None:
-    """An expert that a batch did not use has gradients in the next one; two steps are too few."""
+    """An expert that a batch did not use has gradients in the next one."""
     found = judged("gradients-zero", {"python.steps": steps(50), "torch.gradients": gradients(3, 100, 3)})
 
-    told = looked("gradients-zero", Answers(*zeros), found)
+    told = looked("gradients-zero", asked(*zeros), found)
 
     assert [one.certainty for one in told] == ([Certainty.LIKELY] if is_told else [])
+
+
+@pytest.mark.parametrize("zeros", [(100, 100), ()])
+def test_too_few_later_steps_are_no_evidence(judged: Judged, steps: Steps, zeros: tuple[int, ...]) -> None:
+    found = judged("gradients-zero", {"python.steps": steps(50), "torch.gradients": gradients(3, 100, 3)})
+
+    with pytest.raises(NoEvidence, match="further steps"):
+        looked("gradients-zero", asked(*zeros), found)
 
 
 def test_some_zeros_small_weights_and_a_job_that_has_learned_all_are_fine(judged: Judged, steps: Steps) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
-
 import pytest
 
 from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
 from probe_cli.diagnose.rules import model_in_eval_mode
 
 from .conftest import Judged, Steps
-from .looking import Told, looked
+from .looking import Answers, looked
 
 SPAN = {"module": "Net", "stage": "backward", "step": 1, "ts": "2026-01-01"}
 
@@ -49,22 +46,8 @@ def test_the_model_is_the_same_one_wherever_it_is_found(judged: Judged, steps: S
     assert len({one.where for (one,) in found}) == 1
 
 
-class Answers(Told):
-    """A job of one rank that answers each ask with the next rows, and with the last ones from then on."""
-
-    def __init__(self, *rows: dict[str, object]) -> None:
-        super().__init__(1)
-        self._rows = list(rows)
-
-    async def once(self, name: str, make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        return await make()
-
-    async def rows(self, sql: str, rank: int) -> list[Mapping[str, Any]]:
-        return [{"module": "Net", **(self._rows.pop(0) if len(self._rows) > 1 else self._rows[0])}]
-
-
-LEFT = {"training": False, "evaluation": 0.0}
-EVALUATES = {"training": False, "evaluation": 0.5}
+LEFT = {"module": "Net", "training": False, "evaluation": 0.0}
+EVALUATES = {**LEFT, "evaluation": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -84,20 +67,21 @@ def test_a_later_step_tells_a_validation_that_is_under_way(
     tables = {"python.steps": steps(50), "python.torch_trace": [SPAN], "torch.modules": net(False)}
     found = judged("model-in-eval-mode", tables)
 
-    told = looked("model-in-eval-mode", Answers(*answers), found)
+    told = looked("model-in-eval-mode", Answers(*([answer] for answer in answers)), found)
 
     assert [one.certainty for one in told] == ([Certainty.LIKELY] if is_left else [])
 
 
-def test_a_validation_without_an_end_is_not_judged(
-    judged: Judged, steps: Steps, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answers", [Answers([{**LEFT, "step": 49}]), Answers([])], ids=["no end", "no answer"])
+def test_a_validation_whose_end_is_not_seen_is_not_judged(
+    judged: Judged, steps: Steps, monkeypatch: pytest.MonkeyPatch, answers: Answers
 ) -> None:
     monkeypatch.setattr(model_in_eval_mode, "PAUSE_S", 0.0)
     tables = {"python.steps": steps(50), "python.torch_trace": [SPAN], "torch.modules": net(False)}
     found = judged("model-in-eval-mode", tables)
 
     with pytest.raises(NoEvidence, match="ask again later"):
-        looked("model-in-eval-mode", Answers({**LEFT, "step": 49}), found)
+        looked("model-in-eval-mode", answers, found)
 
 
 def test_training_mode_is_fine(judged: Judged, steps: Steps) -> None:
