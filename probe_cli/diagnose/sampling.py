@@ -42,7 +42,7 @@ LEAST_WATCH_S, WATCH_S = 0.8, 2.0
 PAUSE_S = 0.015
 GRACE_S = 8.0
 #: A share within so many standard deviations of what is looked for may be on the other side of it: 24 stacks put a
-#: quarter of the time below 15 % once in twelve times. Another look of so many seconds decides.
+#: quarter of the time below 15 % once in nine times. Another look of so many seconds decides.
 CLOSE, DECIDE_S = 1.5, 1.2
 
 #: The file in which torch makes text of a tensor, for which it reads its values.
@@ -52,7 +52,7 @@ ENOUGH = 8
 #: Recent steps, for `suspected`.
 STEPS = """
 SELECT count(*) AS steps, sum(duration) AS lasted, sum(coalesce(other, 0)) AS other,
-    sum(coalesce(forward, 0)) AS forward
+    sum(coalesce(forward, 0)) AS forward, count(*) FILTER (backward > 0) AS trained
 FROM (FROM python.steps ORDER BY step DESC LIMIT 200)
 """
 
@@ -166,15 +166,16 @@ async def _ask(job: Job, rank: int, watch_s: float, enough: int) -> list[Stack]:
 async def _sampled(client: Client, watch_s: float, enough: int) -> list[Stack]:
     """Stacks for so long; on a busy host for longer, until there are `enough`. From outside, no thread is known to be
     the one that trains: that is asked of the recorder first."""
-    began = time.monotonic()
     found: list[Stack] = []
     try:
         trains = {thread.ident for thread in (await ask_stacks(client)).threads if thread.is_training}
+        began = time.monotonic()
         while (now := time.monotonic() - began) < watch_s or (len(found) < enough and now < WATCH_S):
             told = await ask_stacks(client, all_threads=True, outside=True)
             threads = [thread for thread in told.threads if thread.frames and not thread.is_probe]
-            for one in [thread for thread in threads if (thread.ident in trains if trains else thread.is_main)][:1]:
-                others = tuple(thread for thread in threads if thread is not one)
+            one = next((each for each in threads if (each.ident in trains if trains else each.is_main)), None)
+            if one is not None:
+                others = tuple(each for each in threads if each is not one)
                 found.append(Stack(one.frames, one.holds_gil, one.state, others))
             await asyncio.sleep(random.uniform(0, 2 * PAUSE_S))
     except ProbeError:

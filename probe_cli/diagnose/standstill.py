@@ -61,7 +61,7 @@ def advice_on(verdict: Verdict) -> tuple[str, ...]:
 
 
 def works_alone(verdict: Verdict, job: Job) -> bool:
-    """Whether a few ranks do something else, which may end, while most wait for them."""
+    """Whether most ranks wait for a few that do something else, which may end."""
     alone = 0 < len(verdict.ranks) * 2 <= len(job.targets)
     return alone and verdict.state is State.SLOW and verdict.cause == Cause.ABSENT.value
 

@@ -71,11 +71,10 @@ def _locks_in(frame: FrameType, found: Mapping[str, Any]) -> dict[str, str]:
             f"{variable}.{name}": member
             for variable, holder in holders.items()
             for name in names
-            if (member := _attribute(holder, name)) is not None
+            if _may_have_locks(member := _attribute(holder, name))
         }
         locks |= {name: value for name, value in members.items() if _is_lock(value)}
-        parts = [(name, value) for name, value in members.items() if _may_have_locks(value)]
-        holders = dict(parts[:MAX_VARIABLES])
+        holders = dict(islice(members.items(), MAX_VARIABLES))
     return {name: _of_lock(lock) for name, lock in islice(locks.items(), MAX_VARIABLES)}
 
 

@@ -23,8 +23,7 @@ from probe_cli.text import percent
 __all__ = ["RULE"]
 
 SQL = f"""
-SELECT recent.*, (SELECT count(*) FROM (FROM python.steps ORDER BY step DESC LIMIT 200) WHERE backward > 0) AS trained,
-    (SELECT avg(cpu_some) FROM host.pressure
+SELECT recent.*, (SELECT avg(cpu_some) FROM host.pressure
     WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
 FROM ({STEPS}) AS recent
 """
@@ -54,7 +53,7 @@ def _waits(stack: Stack) -> bool:
 
 
 def _meanwhile(stacks: Sequence[Stack]) -> Iterable[str]:
-    """What the threads that do not wait are in while the training thread does, the most frequent line first."""
+    """Lines of the threads that work while the training thread waits, the most frequent one first."""
     waiting = [stack for stack in stacks if _waits(stack)]
     found: Counter[tuple[str, str]] = Counter()
     for stack in waiting:

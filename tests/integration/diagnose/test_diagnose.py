@@ -19,6 +19,17 @@ from support.waiting import until
 
 pytestmark = pytest.mark.torch
 STEPS = "SELECT count(*) > 60 AS enough FROM python.steps"
+#: A step that has begun before anybody asks, and does not end.
+LONG_STEP = """
+import torch
+model = torch.nn.Linear(64, 1)
+optimizer = torch.optim.Adam(model.parameters())
+model(torch.randn(8, 64)).square().mean().backward()
+optimizer.step()
+print("works", flush=True)
+while True:
+    model(torch.randn(512, 64))
+"""
 
 
 @contextmanager
@@ -85,6 +96,18 @@ def test_what_it_asks_changes_nothing_in_the_target(probe_here: Probe, jobs: dic
     probe_here(pid, "diagnose")
 
     assert {path.name for path in Path(f"/proc/{pid}/task").iterdir()} <= before
+
+
+def test_rules_that_need_the_recorder_are_judged_while_no_step_ends(probe_here: Probe) -> None:
+    with Forked(["-c", LONG_STEP], env=environment(OMP_NUM_THREADS="1"), stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"works\n"
+            asked = probe_here(str(process.pid), "diagnose", "--format", "json")
+        finally:
+            process.kill()
+
+    assert "did not answer" not in str(told(asked)["unjudged"])
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ class Pool:
         self.trainer = trainer
 
     def frame(self) -> FrameType:
+        if self.trainer is None:
+            print(self.trainer.loud)
         with self.trainer.lock:
             return sys._getframe()
 
