@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from time import time
 
@@ -14,7 +14,7 @@ from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.clocks import clocks_of
 from probe_cli.cluster.compare.comparison import Comparison, Verdict, help_text
 from probe_cli.cluster.compare.explain import GRACE_S, Asked, explained, hung
-from probe_cli.cluster.compare.facts import Facts, Who, one_clock_a_host, standstill_s
+from probe_cli.cluster.compare.facts import Clock, Facts, Who, one_clock_a_host, standstill_s
 from probe_cli.cluster.compare.gather import question
 from probe_cli.cluster.compare.questions import Extent
 from probe_cli.cluster.fanout import Answers
@@ -26,6 +26,9 @@ from probe_cli.session import Session
 from probe_cli.text import few, seconds
 
 __all__ = ["command"]
+
+#: Hosts whose clocks have a line each.
+MAX_CLOCKS = 8
 
 
 @click.command("compare")
@@ -168,8 +171,22 @@ def _show(comparison: Comparison, facts: list[Facts], notes: list[str], answers:
         show(sheet, format_)
     for note in notes:
         remark(note)
-    for host, clock in clocks.items():
-        remark(
-            f"clock of {host}: {seconds(abs(clock.offset))} {'ahead of' if clock.offset > 0 else 'behind'} ours,"
-            f" ±{seconds(clock.uncertainty)}"
-        )
+    for line in clock_lines(clocks):
+        remark(line)
+
+
+def clock_lines(clocks: Mapping[str, Clock]) -> Iterator[str]:
+    """What is known of the clocks of these hosts: a line for each, or one for all of many."""
+    if len(clocks) <= MAX_CLOCKS:
+        for host, clock in clocks.items():
+            yield f"clock of {host}: {_offset(clock)}, ±{seconds(clock.uncertainty)}"
+        return
+    by_offset = sorted(clocks, key=lambda host: clocks[host].offset)
+    behind, ahead = (f"{_offset(clocks[host])} ({host})" for host in (by_offset[0], by_offset[-1]))
+    vaguest = max(clocks, key=lambda host: clocks[host].uncertainty)
+    known = f"±{seconds(clocks[vaguest].uncertainty)} at most ({vaguest})"
+    yield f"clocks of {len(clocks)} hosts: from {behind} to {ahead}, {known}"
+
+
+def _offset(clock: Clock) -> str:
+    return f"{seconds(abs(clock.offset))} {'ahead of' if clock.offset > 0 else 'behind'} ours"

@@ -91,18 +91,17 @@ def compare_phases(facts: Sequence[Facts], num_steps: int) -> Comparison:
     """One row a rank, and the phase that stands out most in it."""
     found = study(facts, num_steps)
     own = [{name: _mean(times) for name, times in found.own(at).items()} for at in range(len(found.facts))]
+    by_phase = {name: np.array([phases[name] for phases in own], dtype=float) for name in PHASES}
     rows: list[list[object]] = []
     for at, fact in enumerate(found.facts if len(found.analysis.steps) else ()):
         extra: dict[str, float] = {}
-        for name in PHASES:
-            mine = own[at][name]
-            others = [value for other, phases in enumerate(own) if other != at and (value := phases[name]) is not None]
-            if mine is not None and others:
-                extra[name] = mine - float(np.median(others))
+        for name, times in by_phase.items():
+            others = np.delete(times, at)
+            if np.isfinite(times[at]) and np.isfinite(others).any():
+                extra[name] = float(times[at] - np.nanmedian(others))
         most = max(extra, key=lambda name: extra[name], default=None)
         waited = float(found.analysis.waited[at].mean())
-        times = [own[at][name] for name in PHASES]
-        rows.append([fact.who.rank, fact.who.host, *times, waited, most, extra[most] if most else None])
+        rows.append([fact.who.rank, fact.who.host, *own[at].values(), waited, most, extra[most] if most else None])
     verdict = judge(found, named(found))
     return Comparison(verdict, tuple(_PHASE_COLUMNS), tuple(_PHASE_COLUMNS.values()), rows, found.notes, found)
 
