@@ -3,6 +3,9 @@
 The time counts that the training thread was blocked in wait(). It holds both the transfer and the wait for the rank
 that comes last: `probe … compare` tells one from the other. What is left when no rank is late is the network, or too
 little work between two exchanges. Where most of it are sends and receives, a pipeline is not filled.
+
+DDP's reducer waits in C++, at the end of backward, and no row tells how long. The gradients that backward has last are
+in its last call, so nothing is left to compute after it: the time from that call to the end of backward counts.
 """
 
 from __future__ import annotations
@@ -17,15 +20,20 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 SQL = """
-WITH recent AS (FROM python.steps ORDER BY step DESC LIMIT 100),
-extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent)
-SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, sum(wait) AS waited, count(op) AS calls,
-    sum(bytes) AS bytes, mode(op) AS op,
+WITH calls AS (SELECT step, start, op, phase, wait, bytes, peer, seen_by FROM python.collectives),
+recent AS (FROM python.steps WHERE step <= coalesce((SELECT max(step) FROM calls), step) ORDER BY step DESC LIMIT 100),
+extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent),
+last_calls AS (SELECT step, max(start) AS start FROM calls WHERE seen_by <> 'python' AND phase = 'backward' GROUP BY step),
+reducer AS (
+    SELECT coalesce(sum(greatest(0, least(backward, epoch(ts - start) - optimizer - other))), 0) AS waited
+    FROM recent JOIN last_calls USING (step))
+SELECT any_value(steps) AS steps, any_value(lasted) AS lasted,
+    any_value(reducer.waited) AS in_reducer, coalesce(sum(wait), 0) + any_value(reducer.waited) AS waited,
+    count(op) AS calls, sum(bytes) AS bytes, mode(op) AS op,
     coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two,
     list_sort(list_distinct(list(peer) FILTER (op ILIKE '%send%'))) AS sends_to,
     list_sort(list_distinct(list(peer) FILTER (op ILIKE '%recv%'))) AS receives_from
-FROM extent LEFT JOIN (SELECT step, op, wait, bytes, peer FROM python.collectives) AS calls
-ON step BETWEEN first AND last
+FROM extent, reducer LEFT JOIN calls ON step BETWEEN first AND last
 """
 
 
@@ -52,7 +60,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     told = [(one, one.rows[0]) for one in asked if one.rows and (one.rows[0]["steps"] or 0) >= limits["steps"]]
     if not told:
         raise NoEvidence(f"no rank has recorded {limits['steps']:.0f} steps: ask again later")
-    shares = {one.rank: (row["waited"] or 0.0) / row["lasted"] for one, row in told}
+    shares = {one.rank: row["waited"] / row["lasted"] for one, row in told}
     least_rank, least = min(shares.items(), key=lambda item: item[1])
     if least < limits["share"]:
         return  # a rank that hardly waits is the one that the others wait for
@@ -72,6 +80,11 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         evidence=(
             f"rank {least_rank} waits least: {seconds(cost)} a step in {row['calls'] / row['steps']:.3g} calls"
             f" ({row['op']}, {(row['bytes'] or 0) / row['steps'] / 2**20:.3g} MiB a step)",
+            *(
+                [f"of that, {seconds(row['in_reducer'] / row['steps'])} from DDP's last call to the end of backward"]
+                if row["in_reducer"]
+                else []
+            ),
             f"waits: {min(shares.values()):.0%} to {max(shares.values()):.0%} of the steps, over {row['steps']} steps",
         ),
         advice=advice,

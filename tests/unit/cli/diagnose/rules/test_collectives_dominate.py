@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 import pytest
 
 from probe_cli.diagnose.finding import NoEvidence, NotApplicable
@@ -20,6 +22,28 @@ def test_ranks_that_all_wait_are_named(judged: Judged, steps: Steps) -> None:
 
     assert found.share == pytest.approx(0.5)
     assert found.ranks == (0, 1)
+
+
+def of_reducer(before_end: float) -> list[dict[str, object]]:
+    """Two calls of C++ in each backward, the last one so long before the end of it."""
+    ends = [datetime(2026, 1, 1) + timedelta(seconds=0.1 * step - 0.02) for step in range(80)]  # newer ones come later
+    call = {"op": "all_reduce", "phase": "backward", "seen_by": "flight recorder", "bytes": 2**20}
+    return [
+        {**call, "step": step, "start": end - timedelta(seconds=before_end + earlier)}
+        for step, end in enumerate(ends)
+        for earlier in (0.0, 0.01)
+    ]
+
+
+@pytest.mark.parametrize(("before_end", "share"), [(0.04, 0.4), (0.02, None), (-0.01, None), (0.5, 0.5)])
+def test_the_reducer_waits_from_its_last_call_to_the_end_of_backward(
+    judged: Judged, steps: Steps, before_end: float, share: float | None
+) -> None:
+    both = {"python.steps": steps(100, optimizer=0.015, other=0.005), "python.collectives": of_reducer(before_end)}
+
+    found = judged("collectives-dominate", both, both)
+
+    assert [one.share for one in found] == ([] if share is None else [pytest.approx(share)])  # never more than backward
 
 
 def test_a_pipeline_that_is_not_filled_is_told_from_collectives(judged: Judged, steps: Steps) -> None:
