@@ -23,7 +23,8 @@ SQL = """
 WITH calls AS (SELECT step, start, op, phase, wait, bytes, peer, seen_by FROM python.collectives),
 recent AS (FROM python.steps WHERE step <= coalesce((SELECT max(step) FROM calls), step) ORDER BY step DESC LIMIT 100),
 extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent),
-last_calls AS (SELECT step, max(start) AS start FROM calls WHERE seen_by <> 'python' AND phase = 'backward' GROUP BY step),
+last_calls AS (
+    SELECT step, max(start) AS start FROM calls WHERE seen_by <> 'python' AND phase = 'backward' GROUP BY step),
 reducer AS (
     SELECT coalesce(sum(greatest(0, least(backward, epoch(ts - start) - optimizer - other))), 0) AS waited
     FROM recent JOIN last_calls USING (step))
