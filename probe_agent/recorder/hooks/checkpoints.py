@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..ring.table import MIB, NULL_FLOAT, NULL_INT, Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
+from ..steps.step import CHECKPOINT
 from ..torch import host_number, loaded
 from ..torch.patches import Patches
 
@@ -151,7 +152,10 @@ class Source(BaseSource):
                 raise
             finally:
                 self._inside.discard(ident)
-                self._write(function, args, kwargs, told, error, perf_counter_ns() - began)
+                ended = perf_counter_ns()
+                if self.recorder.step.thread == ident:
+                    self.recorder.step.may_begin_forward(CHECKPOINT, ended)
+                self._write(function, args, kwargs, told, error, ended - began)
                 # Its traceback holds this frame: the two would keep each other, and what the job's frames hold.
                 error = told = None
 

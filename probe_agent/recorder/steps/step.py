@@ -21,8 +21,8 @@ __all__ = ["EVAL", "GENERATE", "LONG_STEP_NS", "OTHER", "TRAIN", "Step", "Watche
 #: Duration after which the recorder's thread writes rows of an unfinished step, and those that wait for the device.
 LONG_STEP_NS = 500_000_000
 
-#: Events right before a forward, or in the middle of one: a batch, `zero_grad`, `zero_grad` of a closure.
-BATCH, ZERO_GRAD, CLOSURE = "batch", "zero_grad", "closure"
+#: Events right before a forward, or in the middle of one: a batch, `zero_grad`, `zero_grad` of a closure, a checkpoint.
+BATCH, ZERO_GRAD, CLOSURE, CHECKPOINT = "batch", "zero_grad", "closure", "checkpoint"
 #: Phases of a module call, the values of `phase` in `python.torch_trace`.
 TRAIN, EVAL, GENERATE, OTHER = "train", "eval", "generate", "other"
 
@@ -92,7 +92,7 @@ class Step:
         #: Spans of the phases, if a source keeps them.
         self.spans = PhaseSpans()
         #: Whether each event comes before the forward in this job, as the last sampled step has shown.
-        self._comes_first = {BATCH: True, ZERO_GRAD: False, CLOSURE: True}
+        self._comes_first = {BATCH: True, ZERO_GRAD: False, CLOSURE: True, CHECKPOINT: True}
         self.reset()
 
     def reset(self) -> None:
@@ -154,7 +154,7 @@ class Step:
         self._forward_from, self._spent_before = now, self.spent
 
     def may_begin_forward(self, what: str, now: int) -> None:
-        """Note a batch, or cleared gradients, at `now`: in some jobs these come inside the forward."""
+        """Note a batch, cleared gradients or a checkpoint, at `now`: in some jobs these come inside the forward."""
         if self.sampled:
             self._comes_first[what] = not self.in_forward
         if self._comes_first[what]:

@@ -15,6 +15,7 @@ from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.guest.failures import Errors, Failures  # noqa: E402
 from probe_agent.recorder.hooks import (  # noqa: E402
     backward,
+    checkpoints,
     clipping,
     data,
     inference,
@@ -39,7 +40,7 @@ class Recording:
         values = Settings({f"PROBE_{name.upper()}": str(value) for name, value in settings.items()})
         self.recorder = Recorder(values, self.failures.record)
         self.recorder._device = Device(like)
-        hooks = (our_frames, optimizer, modules, backward, clipping, data, phases)
+        hooks = (our_frames, optimizer, modules, backward, clipping, data, phases, checkpoints)
         kinds = (*(module.Source for module in hooks), memory.Source)
         self.inference = inference.Source(self.recorder)
         self.updates = updates.Source(self.recorder)

@@ -6,6 +6,7 @@ The programs sleep for known times in the forward and beside it; only the forwar
 from __future__ import annotations
 
 import time
+from io import BytesIO
 from itertools import chain
 
 import pytest
@@ -88,6 +89,20 @@ def without_a_loader(net, optimizer) -> None:
         optimizer.step()
 
 
+class SlowToSave:
+    def __reduce__(self):
+        time.sleep(OTHER_S)
+        return SlowToSave, ()
+
+
+def with_checkpoints(net, optimizer) -> None:
+    for _ in range(STEPS):
+        loss_of(net(torch.ones(4, 4))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.save({"model": net.state_dict(), "extra": SlowToSave()}, BytesIO())
+
+
 def with_an_evaluation_first(net, optimizer) -> None:
     for number in range(STEPS):
         optimizer.zero_grad()
@@ -116,6 +131,7 @@ ONE_FORWARD = [
     zero_grad_last,
     batch_fetched_before_backward,
     without_a_loader,
+    with_checkpoints,
     with_an_evaluation_first,
     with_a_teacher,
 ]
@@ -149,6 +165,25 @@ def test_it_is_the_same_in_every_step_of_every_loop(recording, loop, every):
     for step in it.steps:  # until then it may hold what comes between, but never lacks the forward
         if loop is not batch_fetched_before_backward:
             assert step["forward"] >= FORWARD_S + LOSS_S
+
+
+def test_a_file_that_is_read_in_the_forward_is_part_of_it(recording):
+    class Reads(Slow):
+        def forward(self, x):
+            out = super().forward(x)
+            table.seek(0)
+            return out * torch.load(table)["scale"]
+
+    net, table = Reads(), BytesIO()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    torch.save({"scale": torch.ones(1)}, table)
+    with recording(trace_every=2) as it:
+        for _ in range(STEPS):
+            loss_of(net(torch.ones(4, 4))).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert min(step["forward"] for step in it.steps[2:]) >= FORWARD_S + LOSS_S
 
 
 def test_micro_batches_have_their_forwards_together(recording):
