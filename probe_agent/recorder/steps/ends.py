@@ -58,10 +58,10 @@ class Steps(Table):
             "forward",
             "float",
             "s",
-            "from the batch, or a later zero_grad, checkpoint, backward or start of the step, to the start of backward:"
-            " the modules (their own time is in python.torch_trace), the loss and the job's code between them, evaluation"
-            " excluded; without a backward, the time inside the outermost modules; NULL if not seen, as in a loop without"
-            " an optimizer until its module is known, which takes some seconds",
+            "from the batch, or a later zero_grad, checkpoint, backward or start of the step, to the start of "
+            "backward: the modules (their own time is in python.torch_trace), the loss and the job's code between "
+            "them, evaluation excluded; without a backward, the time inside the outermost modules; NULL if not "
+            "seen, as in a loop without an optimizer until its module is known, which takes some seconds",
         ),
         Column("backward", "float", "s", "inside torch.autograd.backward and grad; NULL if neither was called"),
         Column(
