@@ -2,8 +2,8 @@
 
 `data_wait` is the time the training thread spends in `next()` of the data loader. More than a tenth of the step is
 worth a look, a fifth and more costs real money. Two milliseconds are what it takes to hand a batch over. On a busy host
-the batch is there, and the thread that it wakes waits for a core. Both are taken off before the share is judged, of the
-second no more than a fifth of the time. The longest wait is left out: it may be the start of the workers. The cause is
+the batch is there, and the thread that it wakes waits for a core; or it is late since a worker waits for one. These are
+taken off before the share is judged. The longest wait is left out: it may be the start of the workers. The cause is
 another rule's finding where it can be seen: no worker processes, or workers that are busy all the time.
 """
 
@@ -21,6 +21,7 @@ SQL = """
 SELECT count(*) AS steps, sum(data_wait) AS waited, sum(duration) AS lasted, median(data_wait) AS usual,
     (SELECT sum(run_delay) / sum(period) FROM (
         FROM process.samples WHERE run_delay IS NOT NULL ORDER BY ts DESC LIMIT 30)) AS delay,
+    (SELECT avg(run_delay / age) FROM python.workers WHERE age > 2) AS delay_of_workers,
     (SELECT max(num_children) FROM (FROM process.samples ORDER BY ts DESC LIMIT 30)) AS children,
     (SELECT avg(cpu_some) FROM host.pressure
         WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
@@ -37,7 +38,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     share = row["waited"] / row["lasted"]
     cost = row["waited"] / row["steps"]
     handing_over = limits["seconds"] * row["steps"] / row["lasted"]
-    if share - handing_over - (row["delay"] or 0.0) < limits["share"]:
+    for_a_core = (row["delay"] or 0.0) + (row["delay_of_workers"] or 0.0)
+    if share - handing_over - for_a_core < limits["share"]:
         return
     if row["children"] and (row["pressure"] or 0.0) >= limits["pressure"]:
         raise NoEvidence("tasks of this host wait for a core all the time, those that make the batches as well")

@@ -44,6 +44,17 @@ def test_waiting_for_a_core_is_not_waiting_for_data(
     assert bool(found) is is_named
 
 
+@pytest.mark.parametrize(("run_delay", "is_named"), [(0.5, True), (4.2, False), (None, True)])
+def test_a_batch_that_is_late_since_workers_wait_for_a_core_is_not_named(
+    judged: Judged, steps: Steps, run_delay: float | None, is_named: bool
+) -> None:
+    workers = [{"worker_pid": pid, "age": 10.0, "cpu_user": 1.0, "run_delay": run_delay} for pid in (1, 2)]
+
+    found = judged("data-bound", {"python.steps": steps(100, data_wait=0.05), "python.workers": workers})
+
+    assert bool(found) is is_named
+
+
 def test_workers_are_not_judged_where_tasks_wait_for_a_core_all_the_time(judged: Judged, steps: Steps) -> None:
     def told(pressure: float, children: int) -> dict[str, object]:
         return {
