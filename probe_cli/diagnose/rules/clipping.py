@@ -2,7 +2,8 @@
 
 `clip_grad_norm_` is meant for the odd step. Where every step is cut down to a small part of its gradient, the learning
 rate is no longer what it says, and a gradient that grows is not seen. Where nothing clips, and single gradients are
-many times as long as the usual one, one batch can throw the weights.
+many times as long as the usual one, one batch can throw the weights. A policy that has nearly settled has such
+gradients too, when it draws a rare action, and is no worse for it: so the loss has to be higher after the jump.
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ around AS (SELECT step, grad_norm,
         greatest(median(grad_norm) OVER (ORDER BY step ROWS BETWEEN 5 PRECEDING AND 1 PRECEDING),
             median(grad_norm) OVER (ORDER BY step ROWS BETWEEN 1 FOLLOWING AND 5 FOLLOWING)) AS beside,
         row_number() OVER (ORDER BY step) AS number FROM norms),
-jumps AS (SELECT grad_norm AS highest, step AS at, beside FROM around WHERE number > 3 AND beside > 0
-    ORDER BY grad_norm / beside DESC LIMIT 1)
-SELECT totals.*, jumps.*
+jumps AS (SELECT grad_norm AS highest, step AS jumped, beside FROM around WHERE number > 3 AND beside > 0
+    ORDER BY grad_norm / beside DESC LIMIT 1),
+told AS (SELECT loss, step > jumped AS is_after FROM python.steps JOIN jumps ON step <> jumped WHERE isfinite(loss)
+    QUALIFY row_number() OVER (PARTITION BY is_after ORDER BY abs(step - jumped)) <= 20),
+losses AS (SELECT quantile_cont(loss, 0.9) FILTER (NOT is_after) AS before, median(loss) FILTER (is_after) AS after,
+        least(count(*) FILTER (NOT is_after), count(*) FILTER (is_after)) AS losses FROM told)
+SELECT totals.*, jumps.*, losses.*
 FROM (SELECT count(*) AS norms, count(clip_norm) AS clips, median(clip_norm) AS clip_norm, median(grad_norm) AS usual,
     count(*) FILTER (grad_norm > clip_norm) AS clipped, min(step) AS first FROM norms) AS totals
-LEFT JOIN jumps ON true
+LEFT JOIN jumps ON true LEFT JOIN losses ON true
 """
 
 
@@ -35,22 +40,31 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if row["norms"] < limits["norms"]:
         raise NotApplicable(f"{row['norms']} gradient norms recorded; more: `probe PID config trace.deep_every=1`")
-    if row["clips"]:
-        yield from _always(row, limits)
-    elif row["highest"] is not None and row["highest"] > max(10.0, limits["outlier"] * row["beside"]):
-        yield Finding(
-            f"gradients jump to {row['highest']:.3g}, and nothing clips them",
-            Certainty.POSSIBLE,
-            where="missing",
-            since_step=row["at"],
-            evidence=(f"usual norm {row['usual']:.3g}; at step {row['at']} {row['highest'] / row['beside']:.0f} times"
-                      f" those beside it; {row['norms']} norms",),
-            advice=(
-                "clip between backward and the optimizer's step, after scaler.unscale_(optimizer) with fp16",
-                "look at the batch of that step",
-            ),
-            try_first=f"torch.nn.utils.clip_grad_norm_(model.parameters(), {3 * row['usual']:.2g})",
-        )  # fmt: skip
+    yield from (_always if row["clips"] else _missing)(row, limits)
+
+
+def _missing(row: Row, limits: Limits) -> Iterable[Finding]:
+    if row["highest"] is None or row["highest"] <= max(10.0, limits["outlier"] * row["beside"]):
+        return
+    if row["losses"] < limits["losses"] or row["after"] <= row["before"]:
+        return
+    times = row["highest"] / row["beside"]
+    yield Finding(
+        f"gradients jump to {row['highest']:.3g}, and nothing clips them",
+        Certainty.POSSIBLE,
+        where="missing",
+        since_step=row["jumped"],
+        evidence=(
+            f"usual norm {row['usual']:.3g}; at step {row['jumped']} {times:.0f} times those beside it;"
+            f" {row['norms']} norms",
+            f"median loss after it {row['after']:.3g}, before it {row['before']:.3g} or less in nine of ten steps",
+        ),
+        advice=(
+            "clip between backward and the optimizer's step, after scaler.unscale_(optimizer) with fp16",
+            "look at the batch of that step",
+        ),
+        try_first=f"torch.nn.utils.clip_grad_norm_(model.parameters(), {3 * row['usual']:.2g})",
+    )
 
 
 def _always(row: Row, limits: Limits) -> Iterable[Finding]:
@@ -83,6 +97,7 @@ RULE = Rule(
         Threshold("share", 0.95, "share of the steps that are clipped"),
         Threshold("times", 20.0, "usual norm over max_norm"),
         Threshold("outlier", 50.0, "highest norm over the usual one, in a job that does not clip"),
+        Threshold("losses", 5, "losses before and after a jump that tell whether it did harm"),
         Threshold("norms", 10, "norms needed to judge"),
     ),
     explains=("loss-spikes",),

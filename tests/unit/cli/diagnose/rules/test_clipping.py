@@ -16,11 +16,27 @@ def test_clipping_to_a_small_part_in_every_step_is_named(judged: Judged, steps: 
     assert "1/50" in found.sentence
 
 
-def test_gradients_that_jump_unclipped_are_named(judged: Judged, steps: Steps) -> None:
-    (found,) = judged("clipping", {"python.steps": steps(50, grad_norm=lambda step: 500.0 if step == 30 else 1.0)})
+def noisy(step: int, after: float) -> float:
+    return (1.0 if step <= 30 else after) + 0.1 * (step * 7 % 10)
 
-    assert found.where == "missing"
-    assert found.since_step == 30
+
+@pytest.mark.parametrize(("after", "is_named"), [(3.0, True), (1.0, False), (0.5, False)])
+def test_gradients_that_jump_unclipped_are_named_where_the_loss_is_higher_since(
+    judged: Judged, steps: Steps, after: float, is_named: bool
+) -> None:
+    told = steps(50, grad_norm=lambda step: 500.0 if step == 30 else 1.0, loss=lambda step: noisy(step, after))
+
+    found = judged("clipping", {"python.steps": told})
+
+    assert [(one.where, one.since_step) for one in found] == ([("missing", 30)] if is_named else [])
+
+
+def test_a_jump_whose_harm_is_not_seen_yet_is_not_named(judged: Judged, steps: Steps) -> None:
+    def told(num: int) -> list[dict[str, object]]:
+        return steps(num, grad_norm=lambda step: 500.0 if step == 30 else 1.0, loss=lambda step: noisy(step, 3.0))
+
+    assert judged("clipping", {"python.steps": told(33)}) == []
+    assert judged("clipping", {"python.steps": steps(50, grad_norm=lambda step: 500.0 if step == 30 else 1.0)}) == []
 
 
 def test_usual_clipping_and_usual_norms_are_fine(judged: Judged, steps: Steps) -> None:
