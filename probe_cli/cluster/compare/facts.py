@@ -218,6 +218,7 @@ def _borrowing(fact: Facts, most: Facts) -> Facts:
     steps: dict[str, np.ndarray] = {name: np.zeros(len(by)) for name in STEPS}
     steps |= {name: most.steps[name][by] for name in ("number", "duration")}
     steps |= {"ended": most.steps["ended"][by] - most.offset + fact.offset, "other": steps["duration"]}
+    steps["sampled"] = np.zeros(len(by), dtype=bool)
     # A server waits for the next gradient before the step that it comes in has begun.
     at = np.searchsorted(steps["ended"], fact.calls["ended"])
     is_in = (at < len(by)) & (fact.calls["ended"] >= steps["ended"][0] - steps["duration"][0])

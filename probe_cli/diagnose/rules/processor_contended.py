@@ -26,8 +26,8 @@ SELECT count(run_delay) AS samples, sum(run_delay) / sum(period) AS delay,
     (SELECT sum((cpu_user + cpu_system) / age) FROM python.workers WHERE age > 2) AS worker_cores
 FROM (FROM process.samples ORDER BY ts DESC LIMIT 30)
 """
-#: Share of the cores from which on it is the job that takes them.
-FULL = 0.9
+#: Share of the cores from which on it is the job that takes them, and where its ranks have more threads than there are.
+FULL, MOST = 0.9, 0.5
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -36,13 +36,17 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         samples = max((row["samples"] for _, row in told), default=0)
         raise NoEvidence(f"{samples} samples of the process, {limits['samples']:.0f} needed: ask again later")
     on_host: dict[str, float] = defaultdict(float)
+    threads: dict[str, int] = defaultdict(int)
     for one, row in known:
         on_host[one.host] += _cores(row)
+        threads[one.host] += int(row["torch_threads"] or 1)
     for one, row in known:
         if row["delay"] < limits["delay"]:
             continue
         cpus, together = int(row["cpus"]), on_host[one.host]
-        alone = _cores(row) > FULL * cpus or together > FULL * int(row["host_cpus"] or cpus)
+        host_cpus = int(row["host_cpus"] or cpus)
+        full = MOST if threads[one.host] > host_cpus else FULL
+        alone = _cores(row) > FULL * cpus or together > full * host_cpus
         yield Finding(
             f"the training thread waits for a core {percent(row['delay'])} of the time:"
             f" {'the job has more threads at work than cores' if alone else 'other processes take the cores'}",

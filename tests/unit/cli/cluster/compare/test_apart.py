@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from probe_cli.cluster.compare.by.module import slow_module
 from probe_cli.cluster.compare.comparison import Verdict
 from probe_cli.cluster.compare.facts import Clock, Facts, Who
 from probe_cli.cluster.compare.named import named
@@ -84,6 +85,21 @@ def test_a_server_without_steps_of_its_own_is_named_by_those_of_its_workers() ->
     assert (verdict.state, verdict.ranks) == ("stands out", (0,)), verdict.sentence
     assert verdict.cost == pytest.approx(0.006, rel=0.1)
     assert "rank 0 ends no steps of its own: those of another rank are taken for it" in found.notes
+
+
+def test_actors_without_steps_of_their_own_are_compared_by_those_of_their_learner() -> None:
+    """They roll out without gradients; what other tables say of the one that is late is looked up as for any rank."""
+    learner, *actors = server_job(0.006, slow_s=0.010)
+    stepless = [
+        replace(actor, steps={}, calls={**actor.calls, "step": np.zeros_like(actor.calls["step"])}) for actor in actors
+    ]
+
+    found = study([learner, *stepless], 100)
+    verdict = judge(found, named(found))
+
+    assert (verdict.state, verdict.ranks) == ("stands out", (3,)), verdict.sentence
+    assert verdict.cost == pytest.approx(0.010, rel=0.1)
+    assert slow_module(found.facts, found.facts[3].who) is None
 
 
 def by_sends(facts: list[Facts]) -> list[Facts]:

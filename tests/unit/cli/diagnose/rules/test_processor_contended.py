@@ -46,6 +46,21 @@ def test_ranks_that_take_each_others_cores_are_no_other_processes(judged: Judged
         assert [(one.ranks, says in one.sentence) for one in found] == [((0,), True), ((1,), True)]
 
 
+@pytest.mark.parametrize(("num_ranks", "is_own"), [(4, False), (5, True)])
+def test_ranks_with_more_threads_than_cores_take_them_before_they_are_all_taken(
+    judged: Judged, num_ranks: int, is_own: bool
+) -> None:
+    env = [{**row, "value": "1"} if "threads" in row["name"] else row for row in ENV]
+    rank = {
+        "process.samples": samples(0.3, 2.8 / num_ranks),
+        "process.env": [*env, {"kind": "hardware", "name": "cpus", "value": "4"}],
+    }
+
+    found = judged("processor-contended", *[rank] * num_ranks)
+
+    assert {"the job has more threads" in one.sentence for one in found} == {is_own}
+
+
 def test_a_thread_that_gets_its_core_is_fine(judged: Judged) -> None:
     assert judged("processor-contended", {"process.samples": samples(0.02, 3.9), "process.env": ENV}) == []
 
