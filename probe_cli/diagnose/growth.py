@@ -14,7 +14,7 @@ from probe_cli.cluster.memory.trend import MIN_SAMPLES, Sample, State, Trend, tr
 
 from .rule import Row
 
-__all__ = ["SERIES", "Growth", "growing", "is_seen"]
+__all__ = ["SERIES", "Growth", "growing", "is_seen", "too_early"]
 
 #: A row for each series, thinned out, with what is known of its limits.
 SERIES = f"""
@@ -63,6 +63,17 @@ def is_seen(rows: Iterable[Row]) -> bool:
 def growing(rows: Iterable[Row], least_mib: float, *, is_weighed: bool = True) -> Iterator[Growth]:
     """Yield the series that grow, by `least_mib` at least in the time seen. Not weighed, what may be the warm-up of a
     job is among them: for rules that see what grows."""
+    for found in _grown(rows, least_mib, is_weighed):
+        if found.trend.state is State.GROWS:
+            yield found
+
+
+def too_early(rows: Iterable[Row], least_mib: float) -> Growth | None:
+    """A series that grows and may yet be the warm-up of a job; its trend says how long it takes to tell."""
+    return next((found for found in _grown(rows, least_mib, True) if found.trend.wait_s is not None), None)
+
+
+def _grown(rows: Iterable[Row], least_mib: float, is_weighed: bool) -> Iterator[Growth]:
     for row in rows:
         samples = [Sample(one["t"], one["step"] if one["step"] >= 0 else None, one["mib"]) for one in row["samples"]]
         # What ends no higher than it was in its middle needs no test.
@@ -72,7 +83,7 @@ def growing(rows: Iterable[Row], least_mib: float, *, is_weighed: bool = True) -
         nearest = min(limits, key=lambda limit: limit.left, default=None)
         judged = weighed(trend(samples), headroom(limits)) if is_weighed else trend(samples)
         found = Growth(row["of"], samples[0].mib, samples[-1].mib, judged, nearest)
-        if found.trend.state is State.GROWS and found.mib >= least_mib:
+        if found.mib >= least_mib:
             yield found
 
 

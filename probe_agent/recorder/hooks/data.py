@@ -1,13 +1,14 @@
 """Wait for each batch and its size: `data_wait` and `batch_size` of `python.steps`.
 
-Python looks `__next__` up on the class, so the patch covers existing iterators too. The newest iterator is noted by a
-weak reference for `torch.dataloaders`: the loader of `for batch in DataLoader(…)` has no name and no other reference.
+The start of an iterator is part of the wait: a loader that starts its workers anew waits until they read what they are
+given. Python looks `__next__` up on the class, so the patch covers existing iterators too. The newest iterator is noted
+by a weak reference for `torch.dataloaders`: the loader of `for batch in DataLoader(…)` has no name and no other one.
 
 A batch belongs to an evaluation if it is fetched in a block without gradients (hooks/phases.py), or if modules were
 called without gradients, and no backward, until the same iterator is asked for the next one; the time between counts as
 evaluation. An evaluation that takes a single batch cannot be recognised this way.
 
-Runs on the training thread: two clock reads per batch.
+Runs on the training thread: two clock reads per batch, and two per iterator.
 """
 
 from __future__ import annotations
@@ -77,8 +78,9 @@ class Source(BaseSource):
         self._evaluating = 0
 
     def start(self) -> None:
-        owner = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-        self._patches.wrap(owner, "__next__", self._timed)
+        module = sys.modules["torch.utils.data.dataloader"]
+        self._patches.wrap(module._BaseDataLoaderIter, "__next__", self._timed)
+        self._patches.wrap(module.DataLoader, "__iter__", self._timed_start)
         self._step.ending.append(self._end_step)
 
     def stop(self) -> None:
@@ -128,8 +130,28 @@ class Source(BaseSource):
 
         return timed_next
 
+    def _timed_start(self, original: Any) -> Any:
+        recorder, step = self.recorder, self.recorder.step
+
+        def timed_iter(loader: Any) -> Any:
+            began = perf_counter_ns()
+            iterator = original(loader)
+            if step.thread == get_ident():
+                ended = perf_counter_ns()
+                step.data_wait += ended - began
+                step.spans.spans.append((began, ended, DATA))
+                try:
+                    if step.is_training:
+                        self._note(iterator, began, ended, 0, False)
+                except Exception as error:
+                    if recorder.fail(self.name, error):
+                        raise
+            return iterator
+
+        return timed_iter
+
     def _note(self, iterator: Any, began: int, ended: int, num_samples: int, is_over: bool) -> None:
-        """Note that the training thread has asked for a batch; an exhausted iterator returned none."""
+        """Note that the training thread has asked for an iterator, or for a batch; an exhausted one returned none."""
         step, wait = self._step, ended - began
         block = next((block for block in reversed(step.blocks) if block.is_off), None)
         if block is not None:

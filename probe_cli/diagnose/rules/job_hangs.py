@@ -92,7 +92,7 @@ RULE = Rule(
     ),
     explains=(
         "stalled", "timeout-near", "rank-works-alone", "collectives-dominate", "data-bound", "slower-than-best",
-        "rank-holds-up",
+        "rank-holds-up", "waits-for-thread",
     ),
     look=look,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 
 import pytest
@@ -11,6 +12,7 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 from probe_agent.recorder.operations import dataloaders  # noqa: E402
 
+START_S = 0.1
 NAMELESS = "unnamed: source of the newest batch"
 
 
@@ -76,3 +78,42 @@ def test_a_loader_with_a_name_is_listed_once(recording, batch_size):
     assert held
     assert not other
     assert gone() is None
+
+
+class SlowToStart(DataLoader):
+    def _get_iterator(self):
+        time.sleep(START_S)
+        return super()._get_iterator()
+
+
+def train(net, loader) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), 1e-3)
+    for batch in loader:
+        net(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def test_the_start_of_an_iterator_is_part_of_the_wait(recording):
+    net = torch.nn.Linear(2, 1)
+    with recording(trace_every=1) as it:
+        for _ in range(3):
+            train(net, SlowToStart(Squares(), batch_size=4))
+
+    assert [step["data_wait"] >= START_S for step in it.steps] == [False, True, False, True, False]
+    assert all(step["other"] < START_S for step in it.steps)
+
+
+@pytest.mark.parametrize("is_outside", [True, False])
+def test_the_start_of_an_iterator_for_an_evaluation_is_part_of_that(recording, is_outside):
+    net = torch.nn.Linear(2, 1)
+    with recording(trace_every=1) as it:
+        train(net, DataLoader(Squares(), batch_size=4))
+        with torch.set_grad_enabled(not is_outside):
+            for batch in SlowToStart(Squares(), batch_size=2):
+                with torch.no_grad():
+                    net(batch)
+        train(net, DataLoader(Squares(), batch_size=4))
+
+    assert [step["evaluation"] >= START_S for step in it.steps] == [False, True, False]
+    assert all(step["data_wait"] < START_S for step in it.steps)
