@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Client", "Data"]
 
 T = TypeVar("T")
-
-#: Bytes of JSON for which a faster parser than json is worth importing, which takes 20 ms.
-LARGE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ class Client:
 
     def _read(self, kind: type[T], data: bytes | str) -> T:
         try:
-            return decode(kind, _parsed(data))
+            return decode(kind, json.loads(data))
         except ValueError as failure:
             raise NoAnswer(
                 f"{self.endpoint} answered with something that Probe cannot read ({failure})",
@@ -218,16 +215,6 @@ def _tls_hint(seen: str) -> str:
             "if it asks for a client certificate, set PROBE_CLIENT_CERT (and PROBE_CLIENT_KEY, if that is another file)"
         )
     return "if the server does not use TLS, leave out https://" if "SSL" in seen else ""
-
-
-def _parsed(data: bytes | str) -> object:
-    """What JSON says: a large answer in a quarter of the time, of which thousands of ranks give one each."""
-    if len(data) >= LARGE:
-        from pydantic_core import from_json
-
-        with suppress(ValueError):  # half of a surrogate pair, or lists too deep for it: json takes these
-            return from_json(data)
-    return json.loads(data)
 
 
 def _error_in(data: bytes, status: int, endpoint: Endpoint) -> ProbeError:

@@ -64,6 +64,7 @@ def train_together(
     after_step: Callable[[int], object] = int,
     width: int = 64,
     pause_s: float = 0.02,
+    optimizer_of: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
 ) -> None:
     """A loop with DDP, one optimizer step a batch, until it is killed."""
 
@@ -79,7 +80,7 @@ def train_together(
             return output
 
     model = DistributedDataParallel(Paused())
-    optimizer = torch.optim.Adam(model.parameters())
+    optimizer = optimizer_of(model.parameters())
     for step in range(10**9):
         optimizer.zero_grad()
         before_forward(step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +94,10 @@ def a_rank_with_larger_batches(healthy: bool) -> None:
 @fault("collectives-dominate", num_ranks=2)
 def much_to_exchange_and_little_to_compute(healthy: bool) -> None:
     join()
-    train_together(width=64 if healthy else 2048, pause_s=0.02 if healthy else 0.0)
+    # Adam would take half of the step.
+    train_together(
+        width=64 if healthy else 2048, pause_s=0.02 if healthy else 0.0, optimizer_of=partial(torch.optim.SGD, lr=1e-4)
+    )
 
 
 @fault("threads-oversubscribed", num_ranks=2)
