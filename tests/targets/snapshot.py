@@ -64,6 +64,7 @@ def _of_torch():
         "zero_grad": torch.optim.Optimizer.zero_grad,
         "call": torch.nn.Module.__call__,
         "next": dataloader._BaseDataLoaderIter.__next__,
+        "iter": dataloader.DataLoader.__iter__,
         "no grad entered": torch.no_grad.__enter__,
         "no grad left": torch.no_grad.__exit__,
         "inference mode": torch.inference_mode.__enter__,

@@ -21,10 +21,13 @@ __all__ = ["RULE"]
 
 SQL = """
 WITH calls AS (SELECT step, start, op, phase, wait, bytes, peer, seen_by FROM python.collectives),
-recent AS (FROM python.steps WHERE step <= coalesce((SELECT max(step) FROM calls), step) ORDER BY step DESC LIMIT 100),
-extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent),
 last_calls AS (
     SELECT step, max(start) AS start FROM calls WHERE seen_by <> 'python' AND phase = 'backward' GROUP BY step),
+known AS (  -- these rows come later than others
+    SELECT max(step) AS step FROM last_calls
+    WHERE start > (SELECT max(ts) FROM python.steps) - INTERVAL 1 MINUTE),
+recent AS (FROM python.steps WHERE step <= coalesce((SELECT step FROM known), step) ORDER BY step DESC LIMIT 100),
+extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent),
 reducer AS (
     SELECT coalesce(sum(greatest(0, least(backward, epoch(ts - start) - optimizer - other))), 0) AS waited
     FROM recent JOIN last_calls USING (step))

@@ -209,6 +209,7 @@ def test_detach_puts_torchs_own_objects_back(recording):
         torch.autograd.backward,
         torch.amp.grad_scaler.GradScaler.scale,
         torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+        torch.utils.data.DataLoader.__iter__,
     ]
 
     with recording(trace_every=1):
@@ -220,6 +221,7 @@ def test_detach_puts_torchs_own_objects_back(recording):
         torch.autograd.backward,
         torch.amp.grad_scaler.GradScaler.scale,
         torch.utils.data.dataloader._BaseDataLoaderIter.__next__,
+        torch.utils.data.DataLoader.__iter__,
     ]
     assert all(one is other for one, other in zip(before, after, strict=True))
     assert not torch.nn.modules.module._global_forward_hooks

@@ -46,6 +46,12 @@ def test_the_reducer_waits_from_its_last_call_to_the_end_of_backward(
     assert [one.share for one in found] == ([] if share is None else [pytest.approx(share)])  # never more than backward
 
 
+def test_a_job_that_called_only_at_its_start_is_judged(judged: Judged, steps: Steps) -> None:
+    both = {"python.steps": steps(1_000), "python.collectives": of_reducer(0.04)[:2]}
+
+    assert judged("collectives-dominate", both, both) == []
+
+
 def test_a_pipeline_that_is_not_filled_is_told_from_collectives(judged: Judged, steps: Steps) -> None:
     both = {"python.steps": steps(100), "python.collectives": calls(0.05, "recv")}
 
