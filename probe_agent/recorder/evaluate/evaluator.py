@@ -30,8 +30,10 @@ __all__ = ["Evaluator"]
 POLL_S = 0.05
 #: Time that at-step code without a timeout waits for a step.
 STEP_TIMEOUT_S = 30.0
-#: On another thread it may be freed while it is read, which ends the process (steps/gradient_reader.py).
-WAITS_FOR_STEP = "this code reads a gradient: it runs on the training thread when the step has ended"
+#: What code names that reads gradients, or clears them. On another thread one may be freed while it is read, here or by
+#: backward and the optimizer, which ends the process (steps/gradient_reader.py).
+OF_GRADIENTS = {"grad", "zero_grad", "backward", "clip_grad_norm_", "clip_grad_value_", "get_total_norm"}
+WAITS_FOR_STEP = "this code uses gradients: it runs on the training thread when the step has ended"
 RESEND_S = 0.05
 #: Code that has not stopped by then is reported as still running.
 GIVE_UP_S = 0.8
@@ -66,7 +68,7 @@ class Evaluator:
         code, timeout, refusal = _parsed(request)
         if refusal is not None:
             return refusal
-        waits = not request.get("at_step") and self._is_stepping() and _reads_gradients(code)
+        waits = not request.get("at_step") and self._is_stepping() and _uses_gradients(code)
         at_step = waits or bool(request.get("at_step"))
         evaluation, lookup = self._evaluation(code, request.get("session"), at_step)
         if waits:
@@ -174,13 +176,18 @@ def _parsed(request: Mapping[str, Any]) -> tuple[str, float | None, dict[str, ob
     return code, timeout, refusal
 
 
-def _reads_gradients(code: str) -> bool:
-    """Return whether code has the attribute `grad` of something, as far as it can be seen without running it."""
+def _uses_gradients(code: str) -> bool:
+    """Return whether code names gradients, or a function that clears or reads them, as far as it can be seen without
+    running it."""
     try:
         nodes = ast.walk(ast.parse(code))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False  # it will be said when the code is compiled
-    return any(getattr(node, "attr", None) == "grad" or getattr(node, "value", None) == "grad" for node in nodes)
+    return any(
+        {getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "value", None)} & OF_GRADIENTS
+        for node in nodes
+        if isinstance(node, (ast.Attribute, ast.Name, ast.Constant))
+    )
 
 
 class _Watch:

@@ -49,14 +49,22 @@ def test_a_job_whose_gradients_are_asked_for_goes_on(job: Ranks) -> None:
         assert job.poll() is None
 
 
-def test_code_that_reads_gradients_waits_for_the_end_of_a_step(job: Ranks) -> None:
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (NORMS, str([True] * 8)),
+        ("model.zero_grad(set_to_none=True); print('cleared')", "cleared"),
+        ("from torch.nn.utils import clip_grad_norm_; clip_grad_norm_(model.parameters(), 1e9) >= 0", "tensor(True)"),
+    ],
+)
+def test_code_that_uses_gradients_waits_for_the_end_of_a_step(job: Ranks, code: str, says: str) -> None:
     pid = str(job.processes[0].pid)
     for _ in range(5):
-        done = probe(pid, "eval", NORMS)
+        done = probe(pid, "eval", code)
 
-        assert done.stdout.strip() == str([True] * 8), done.stderr
-        assert "this code reads a gradient: it runs on the training thread when the step has ended" in done.stderr
-    assert probe(pid, "eval", "len(list(model.parameters()))").stderr.count("reads a gradient") == 0
+        assert done.stdout.strip() == says, done.stderr
+        assert "this code uses gradients: it runs on the training thread when the step has ended" in done.stderr
+    assert probe(pid, "eval", "len(list(model.parameters()))").stderr.count("uses gradients") == 0
     assert job.poll() is None
 
 
