@@ -152,21 +152,28 @@ class Source(BaseSource):
                 raise
             finally:
                 self._inside.discard(ident)
-                ended = perf_counter_ns()
-                if self.recorder.step.thread == ident:
-                    self.recorder.step.may_begin_forward(CHECKPOINT, ended)
-                self._write(function, args, kwargs, told, error, ended - began)
+                self._write(function, args, kwargs, told, error, began, perf_counter_ns())
                 # Its traceback holds this frame: the two would keep each other, and what the job's frames hold.
                 error = told = None
 
         return ours
 
     def _write(
-        self, function: _Function, args: Any, kwargs: Any, told: Any, error: BaseException | None, took: int
+        self,
+        function: _Function,
+        args: Any,
+        kwargs: Any,
+        told: Any,
+        error: BaseException | None,
+        began: int,
+        ended: int,
     ) -> None:
+        step = self.recorder.step
         try:
+            if step.thread == get_ident():
+                step.may_begin_forward(CHECKPOINT, ended)
             content = told if function.content is None else _argument(args, kwargs, *function.content)
-            self._row(function, content, _argument(args, kwargs, *function.path), error, took)
+            self._row(function, content, _argument(args, kwargs, *function.path), error, ended - began)
         except Exception as failure:
             if self.recorder.fail(self.name, failure):
                 raise

@@ -117,3 +117,15 @@ def test_the_start_of_an_iterator_for_an_evaluation_is_part_of_that(recording, i
 
     assert [step["evaluation"] >= START_S for step in it.steps] == [False, True, False]
     assert all(step["data_wait"] < START_S for step in it.steps)
+
+
+def test_a_failure_of_ours_at_the_start_of_an_iterator_stays_out_of_the_job(recording, monkeypatch):
+    net = torch.nn.Linear(2, 1)
+    with recording(trace_every=1) as it:
+        train(net, DataLoader(Squares(), batch_size=4))
+        monkeypatch.setattr(it.recorder.step, "blocks", None)  # what our code goes through
+        iterator = iter(DataLoader(Squares(), batch_size=4))
+        monkeypatch.undo()
+        assert [batch.shape for batch in iterator] == [(4, 2), (4, 2)]
+        assert [row["source"] for row in it.rows("probe.errors")] == ["data_wait"]
+        it.failures._buffer.rows.clear()
