@@ -112,6 +112,25 @@ def a_head_that_was_replaced_after_the_optimizer_was_made(healthy: bool) -> None
 
 
 @fault("parameters-without-optimizer")
+def experts_in_a_plain_list(healthy: bool) -> None:
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            experts = [mlp() for _ in range(4)]
+            self.gate = nn.Linear(64, 4)
+            self.experts = nn.ModuleList(experts) if healthy else experts
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            shares = self.gate(inputs).softmax(-1)
+            return (
+                torch.stack([share * one(inputs).T for share, one in zip(shares.T, self.experts, strict=True)]).sum(0).T
+            )
+
+    model = Mixture()
+    train(model, torch.optim.Adam(model.parameters()), regression())
+
+
+@fault("parameters-without-optimizer")
 def an_optimizer_of_a_copy(healthy: bool) -> None:
     model = mlp()
     optimizer = torch.optim.Adam((model if healthy else copy.deepcopy(model[:4])).parameters())

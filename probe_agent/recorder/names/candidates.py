@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 __all__ = [
     "KINDS", "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "Found", "Kind", "attribute", "attributes", "items",
-    "members", "outermost", "search", "walk",
+    "members", "outermost", "search", "unregistered", "walk",
 ]  # fmt: skip
 
 MAX_OBJECTS = 2_000
@@ -23,6 +23,8 @@ MAX_CHILDREN = 100
 TRIES = 5
 _LEAVES = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
 _PLAIN = frozenset(_LEAVES)
+#: What torch keeps the registered ones in.
+_REGISTERED = frozenset(("_parameters", "_buffers", "_modules"))
 
 Found = tuple[Any, str, str]  # value, where it is, its last name
 
@@ -45,6 +47,7 @@ def _called(suffix: str) -> Callable[[type], bool]:
 
 _is_module = _derives("torch.nn.modules.module.Module")
 _is_loss = _derives("torch.nn.modules.loss._Loss")
+_is_parameter = _derives("torch.nn.parameter.Parameter")
 MODEL = Kind("the outermost nn.Module", lambda kind: _is_module(kind) and not _is_loss(kind))
 _LOSS = Kind("the only loss module", _is_loss)
 OPTIMIZER = Kind("the only optimizer", _derives("torch.optim.optimizer.Optimizer"))
@@ -182,3 +185,15 @@ def members(module: Any) -> Iterator[Any]:
             seen.add(id(member))
             yield member
             waiting.extend(vars(member).get("_modules", {}).values())
+
+
+def unregistered(module: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield modules and parameters in the lists, tuples and dicts of a module, as `name.experts[0]`, of which torch
+    knows nothing; also those that are registered elsewhere."""
+    for attribute, value in items(vars(module), MAX_CHILDREN):
+        if type(value) in (list, tuple, dict) and attribute not in _REGISTERED:
+            held = value if type(value) is dict else dict(enumerate(value[:MAX_CHILDREN]))
+            for key, child in items(held, MAX_CHILDREN):
+                kind = type(child)
+                if type(key) in (int, str) and kind not in _PLAIN and (_is_module(kind) or _is_parameter(kind)):
+                    yield f"{name}.{attribute}[{key!r}]", child

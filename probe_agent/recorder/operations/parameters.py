@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..source import Recorder
 from ..steps.gradient_reader import version_of
-from ..steps.tensor_reader import PARAMETER, items_of
+from ..steps.tensor_reader import PARAMETER, items_of, unregistered
 from ..torch import host_number, inventory
 
 __all__ = ["answer"]
@@ -21,7 +21,7 @@ READS = True
 MAX_PARAMETERS = 20_000
 COLUMNS = (
     "module", "parameter", "parameters", "trainable", "versions", "has_gradient", "gradient_versions", "optimizer",
-    "param_group", "lr", "updates", "is_cleared", "steps_seen",
+    "param_group", "lr", "updates", "is_cleared", "steps_seen", "registered",
 )  # fmt: skip
 
 
@@ -43,9 +43,17 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     optimizers = [(name, one) for name, one, _ in inventory.numbered(recorder.find(inventory.OPTIMIZER))]
     held = _held(optimizers, {id(one) for one in recorder.seen.cleared.alive()})
     rows: list[list[object]] = []
-    for item in items_of(models, optimizers, (PARAMETER,)):
-        tensor = item.tensor()
-        if tensor is not None and len(rows) < MAX_PARAMETERS:
+    listed: set[int] = set()
+    for registered, items in (
+        (True, items_of(models, (), (PARAMETER,))),
+        (False, unregistered(models)),
+        (None, items_of((), optimizers, (PARAMETER,))),
+    ):
+        for item in items:
+            tensor = item.tensor()
+            if tensor is None or id(tensor) in listed or len(rows) >= MAX_PARAMETERS:
+                continue
+            listed.add(id(tensor))
             gradient = gradients.of(tensor)
             rows.append(
                 [
@@ -58,6 +66,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
                     None if gradient is None else gradient.version,
                     *held.get(id(tensor), _Held()),
                     recorder.num_steps,
+                    registered,
                 ]
             )
     return {"columns": COLUMNS, "rows": rows, "notes": gradients.notes if rows else [inventory.unseen("model")]}

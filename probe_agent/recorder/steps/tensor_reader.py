@@ -15,12 +15,13 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple
 from weakref import ref
 
+from ..names import candidates
 from ..torch.device import Device
 from ..torch.values import Arriving, Counts, Values
 from .queue import StepQueue
 from .step import Step
 
-__all__ = ["BUFFER", "GRADIENT", "PARAMETER", "Item", "TensorReader", "items_of"]
+__all__ = ["BUFFER", "GRADIENT", "PARAMETER", "Item", "TensorReader", "items_of", "unregistered"]
 
 GRADIENT, PARAMETER, BUFFER = "gradient", "parameter", "buffer"
 MAX_ITEMS = 200_000
@@ -81,6 +82,23 @@ def items_of(
                 if id(tensor) not in seen:
                     seen.add(id(tensor))
                     yield Item(kind, "", path, ref(tensor))
+
+
+def unregistered(models: Iterable[tuple[str, Any]]) -> Iterator[Item]:
+    """Yield the parameters that the models hold in lists, tuples and dicts, where torch does not look for them."""
+    modules = [found for name, model in models for found in _walk(model, name)]
+    seen = {id(module) for _, module in modules}
+    for path, module in modules:  # grows meanwhile
+        for name, held in candidates.unregistered(module, path):
+            below = [found for found in _walk(held, name) if id(found[1]) not in seen]
+            seen.update(id(one) for _, one in below)
+            for path_of, one in below:
+                own = vars(one).get("_parameters")
+                if own is None:
+                    yield Item(PARAMETER, "", name, ref(one))  # a parameter by itself
+                else:
+                    modules.append((path_of, one))
+                    yield from [Item(PARAMETER, path_of, parameter, ref(one)) for parameter in list(own)]
 
 
 def _walk(model: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -51,8 +51,17 @@ def find(kind: candidates.Kind, training_ident: int | None, seen: Seen) -> list[
 def parameters(models: Iterable[tuple[Any, str]], optimizers: Iterable[tuple[Any, str]]) -> Iterator[Any]:
     """Yield the parameters of what `find` has returned, without calling the job's code; shared ones more than once."""
     for model, _ in models:
-        for module in candidates.members(model):
+        modules = list(candidates.members(model))
+        known = set(map(id, modules))
+        for module in modules:  # grows by those that are not registered
             yield from [one for one in list(vars(module).get("_parameters", {}).values()) if one is not None]
+            for _, held in candidates.unregistered(module, ""):
+                if "_parameters" not in vars(held):
+                    yield held
+                elif id(held) not in known:
+                    below = [one for one in candidates.members(held) if id(one) not in known]
+                    known.update(map(id, below))
+                    modules += below
     for optimizer, _ in optimizers:
         for group in list(attributes_of(optimizer).get("param_groups", ())):
             yield from list(group.get("params", ()))

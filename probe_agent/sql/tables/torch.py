@@ -85,6 +85,7 @@ class Parameters(RecorderTable):
         Column("updates", "int", "", "updates by the optimizer's own count; NULL before the first, or if it has none"),
         Column("is_cleared", "bool", "", "zero_grad of its optimizer was called since the recorder started"),
         Column("steps_seen", "int", "", "steps since the recorder started"),
+        Column("registered", "bool", "", "parameters() of the model yields it; false: in a list or dict of a module"),
     )
 
 

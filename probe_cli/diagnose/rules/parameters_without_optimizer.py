@@ -1,10 +1,12 @@
 """The optimizer holds other parameters than the model's.
 
-The parameters of the model that ask for a gradient are more than those that all optimizers hold: a layer that was
-added or replaced after the optimizer was made, a list that was left out. Or the optimizers hold as many, but of another
-model: none of theirs has a gradient or changes, and parameters that no optimizer holds have one; of those that were
-changed before, as in a pretrained model, a second look tells. Or they hold the parameters of a layer that is no part of
-the model any more. Where an optimizer has shards or copies in their place, as with DeepSpeed's ZeRO, nothing is said.
+The parameters of the model that ask for a gradient are more than those that all optimizers hold: a layer that was added
+or replaced after the optimizer was made, a list that was left out. Or layers are in a plain list or dict of the model,
+where torch does not find them: they get gradients, and no optimizer holds them. Or the optimizers hold as many, but of
+another model: none of theirs has a gradient or changes, and parameters that no optimizer holds have one; of those that
+were changed before, as in a pretrained model, a second look tells. Or they hold the parameters of a layer that is no
+part of the model any more. Where an optimizer has shards or copies in their place, as with DeepSpeed's ZeRO, nothing is
+said.
 """
 
 from __future__ import annotations
@@ -39,11 +41,15 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         any_value(module) FILTER (optimizer IS NULL AND has_gradient) AS astray_in,
         sum(parameters) FILTER (optimizer IS NULL AND has_gradient) AS num_astray,
         count(*) FILTER (module IS NULL AND NOT has_gradient AND updates IS NULL) AS left_over,
+        count(*) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS num_hidden,
+        sum(parameters) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_values,
+        min(concat_ws('.', module, parameter)) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_in,
+        sum(parameters) AS all_values,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
         count(*) FILTER (optimizer IS NOT NULL AND versions > 8) AS changed,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps,
         count(*) FILTER (optimizer IS NOT NULL AND module IS NOT NULL) AS held_of_models
-    FROM torch.parameters WHERE trainable
+    FROM (SELECT *, registered IS NOT NULL AND NOT registered AS hidden FROM torch.parameters WHERE trainable)
 ) AS gradients
 """
 
@@ -64,6 +70,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         found = _of_another_model(row)
         # Before the recorder came, or by an optimizer that leaves no gradient and counts no updates.
         yield replace(found, certainty=Certainty.SUSPECTED) if row["changed"] else found
+        return
+    if row["num_hidden"] and row["alive"] and row["steps"] >= limits["steps"]:
+        yield _of_a_plain_list(row)
         return
     if row["astray"] and row["left_over"] and row["steps"] >= limits["steps"]:
         yield _of_a_layer_that_is_gone(row)
@@ -128,6 +137,25 @@ def _of_a_layer_that_is_gone(row: Row) -> Finding:
         ),
         advice=("make the optimizer after the last change of the model: a replaced head, an added adapter",),
         try_first="optimizer = torch.optim.Adam(model.parameters())",
+    )
+
+
+def _of_a_plain_list(row: Row) -> Finding:
+    held = row["hidden_in"].partition("[")[0]
+    return Finding(
+        f"layers in a plain list or dict, {held}, get gradients and are in no optimizer",
+        Certainty.LIKELY,
+        share=row["hidden_values"] / row["all_values"] if row["all_values"] else None,
+        where=held,
+        evidence=(
+            f"{row['num_hidden']} tensors with {row['hidden_values']:,} values, {row['hidden_in']} the first:"
+            " parameters() and state_dict() of the model leave them out, so no checkpoint has them",
+        ),
+        advice=(
+            "keep them in torch.nn.ModuleList, ModuleDict or ParameterList, and make the optimizer after that",
+            "if they are not to be trained: requires_grad_(False) saves their gradients",
+        ),
+        try_first=f"self.{held.rpartition('.')[2]} = torch.nn.ModuleList(...)",
     )
 
 

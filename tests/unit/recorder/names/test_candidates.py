@@ -15,6 +15,7 @@ def _pretend(qualified: str) -> type:
 
 Module = _pretend("torch.nn.modules.module.Module")
 Optimizer = _pretend("torch.optim.optimizer.Optimizer")
+Parameter = _pretend("torch.nn.parameter.Parameter")
 _Loss = type("_Loss", (Module,), {"__module__": "torch.nn.modules.loss"})
 
 
@@ -108,3 +109,18 @@ def test_the_items_of_a_dict_are_listed_while_the_job_adds_to_it() -> None:
     assert listed == [(f"key{at}", at) for at in range(5_000)]
     assert newest == list(growing.items())[-2:]
     assert candidates.items(growing, 3) == [("key0", 0), ("key1", 1), ("key2", 2)]
+
+
+def test_modules_and_parameters_in_plain_containers_are_not_registered() -> None:
+    layers, by_name, scale = [Net(), Net()], {"b": Net(), 3.0: Net()}, Parameter()
+    model = Net(inner=layers[1])
+    vars(model).update(experts=layers, heads=by_name, others=(7, scale, "text"), one=Net())
+
+    found = list(candidates.unregistered(model, "Net"))
+
+    assert found == [
+        ("Net.experts[0]", layers[0]),
+        ("Net.experts[1]", layers[1]),  # registered too: the caller knows
+        ("Net.heads['b']", by_name["b"]),
+        ("Net.others[1]", scale),
+    ]

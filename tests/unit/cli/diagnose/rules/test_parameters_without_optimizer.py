@@ -81,6 +81,20 @@ def test_a_layer_that_was_replaced_after_the_optimizer_was_made_is_named(judged:
         assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": fine}) == []
 
 
+def test_layers_in_a_plain_list_that_get_gradients_are_named(judged: Judged) -> None:
+    body = parameter("Net.0", "Adam", has_gradient=True, updates=80, parameters=90, registered=True)
+    expert = parameter("Net.experts[0].1", None, has_gradient=True, parameters=10, registered=False)
+
+    (found,) = judged("parameters-without-optimizer", {**tables(100), "torch.parameters": [body, expert]})
+
+    assert found.sentence == "layers in a plain list or dict, Net.experts, get gradients and are in no optimizer"
+    assert found.share == pytest.approx(0.1)
+    assert found.try_first == "self.experts = torch.nn.ModuleList(...)"
+    for fine in ({"has_gradient": False}, {"has_gradient": None}, {"optimizer": "Adam"}, {"trainable": False}):
+        parameters = [body, {**expert, **fine}]
+        assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters}) == []
+
+
 def test_an_optimizer_with_all_of_them_is_fine(judged: Judged) -> None:
     assert judged("parameters-without-optimizer", tables(100)) == []
 
