@@ -1,7 +1,8 @@
 """The checkpoints do not hold the optimizer's state.
 
 Weights alone are enough to use a model, not to go on with its training: Adam's moments begin anew, the loss jumps, and
-the schedule starts from its first step. Judged is what torch.save and its kin were given in the whole time recorded.
+the schedule starts from its first step. Judged is what torch.save and its kin were given in the whole time recorded,
+for files: what is written into memory is a copy that the job sends or compresses.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SELECT saves.*, optimizers.*, (SELECT count(*) FROM torch.schedulers) AS schedul
 FROM (SELECT count(DISTINCT step) AS saves, bool_or(has_optimizer) AS has_optimizer,
         bool_or(has_scheduler) AS has_scheduler, bool_or(has_model) AS has_model, arg_max(path, ts) AS path,
         arg_max(keys, ts) AS keys, bool_or("function" LIKE '%distributed%') AS is_sharded
-    FROM python.checkpoints WHERE kind = 'save' AND error IS NULL AND step >= 0) AS saves,
+    FROM python.checkpoints WHERE kind = 'save' AND error IS NULL AND step >= 0 AND path IS NOT NULL) AS saves,
     (SELECT sum(state_memory) AS state, any_value(optimizer) AS optimizer, max(updates) AS updates
     FROM torch.optimizers) AS optimizers
 """
@@ -36,8 +37,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         Certainty.POSSIBLE,
         share=0.1,
         evidence=(
-            f"{row['saves']} saves, the newest to {row['path'] or 'an object without a path'}, with the keys"
-            f" {row['keys'] or 'of no dictionary'}",
+            f"{row['saves']} saves, the newest to {row['path']}, with the keys {row['keys'] or 'of no dictionary'}",
             f"{row['optimizer']} has {mebibytes(row['state'])} of state",
         ),
         advice=(

@@ -47,6 +47,13 @@ def test_whole_ones_and_an_optimizer_without_state_are_fine(judged: Judged) -> N
     assert judged("checkpoint-incomplete", {"python.checkpoints": weights, "torch.optimizers": sgd}) == []
 
 
+def test_copies_in_memory_are_no_checkpoints(judged: Judged) -> None:
+    copies = [row(step, path=None, **WEIGHTS) for step in (10, 20)]
+
+    with pytest.raises(NotApplicable):
+        judged("checkpoint-incomplete", {"python.checkpoints": copies, "torch.optimizers": ADAM})
+
+
 def test_one_save_is_not_judged(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
         judged("checkpoint-incomplete", {"python.checkpoints": [row(10, **WEIGHTS)], "torch.optimizers": ADAM})
