@@ -221,6 +221,39 @@ def statistics_that_are_sent_away_now_and_then(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=send, pause_s=0.02)
 
 
+@fault("pauses")
+def a_lock_that_a_thread_keeps_while_it_compresses(healthy: bool) -> None:
+    model, averaged, lock = mlp(), mlp(), threading.Lock()
+
+    def archive() -> None:
+        while True:
+            time.sleep(2.0)
+            with lock:
+                copied = b"".join(one.numpy().tobytes() for one in averaged.state_dict().values())
+                if not healthy:
+                    _compress_for(0.8, copied)
+            if healthy:
+                _compress_for(0.8, copied)
+
+    threading.Thread(target=archive, daemon=True).start()
+    optimizer = torch.optim.Adam(model.parameters())
+    for inputs, targets in regression():
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        time.sleep(0.02)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with lock, torch.no_grad():
+            for mean, one in zip(averaged.parameters(), model.parameters(), strict=True):
+                mean.lerp_(one, 0.01)
+
+
+def _compress_for(duration_s: float, data: bytes) -> None:
+    ends = time.monotonic() + duration_s
+    while time.monotonic() < ends:
+        zlib.compress(data, 9)
+
+
 @fault("output-too-often")
 def a_log_that_is_flushed_to_disk_in_every_step(healthy: bool) -> None:
     model = mlp()

@@ -2,9 +2,11 @@
 
 A checkpoint, an evaluation, a log that is sent away, a dataset that is read anew: most steps are quick, and every
 hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved. An
-evaluation is meant, and told only where it takes a third of the time; a rollout is meant, and is judged by
-`generation-dominates`. A step whose forward and backward are longer has more to compute: a longer sequence, a longer
-episode. A rank that spends its long steps in collectives while another one pauses only waits for that one.
+evaluation is meant, and told only where it takes a third of the time; a rollout is meant, and is judged by `generation-
+dominates`. A step whose forward and backward are longer has more to compute: a longer sequence, a longer episode; but a
+thread that sleeps there computes nothing. It waits for a lock, a file, a socket, and is told so, unless the model is
+called without gradients in these steps: a rollout waits for its environments. A rank that spends its long steps in
+collectives while another one pauses only waits for that one.
 """
 
 from __future__ import annotations
@@ -24,11 +26,19 @@ usual AS (
     SELECT count(*) AS steps, sum(duration) AS lasted, median(duration) AS usual,
         {", ".join(f"median(coalesce({name}, 0)) AS usual_{name}" for name in PHASES)} FROM recent
 ),
-long AS (SELECT recent.* FROM recent, usual WHERE duration > greatest(5 * usual, usual + 0.2))
+long AS (SELECT recent.* FROM recent, usual WHERE duration > greatest(5 * usual, usual + 0.2)),
+samples AS (
+    SELECT period, period - cpu_training - run_delay AS slept, EXISTS (FROM long
+        WHERE long.ts > samples.ts - to_seconds(period) AND long.ts - to_seconds(duration) < samples.ts) AS is_long
+    FROM process.samples AS samples, (SELECT min(ts) AS began, max(ts) AS ended FROM recent)
+    WHERE samples.ts BETWEEN began AND ended AND run_delay IS NOT NULL
+)
 SELECT any_value(usual) AS usual, any_value(steps) AS steps, any_value(lasted) AS lasted,
     (SELECT count(*) FROM long) AS pauses, (SELECT median(duration) FROM long) AS pause,
     (SELECT sum(duration - usual.usual) FROM long, usual) AS lost, (SELECT min(step) FROM long) AS since,
     (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited,
+    (SELECT sum(slept) FROM samples WHERE is_long) AS slept, (SELECT sum(period) FROM samples WHERE is_long) AS seen,
+    (SELECT coalesce(sum(slept) / sum(period), 0) FROM samples WHERE NOT is_long) AS usual_slept,
     (SELECT median(gap) FROM (SELECT step - lag(step) OVER (ORDER BY step) AS gap FROM long)) AS every,
     {", ".join(f"(SELECT sum({name} - usual_{name}) FROM long, usual) AS {name}" for name in PHASES)}
 FROM usual
@@ -38,6 +48,9 @@ ADVICE = {
     "other": "write checkpoints in the background (torch.distributed.checkpoint.async_save), and less often",
     "data_wait": "keep the loader's workers between epochs: persistent_workers=True, and a larger prefetch_factor",
 }
+SLEEPS = (
+    "it waits for a lock that another thread holds, for a file, a socket or a process: shorten what is done meanwhile"
+)
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -51,6 +64,14 @@ def _waits(row: Row) -> bool:
     return bool(row["lost"]) and (row["waited"] or 0.0) > 0.5 * row["lost"]
 
 
+def _sleeps(row: Row) -> bool:
+    """Whether the training thread slept through the long steps, in which the model was not called without gradients."""
+    if row["slept"] is None or max(row["evaluation"] or 0.0, row["generation"] or 0.0) > 0.02 * row["lost"]:
+        return False
+    beside = row["usual_slept"] * max(0.0, row["seen"] - row["lost"])
+    return bool(row["slept"] - beside >= 0.7 * row["lost"])
+
+
 def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     row = rows[0] if rows else None
     if row is None or row["usual"] is None or row["steps"] < limits["steps"]:
@@ -59,15 +80,19 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["pauses"] < limits["pauses"] or share < limits["share"]:
         return
     phase = max(PHASES, key=lambda name: row[name] or 0.0)
-    if (row[phase] or 0.0) < 0.6 * row["lost"] or phase in ("forward", "backward"):
+    if (row[phase] or 0.0) < 0.6 * row["lost"] or phase == "backward":
         return  # longer in all phases: the process was stopped or starved
+    sleeps = phase == "forward"
+    if sleeps and not _sleeps(row):
+        return
     if phase == "generation" or (phase == "evaluation" and share < limits["evaluation"]):
         return
     often = ""
     if row["every"]:
         often = f"about every {row['every']:.0f} steps " if row["every"] >= 2 else "several times in a row "
     yield Finding(
-        f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}:"
+        f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}"
+        f"{', where the thread sleeps' * sleeps}:"
         f" {percent(share)} of the time",
         Certainty.LIKELY,
         cost_s=row["lost"] / row["steps"],
@@ -77,6 +102,7 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         evidence=(f"{row['pauses']} of {row['steps']} steps, {seconds(row['lost'])} lost in them",),
         advice=(
             *([ADVICE[phase]] if phase in ADVICE else []),
+            *([SLEEPS] if sleeps else []),
             "see the stack while it lasts: `probe PID backtrace`, or the whole: `probe PID profile --cpu 30s`",
         ),
         try_first="probe PID profile --cpu 30s",

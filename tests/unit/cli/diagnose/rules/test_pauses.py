@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -54,6 +55,36 @@ def test_a_single_long_step_and_long_steps_in_all_phases_are_fine(judged: Judged
 
     assert judged("pauses", {"python.steps": once}) == []
     assert judged("pauses", {"python.steps": starved}) == []
+
+
+@pytest.mark.parametrize(
+    ("cpu", "evaluation", "is_told"), [(0.1, 0.0, True), (1.0, 0.0, False), (0.5, 0.0, False), (0.1, 0.3, False)]
+)
+def test_a_forward_in_which_the_thread_sleeps_is_told(
+    judged: Judged, steps: Steps, cpu: float, evaluation: float, is_told: bool
+) -> None:
+    """`cpu` is what the training thread uses a second meanwhile; with an evaluation, it is a rollout."""
+    rows = steps(
+        400,
+        duration=lambda step: 2.1 if step % 50 == 49 else 0.1,
+        forward=lambda step: 2.0 - evaluation if step % 50 == 49 else 0.03,
+        evaluation=lambda step: evaluation * (step % 50 == 49),
+    )
+    began = rows[0]["ts"]
+    elapsed, is_long = 0.0, set()
+    for row in rows:
+        elapsed += row["duration"]
+        row["ts"] = began + timedelta(seconds=elapsed)
+        is_long.update(range(int(elapsed - row["duration"]) + 1, int(elapsed) + 1) if row["duration"] > 1 else ())
+    samples = [
+        {"ts": began + timedelta(seconds=at), "period": 1.0, "cpu_training": cpu if at in is_long else 0.99}
+        for at in range(1, int(elapsed))
+    ]
+
+    found = judged("pauses", {"python.steps": rows, "process.samples": [{**one, "run_delay": 0.0} for one in samples]})
+
+    assert [one.where for one in found] == ["forward"] * is_told
+    assert all("most of it in forward, where the thread sleeps: " in one.sentence for one in found)
 
 
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
