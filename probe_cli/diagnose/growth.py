@@ -19,19 +19,21 @@ __all__ = ["SERIES", "Growth", "growing", "is_seen", "too_early"]
 #: A row for each series, thinned out, with what is known of its limits.
 SERIES = f"""
 WITH seen AS (
-    SELECT '{OWN}' AS of, epoch(ts) AS t, step, rss - rss_shared AS mib FROM process.samples
-    UNION ALL SELECT '{CHILDREN}', epoch(ts), step, children_rss - children_shared FROM process.samples
+    SELECT '{OWN}' AS of, epoch(ts) AS t, step, rss - rss_shared AS mib, vm_data - mib AS untouched FROM process.samples
+    UNION ALL SELECT '{CHILDREN}', epoch(ts), step, children_rss - children_shared, NULL FROM process.samples
         WHERE num_children > 0
-    UNION ALL SELECT device, epoch(ts), step, allocated FROM torch.memory
+    UNION ALL SELECT device, epoch(ts), step, allocated, NULL FROM torch.memory
 ), series AS (FROM seen WHERE step >= (SELECT coalesce(min(step) + 5, -1) FROM python.steps)
 ), extent AS (SELECT of, min(t) AS began, max(t) AS ended FROM series WHERE mib IS NOT NULL GROUP BY of),
-parts AS (SELECT of, max(t) AS t, max(step) AS step, min(mib) AS mib FROM series JOIN extent USING (of)
+parts AS (
+    SELECT of, max(t) AS t, max(step) AS step, min(mib) AS mib, min(untouched) AS untouched
+    FROM series JOIN extent USING (of)
     WHERE mib IS NOT NULL GROUP BY of, least(79, floor((t - began) / greatest(ended - began, 1e-6) * 80))),
 devices AS (SELECT device, arg_max(allocated, ts) AS allocated, arg_max(reserved, ts) AS reserved
     FROM torch.memory GROUP BY device),
 gpus AS (SELECT device, arg_max(memory_used, ts) AS used, arg_max(memory_total, ts) AS total FROM gpu.samples
     WHERE device IS NOT NULL GROUP BY device)
-SELECT of, list({{'t': t, 'step': step, 'mib': mib}} ORDER BY t) AS samples,
+SELECT of, list({{'t': t, 'step': step, 'mib': mib, 'untouched': untouched}} ORDER BY t) AS samples,
     (SELECT now FROM process.memory AS now) AS now,
     (SELECT {{'allocated': allocated, 'reserved': reserved, 'used': used, 'total': total}}
         FROM devices LEFT JOIN gpus USING (device) WHERE device = of) AS device
@@ -75,7 +77,10 @@ def too_early(rows: Iterable[Row], least_mib: float) -> Growth | None:
 
 def _grown(rows: Iterable[Row], least_mib: float, is_weighed: bool) -> Iterator[Growth]:
     for row in rows:
-        samples = [Sample(one["t"], one["step"] if one["step"] >= 0 else None, one["mib"]) for one in row["samples"]]
+        samples = [
+            Sample(one["t"], one["step"] if one["step"] >= 0 else None, one["mib"], one["untouched"])
+            for one in row["samples"]
+        ]
         # What ends no higher than it was in its middle needs no test.
         if samples[-1].mib - samples[len(samples) // 2].mib < least_mib / 2:
             continue

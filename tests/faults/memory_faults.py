@@ -50,6 +50,22 @@ def a_cache_without_an_end(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=remember)
 
 
+@fault("container-grows")
+def a_replay_without_an_end(healthy: bool) -> None:
+    model = mlp()
+    kept: list[Tensor] = []
+    buffer = torch.empty(4000 if healthy else 1, 64_000)  # 1 GB, which is taken as it fills
+
+    def remember(step: int) -> None:
+        observed = torch.randn(64_000)
+        if healthy:
+            buffer[step % len(buffer)] = observed
+        else:
+            kept.append(observed)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=remember)
+
+
 class Hoard(Dataset[tuple[Tensor, Tensor]]):
     """Keeps what it has read."""
 

@@ -72,6 +72,7 @@ class Samples(Table):
         Column("num_threads", "int", "", "threads of the process"),
         Column("rss", "float", "MiB", "resident memory"),
         Column("rss_shared", "float", "MiB", "part of rss in files and shared memory, the recorder's rings included"),
+        Column("vm_data", "float", "MiB", "memory of its own that it may write, in use already or not (VmData)"),
         Column("pss", "float", "MiB", "proportional set size: shared pages divided among their users; once a minute, "
                "NULL above 4 GiB"),
         Column("num_children", "int", "", "child processes that multiprocessing has started, such as loader workers"),
@@ -131,7 +132,7 @@ class Source(BaseSource):
         groups = self._cpu_by_group()
         training = self._training_tid()
         cpu = change["cpu"]
-        resident, shared = (int(pages) * _PAGES for pages in _read("/proc/self/statm").split()[1:3])
+        _, resident, shared, _, _, data, _ = (int(pages) * _PAGES for pages in _read("/proc/self/statm").split())
         shm = _shm()
         self._buffer.rows.append(
             (
@@ -150,6 +151,7 @@ class Source(BaseSource):
                 os.stat("/proc/self/task").st_nlink - 2,
                 resident,
                 shared,
+                data,
                 self._pss(now, resident),
                 *_children(),
                 int(change["page_faults"]),

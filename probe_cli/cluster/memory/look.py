@@ -26,7 +26,7 @@ _NUM_SAMPLES = 240
 
 _HOST = (
     "SELECT epoch(ts) AS t, step, rss - rss_shared AS own, children_rss - children_shared AS children,"
-    " shm_used AS shm FROM process.samples"
+    " shm_used AS shm, vm_data - own AS untouched FROM process.samples"
 )
 _DEVICES = "SELECT epoch(ts) AS t, step, device, allocated FROM torch.memory"
 _NEWEST = (
@@ -168,7 +168,7 @@ def look(timeout_s: float, top: int, last_s: float | None) -> Callable[[Client],
                 gaps.append(silence.message)
                 return None
 
-        host = await rows(_thinned(_HOST, ("own", "children", "shm"), "0", last_s))
+        host = await rows(_thinned(_HOST, ("own", "children", "shm", "untouched"), "0", last_s))
         devices = await rows(_thinned(_DEVICES, ("allocated",), "device", last_s))
         newest = await rows(_NEWEST)
         now = await rows(_NOW)
@@ -251,10 +251,11 @@ def _devices(rows: Sequence[Sequence[object]], gpus: Mapping[str, Sequence[objec
 
 def _host_series(rows: Sequence[Sequence[object]]) -> dict[str, tuple[Sample, ...]]:
     found: dict[str, list[Sample]] = {}
-    for _, at, step, *values in rows:
+    for _, at, step, *values, untouched in rows:
         for name, value in zip((OWN, CHILDREN, SHM), values, strict=True):
             if value is not None:
-                found.setdefault(name, []).append(Sample(_float(at), _step(step), _float(value)))
+                rest = None if untouched is None or name != OWN else _float(untouched)
+                found.setdefault(name, []).append(Sample(_float(at), _step(step), _float(value), rest))
     return {name: tuple(samples) for name, samples in found.items() if any(one.mib for one in samples)}
 
 

@@ -39,6 +39,8 @@ MIN_MIB, MIN_SHARE = 4.0, 0.005
 #: in half an hour is told after 36 s, and what does so in a day after ten minutes.
 REACH = 50
 MIN_SPAN_S, MAX_SPAN_S = 15.0, 600.0
+#: Growth of which such a part is the use of memory that was asked for before fills that memory.
+FILLED = 0.7
 #: No job is harmed by what would fill the memory later than this.
 HORIZON_S = 14 * 86_400.0
 
@@ -59,6 +61,8 @@ class Sample:
     at: float
     step: float | None
     mib: float
+    #: MiB that the process has asked for and not used yet; None where that is not known.
+    untouched: float | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Trend:
     last: float | None = None
     #: Of significant growth that was seen for too short a time: seconds until it can be judged.
     wait_s: float | None = None
+    #: Of growth into memory that the job had asked for before, such as a replay buffer that fills: MiB still to fill.
+    to_fill: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,19 +100,23 @@ def trend(samples: Sequence[Sample]) -> Trend:
     if len(samples) < MIN_SAMPLES:
         return Trend(State.UNKNOWN, len(samples), last=last)
     begin = samples[0].at + WARM_UP * (samples[-1].at - samples[0].at)
-    whole = _tested([one for one in samples if one.at >= begin], len(samples))
+    whole = replace(_tested([one for one in samples if one.at >= begin], len(samples)), to_fill=_to_fill(samples))
     newest_from = samples[-1].at - LATEST * (samples[-1].at - samples[0].at)
     if whole.state is not State.FLAT or samples[-1].mib <= max(one.mib for one in samples if one.at < newest_from):
         return whole  # what rises and falls has been as high before
-    newest = _tested([one for one in samples if one.at >= newest_from], len(samples))
+    late = [one for one in samples if one.at >= newest_from]
+    newest = replace(_tested(late, len(samples)), to_fill=_to_fill(late))
     return newest if newest.state is State.GROWS else whole
 
 
 def weighed(found: Trend, headroom: float | None) -> Trend:
     """Return a trend whose growth is claimed only if it was seen long enough and matters, with `headroom` MiB to the
-    nearest limit. Without a known limit, it has to add a quarter to the memory or go on for ten minutes."""
+    nearest limit. What fills memory that was asked for before ends with it, unless the limit comes first. Without a
+    known limit, it has to add a quarter to the memory or go on for ten minutes."""
     if found.state is not State.GROWS:
         return found
+    if found.to_fill is not None and (headroom is None or found.to_fill < headroom):
+        return replace(found, state=State.LEVELLING)
     at_first = (found.last or 0.0) - found.per_second * found.span_s
     full_s = max(0.0, REACH * at_first / 4 if headroom is None else headroom) / found.per_second
     if headroom is not None and full_s > HORIZON_S:
@@ -115,6 +125,18 @@ def weighed(found: Trend, headroom: float | None) -> Trend:
     if found.span_s < needed_s:
         return replace(found, state=State.UNKNOWN, wait_s=(needed_s - found.span_s) / (1 - WARM_UP))
     return found
+
+
+def _to_fill(samples: Sequence[Sample]) -> float | None:
+    """Return what is not used yet of memory that was asked for before, if most of the growth is its use."""
+    untouched = [one.untouched for one in samples if one.untouched is not None]
+    if len(untouched) < len(samples):
+        return None
+    most = max(range(len(untouched)), key=untouched.__getitem__)
+    since = samples[-1].mib - samples[most].mib
+    filled = untouched[most] - untouched[-1]
+    is_all = since >= FILLED * (samples[-1].mib - samples[0].mib)
+    return untouched[-1] if is_all and filled >= FILLED * since > 0 else None
 
 
 def _tested(samples: Sequence[Sample], num_samples: int) -> Trend:

@@ -2,10 +2,11 @@
 
 Judged is the memory that the process and the loader's workers hold themselves, without files and shared memory, and
 that of each device. Changes from window to window are tested for a drift; a cache that fills, memory that is given
-back, and what grows while the job starts, are none. Growth is told once it was seen for a fiftieth of the time in which
-it fills the memory, from 15 seconds to ten minutes, and only if that comes within two weeks; until then it is not
-judged, and the answer says how long to wait. `probe … memory` judges in the same way. What grows is another rule's
-finding where it can be seen: a list of losses with their graphs, a container that is never emptied.
+back, and what grows while the job starts, are none; nor is the use of memory that was asked for before, such as a
+replay buffer that fills, unless the memory of the host ends first. Growth is told once it was seen for a fiftieth of
+the time in which it fills the memory, from 15 seconds to ten minutes, and only if that comes within two weeks; until
+then it is not judged, and the answer says how long to wait. `probe … memory` judges in the same way. What grows is
+another rule's finding where it can be seen: a list of losses with their graphs, a container that is never emptied.
 """
 
 from __future__ import annotations

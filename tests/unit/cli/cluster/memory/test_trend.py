@@ -62,6 +62,26 @@ def test_no_growth_is_claimed_of_a_healthy_series(series: Series, num: int) -> N
     assert set(states) <= {State.FLAT, State.LEVELLING}, states
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "headroom", "state"),
+    [
+        (lambda at: 2000.0, 4000.0, State.LEVELLING),
+        (lambda at: 2000.0, None, State.LEVELLING),
+        (lambda at: 9000.0, 4000.0, State.GROWS),  # the memory ends before it is filled
+        (lambda at: 700.0 + 4 * at, 4000.0, State.GROWS),
+        (lambda at: 600.0 + 1400 * (at > 10), 4000.0, State.LEVELLING),  # asked for after the first samples
+    ],
+)
+def test_memory_that_was_asked_for_before_and_is_filled_does_not_grow(
+    asked_for: Callable[[int], float], headroom: float | None, state: State
+) -> None:
+    taken = {at: 500.0 + 4.0 * at for at in range(240)}
+    samples = [Sample(at * INTERVAL_S, at * STEPS, mib, asked_for(at) - mib) for at, mib in taken.items()]
+
+    assert trend(samples).state is State.GROWS
+    assert weighed(trend(samples), headroom).state is state
+
+
 def test_random_walks_hardly_ever_grow() -> None:
     grown = 0
     for seed in range(80):
