@@ -25,6 +25,7 @@ from probe_agent.recorder.ring.folder import STALL
 from probe_agent.recorder.samplers import process, start
 from probe_agent.recorder.samplers import stalls as stall_watch
 from probe_agent.recorder.source import Recorder
+from probe_agent.recorder.steps.loss_graph import LossGraph
 
 from .machine import provenance
 from .spread import table
@@ -69,14 +70,21 @@ def pss_ms(num_mib: int) -> float:
 
 
 def inventory(num_layers: int) -> list[object]:
-    """Return the milliseconds of `torch.modules` and `torch.optimizers`, and those of asking Python's collector."""
+    """Return the milliseconds of `torch.modules` and `torch.optimizers`, those of asking Python's collector, and the
+    microseconds for which the training thread notes the graph of one loss."""
     model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(num_layers)])
     optimizer = torch.optim.Adam(model.parameters())
-    model(torch.ones(1, 4)).sum().backward()
+    loss = model(torch.ones(1, 4)).sum()
+    loss.backward()
     optimizer.step()
     recorder = Recorder(Settings(), lambda name, error: False)
     questions = (lambda: modules.answer(recorder, {}), lambda: optimizers.answer(recorder, {}), gc.get_objects)
-    return [num_layers + 1, *(f"{median(_ms(question) for _ in range(5)):.1f}" for question in questions)]
+    graph = median(_ms(lambda: LossGraph().note(loss)) * 1e3 for _ in range(50))
+    return [
+        num_layers + 1,
+        *(f"{median(_ms(question) for _ in range(5)):.1f}" for question in questions),
+        f"{graph:.0f}",
+    ]
 
 
 def stalls(num_threads: int, num_calls: int) -> list[object]:
@@ -118,7 +126,7 @@ def main() -> None:
     print("One sample of process.samples, without PSS.\n")
     print(table(["threads", "files open", "µs, median (least to 95 %)", "of it CPU time, µs"], rows))
     print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
-    headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()"]
+    headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()", "torch.loss_graph, µs"]
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
     print("\nReading PSS, by memory in use.\n")
     print(table(["MiB", "ms"], [[size, f"{pss_ms(size):.1f}"] for size in (0, 256, 1024, 4096)]))

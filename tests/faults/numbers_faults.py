@@ -66,6 +66,25 @@ def inputs_that_were_not_normalised(healthy: bool) -> None:
     )
 
 
+@fault("loss-of-probabilities")
+def a_softmax_before_the_cross_entropy(healthy: bool) -> None:
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        output = torch.cat([output, -output], dim=1)
+        return nn.functional.cross_entropy(output if healthy else output.softmax(1), (targets[:, 0] > 0).long())
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
+
+
+@fault("loss-broadcast")
+def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        return (output - (targets if healthy else targets[:, 0])).square().mean()
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
+
+
 @fault("gradients-zero")
 def weights_that_are_rounded_without_a_way_around_it(healthy: bool) -> None:
     class Rounded(nn.Linear):

@@ -19,6 +19,7 @@ from weakref import ref
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.backward_spans import RUN_ENDED
+from ..steps.loss_graph import LossGraph
 from ..steps.losses import Losses, is_part
 from ..steps.phase_spans import BACKWARD
 from ..torch.patches import Patches
@@ -91,6 +92,8 @@ class Source(BaseSource):
                         self._begin_losses(ended)
                     if step.losses is not None:
                         self._note_loss(outputs, step.losses)
+                    if step.loss_graph is not None:
+                        self._note_graph(outputs, step.loss_graph)
                     self._scaled = None
 
         return engine_run_backward
@@ -132,6 +135,15 @@ class Source(BaseSource):
         if step.sampled if self.recorder.device.has_gpu else now - self._loss_read_at > interval:
             step.losses = Losses()
             self._loss_read_at, self._num_read = now, 0
+
+    def _note_graph(self, outputs: Any, graph: LossGraph) -> None:
+        try:
+            loss = outputs[0] if len(outputs) == 1 else None
+            if self.recorder.device.is_plain(loss) and not self.recorder.device.is_watched():
+                graph.note(loss)
+        except Exception as error:
+            if self.recorder.fail(self.name, error):
+                raise
 
     def _note_loss(self, outputs: Any, losses: Losses) -> None:
         """Note the loss, the tensor of one element that backward was called on."""

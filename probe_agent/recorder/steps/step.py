@@ -13,6 +13,7 @@ from typing import Any, Callable, Protocol
 
 from ..ring.table import NULL_FLOAT
 from ..torch.device import Later
+from .loss_graph import LossGraph
 from .losses import Losses
 from .phase_spans import FORWARD, PhaseSpans
 
@@ -72,6 +73,8 @@ class Step:
         self.module_events: list[tuple[Any, ...]] = []
         #: Who looks at the values of this step; set between steps.
         self.watcher: Watcher | None = None
+        #: Takes the graphs of the losses, while somebody asks for them.
+        self.loss_graph: LossGraph | None = None
         #: Whether hooks on all modules report the calls of this step.
         self.calls_are_seen = False
         #: Whether an optimizer has stepped: calls without gradients are then not steps.

@@ -10,7 +10,7 @@ from probe_agent.recorder.ring.table import Column
 from .live_table import STEP, RecorderTable
 
 __all__ = [
-    "DataLoaders", "FlightRecorder", "Gradients", "MemoryBlocks", "Modules", "Optimizers", "Parameters",
+    "DataLoaders", "FlightRecorder", "Gradients", "LossGraphs", "MemoryBlocks", "Modules", "Optimizers", "Parameters",
     "ProcessGroups", "Schedulers", "Tensors",
 ]  # fmt: skip
 
@@ -108,6 +108,26 @@ class Gradients(RecorderTable):
         Column("norm", "float", "", "2-norm of the gradient"),
         Column("biggest", "float", "", "largest absolute value"),
         Column("read_step", "int", "", "step at whose end it was read"),
+    )
+
+
+class LossGraphs(RecorderTable):
+    name = "torch.loss_graph"
+    doc = (
+        "The operations that the losses of the next step are made of, up to 60 of each of four, those nearest to the"
+        " loss first, noted by the training thread at the end of backward; without a row if none ends in 1 s."
+    )
+    operation = "loss_graph"
+    columns = (
+        STEP,
+        Column("loss", "int", "", "number of the backward, from 0"),
+        Column("number", "int", "", "number of the operation; 0 makes the loss"),
+        Column("user", "int", "", "number of the operation that takes its output; NULL of the loss"),
+        Column("operand", "int", "", "as which of its operands, from 0"),
+        Column("operation", "text", "", "name that torch's autograd has for it: NllLoss, LogSoftmax, Addmm"),
+        Column("shape", "text", "", "shape of its output: 32x10; empty of a scalar"),
+        Column("operands", "int", "", "number of its operands"),
+        Column("constants", "int", "", "of these, those without a gradient"),
     )
 
 

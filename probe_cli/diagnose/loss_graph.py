@@ -1,0 +1,51 @@
+"""The operations that a loss is made of, as a tree to walk: rows of `torch.loss_graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from .rule import Row
+
+__all__ = ["SQL", "Operation", "operations"]
+
+SQL = "FROM torch.loss_graph ORDER BY loss, number"
+#: They hand on the values that they are given: copies, other types, other shapes of as many values.
+_HAND_ON = frozenset((
+    "Alias", "Clone", "Contiguous", "Permute", "ReshapeAlias", "Select", "Slice", "Squeeze", "T", "ToCopy", "Transpose",
+    "UnsafeView", "Unsqueeze", "View",
+))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation with those that its operands come from; `shape` is None where it is not known."""
+
+    name: str
+    shape: tuple[int, ...] | None
+    num_operands: int
+    num_constants: int
+    made_from: list[Operation] = field(default_factory=list)
+
+    @property
+    def source(self) -> Operation | None:
+        """What made the values of the first operand, past all that only hands them on; None where that is not known."""
+        found = self.made_from[0] if self.made_from else None
+        while found is not None and found.name in _HAND_ON:
+            found = found.made_from[0] if found.made_from else None
+        return found
+
+
+def operations(rows: Iterable[Row]) -> Iterator[Operation]:
+    """Yield the operations of all losses, nearest first."""
+    known: dict[tuple[int, int], Operation] = {}
+    for row in rows:
+        one = Operation(row["operation"], _shape(row["shape"]), row["operands"], row["constants"])
+        known[row["loss"], row["number"]] = one
+        if row["user"] is not None:
+            known[row["loss"], row["user"]].made_from.append(one)
+    yield from known.values()
+
+
+def _shape(text: str | None) -> tuple[int, ...] | None:
+    return None if text is None else tuple(int(size) for size in text.split("x") if size)

@@ -1,0 +1,46 @@
+"""The operations of a loss, noted from torch's own graphs."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch.nn import functional  # noqa: E402
+
+from probe_agent.recorder.steps.loss_graph import MAX_LOSSES, MAX_OPERATIONS, LossGraph  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+def noted(loss: object) -> list[tuple[str, str | None, int, int]]:
+    graph = LossGraph()
+    graph.note(loss)
+    return [(one.operation, one.shape, one.operands, one.constants) for one in graph.operations]
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_names_shapes_and_constants_are_noted_nearest_first() -> None:
+    outputs = torch.nn.Linear(4, 3)(torch.randn(8, 4))
+
+    of_classes = noted(functional.cross_entropy(outputs.softmax(1), torch.zeros(8, dtype=torch.long)))
+    of_numbers = noted(functional.mse_loss(outputs[:, :1], torch.randn(8)))
+
+    assert of_classes[:4] == [
+        ("NllLoss", "", 1, 0), ("LogSoftmax", "8x3", 1, 0), ("Softmax", "8x3", 1, 0), ("Addmm", "8x3", 3, 1),
+    ]  # fmt: skip
+    assert of_numbers[:3] == [("MseLoss", "", 2, 1), ("Expand", "8x8", 1, 0), ("Slice", "8x1", 1, 0)]
+
+
+def test_a_graph_that_is_already_used_and_a_large_one_are_noted_in_part() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    loss = sum((weight * number).sum() for number in range(200))
+    assert isinstance(loss, torch.Tensor)
+    loss.backward()
+    graph = LossGraph()
+
+    for _ in range(2 * MAX_LOSSES):
+        graph.note(loss)
+
+    assert graph.num_losses == MAX_LOSSES
+    assert 0 < len(graph.operations) <= MAX_LOSSES * MAX_OPERATIONS
+    assert noted(torch.ones(())) == [], "no graph"
