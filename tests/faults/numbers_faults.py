@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from faults.gallery import fault, mlp, regression, train
 
@@ -83,6 +84,23 @@ def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
 
     model = mlp()
     train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
+
+
+@fault("first-batch-only")
+def a_pass_over_the_data_that_begins_in_each_step(healthy: bool) -> None:
+    batches = [batch for batch, _ in zip(regression(batch=1), range(512), strict=False)]
+    samples = [(inputs[0], targets[0]) for inputs, targets in batches]
+    loader = DataLoader(samples, batch_size=16)  # type: ignore[arg-type]
+
+    def read() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            if healthy:
+                yield from loader
+            else:
+                yield next(iter(loader))
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), read())
 
 
 @fault("gradients-zero")

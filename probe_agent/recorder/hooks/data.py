@@ -26,6 +26,7 @@ from ..source import Source as BaseSource
 from ..steps.phase_spans import DATA, EVALUATION, GENERATION
 from ..steps.step import BATCH, Step
 from ..torch.patches import Patches
+from ..torch.seen import Passes
 
 __all__ = ["Source"]
 
@@ -72,6 +73,8 @@ class Source(BaseSource):
         #: Newest batches of this step, and whether one of them was used without gradients.
         self._batches: deque[_Batch] = deque(maxlen=MAX_BATCHES)
         self._is_used = False
+        #: Id of the iterator that was begun last, and the passes over its loader.
+        self._pass: tuple[int, Passes | None] = (0, None)
         #: Id of the newest exhausted iterator.
         self._exhausted = 0
         #: Id of the iterator of the newest evaluation batch.
@@ -141,6 +144,9 @@ class Source(BaseSource):
                 step.data_wait += ended - began
                 step.spans.spans.append((began, ended, DATA))
                 try:
+                    passes = recorder.seen.passes(loader)
+                    passes.begun += 1
+                    self._pass = id(iterator), passes
                     if step.is_training:
                         self._note(iterator, began, ended, 0, False)
                 except Exception as error:
@@ -153,6 +159,10 @@ class Source(BaseSource):
     def _note(self, iterator: Any, began: int, ended: int, num_samples: int, is_over: bool) -> None:
         """Note that the training thread has asked for an iterator, or for a batch; an exhausted one returned none."""
         step, wait = self._step, ended - began
+        of, passes = self._pass
+        if passes is not None and of == id(iterator):
+            passes.batches += num_samples > 0
+            passes.whole += is_over
         block = next((block for block in reversed(step.blocks) if block.is_off), None)
         if block is not None:
             block.wait += wait

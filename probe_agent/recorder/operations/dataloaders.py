@@ -11,6 +11,7 @@ from typing import Any
 
 from ..source import Recorder
 from ..torch import inventory
+from ..torch.seen import Passes
 
 __all__ = ["answer"]
 
@@ -18,17 +19,22 @@ READS = True
 COLUMNS = (
     "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
     "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",
-    "start_method",
+    "start_method", "samples", "passes", "whole_passes", "batches",
 )  # fmt: skip
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per loader."""
     found = recorder.find(inventory.LOADER)
-    rows = [[type(loader).__qualname__, place, *_row(vars(loader))] for loader, place in found]
+    rows = [
+        [type(loader).__qualname__, place, *_row(vars(loader)), *_passes(recorder.seen.passes(loader))]
+        for loader, place in found
+    ]
     iterator = recorder.batches()
     if iterator is not None and not any(_is_of(iterator, loader) for loader, _ in found):
-        rows.append(["DataLoader", "unnamed: source of the newest batch", *_row(_loader_of(iterator))])
+        rows.append(
+            ["DataLoader", "unnamed: source of the newest batch", *_row(_loader_of(iterator)), None, None, None]
+        )
     notes = [] if rows else [inventory.unseen("DataLoader")]
     return {"columns": COLUMNS, "rows": rows, "notes": notes}
 
@@ -74,7 +80,22 @@ def _row(held: Mapping[str, Any]) -> list[object]:
         _named(held.get("collate_fn")),
         _named(held.get("worker_init_fn")),
         None if context is None else getattr(context, "_name", None) or type(context).__name__,
+        _num_samples(held.get("dataset")),
     ]
+
+
+def _passes(passes: Passes) -> tuple[int, int, int]:
+    return passes.begun, passes.whole, passes.batches
+
+
+def _num_samples(dataset: object) -> int | None:
+    """Return the length of a data set that tells it without code of the job: a list, or tensors."""
+    tensors = getattr(dataset, "__dict__", {}).get("tensors")
+    if type(dataset) in (list, tuple):
+        return len(dataset)  # type: ignore[arg-type]
+    if type(dataset).__name__ == "TensorDataset" and tensors:
+        return int(tensors[0].shape[0])
+    return None
 
 
 def _workers(iterator: object) -> int | None:

@@ -1,6 +1,6 @@
 """The operations that a loss is made of, noted by the training thread at the end of a backward.
 
-Only while somebody waits for it: a walk over at most 60 nodes of the graph, 4 µs each. Names and shapes are read, no
+Only while somebody waits for it: a walk over at most 60 nodes of the graph, 2 µs each. Names and shapes are read, no
 saved tensor: one kept by a checkpoint would run the checkpoint.
 """
 

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any, Callable
 from weakref import ref
 
-__all__ = ["InUse", "Seen"]
+__all__ = ["InUse", "Passes", "Seen"]
 
 #: A job that makes a new object every step must not fill the memory.
 MAX_NOTED = 100
@@ -36,6 +36,14 @@ class InUse:
         return [value for value in found if value is not None]
 
 
+class Passes:
+    """Passes over one DataLoader that the training thread has begun, those that came to its end, and their batches."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = ref(loader)
+        self.begun = self.whole = self.batches = 0
+
+
 class Seen:
     """Everything seen since the recorder started."""
 
@@ -45,6 +53,7 @@ class Seen:
         self.optimizers, self.modules = InUse(), InUse()
         #: Optimizers whose `zero_grad` was called.
         self.cleared = InUse()
+        self._passes: dict[int, Passes] = {}
         #: Type that autocast computes in, by kind of device, as the training thread had it in a sampled forward.
         self.autocast: dict[str, str] = {}
         #: Stages of torch's pipelines that ran, by index: rank in the pipeline, number of ranks, number of stages.
@@ -53,3 +62,12 @@ class Seen:
         self.running: dict[str, int] = {}
         #: While no step is found: classes of the optimizers that the job's frames lead to.
         self.optimizer_classes: tuple[str, ...] = ()
+
+    def passes(self, loader: Any) -> Passes:
+        """Return the passes over a DataLoader, none of one that was not seen before."""
+        known = self._passes.get(id(loader))
+        if known is None or known.loader() is not loader:
+            if len(self._passes) >= MAX_NOTED:
+                self._passes.clear()
+            known = self._passes[id(loader)] = Passes(loader)
+        return known

@@ -189,6 +189,10 @@ class DataLoaders(RecorderTable):
         Column("collate_fn", "text", "", "function that makes a batch of samples"),
         Column("worker_init_fn", "text", "", "function that each worker calls first"),
         Column("start_method", "text", "", "fork, spawn or forkserver, if it was set"),
+        Column("samples", "int", "", "length of a dataset that is a list or a TensorDataset"),
+        Column("passes", "int", "", "passes over it that the training thread has begun since the recorder started"),
+        Column("whole_passes", "int", "", "of these, those that came to the end of the data"),
+        Column("batches", "int", "", "batches with samples that they gave"),
     )
 
 

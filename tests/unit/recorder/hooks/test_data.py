@@ -129,3 +129,16 @@ def test_a_failure_of_ours_at_the_start_of_an_iterator_stays_out_of_the_job(reco
         assert [batch.shape for batch in iterator] == [(4, 2), (4, 2)]
         assert [row["source"] for row in it.rows("probe.errors")] == ["data_wait"]
         it.failures._buffer.rows.clear()
+
+
+def test_passes_over_a_loader_are_counted_with_their_ends(recording):
+    net = torch.nn.Linear(2, 1)
+    whole, first = DataLoader(Squares(), batch_size=4), DataLoader(Squares(), batch_size=4)
+    with recording(trace_every=1) as it:
+        train(net, whole)
+        for _ in range(3):
+            train(net, [next(iter(first))])
+            train(net, whole)
+        counted = [it.recorder.seen.passes(loader) for loader in (whole, first)]
+
+    assert [(one.begun, one.whole, one.batches) for one in counted] == [(3, 3, 6), (3, 0, 3)]
