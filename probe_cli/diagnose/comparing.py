@@ -24,6 +24,8 @@ from .rule import Asked, Limits, Threshold
 __all__ = ["SQL", "THRESHOLDS", "blamed", "comparison_of", "suspect"]
 
 NUM_STEPS = 200
+#: Of a few ranks with short steps, more: a busy host starves one of them for some seconds, and then another one.
+FEW_RANKS, SPAN_S, MAX_STEPS = 16, 12.0, 1000
 #: Seconds for which stacks of a named rank and of a peer are sampled, from outside.
 WATCH_S = 3
 PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
@@ -54,7 +56,7 @@ def suspect(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     spread = max(max(row[name] for row in rows) - min(row[name] for row in rows) for name in PHASES)
     varies = max(row["varies"] or 0.0 for row in rows)
     if max(spread, varies) >= limits["differ"] * step:
-        yield Finding("ranks differ", Certainty.SUSPECTED)
+        yield Finding("ranks differ", Certainty.SUSPECTED, cost_s=step)
 
 
 def blamed(found: Finding, comparison: Comparison) -> Finding:
@@ -74,20 +76,23 @@ def blamed(found: Finding, comparison: Comparison) -> Finding:
     )
 
 
-async def comparison_of(job: Job) -> Comparison:
+async def comparison_of(job: Job, suspected: Sequence[Finding]) -> Comparison:
     """Whom the job waits for, with the module and the line of the named rank. Raises NoEvidence where too few ranks
     answered or that cannot be told."""
-    return await job.once("comparison", lambda: _comparison(job))
+    return await job.once("comparison", lambda: _comparison(job, suspected[0].cost_s))
 
 
-async def _comparison(job: Job) -> Comparison:
+async def _comparison(job: Job, step_s: float | None) -> Comparison:
     who = {
         endpoint: Who(target.rank, target.host, target.pid)
         for endpoint, target in job.targets.items()
         if target.rank is not None
     }
     clocks = await clocks_of({job.targets[endpoint].host: endpoint for endpoint in who})
-    extent = Extent(NUM_STEPS, len(who), job.seconds_asked)
+    num_steps = NUM_STEPS
+    if step_s and len(who) <= FEW_RANKS:
+        num_steps = min(MAX_STEPS, max(NUM_STEPS, int(SPAN_S / step_s)))
+    extent = Extent(num_steps, len(who), job.seconds_asked)
     asked = question(WAYS["step"].needs, extent, job.timeout_s)
     told = await job.ask(asked, who, timeout_s=job.timeout_s + GRACE_S)
     facts = [
@@ -96,7 +101,7 @@ async def _comparison(job: Job) -> Comparison:
     ]
     if len(facts) < 2:
         raise NoEvidence("fewer than two ranks told of their collectives")
-    comparison = WAYS["step"].compare(facts, NUM_STEPS)
+    comparison = WAYS["step"].compare(facts, num_steps)
     if comparison.verdict.state == "not enough data":
         raise NoEvidence(comparison.verdict.sentence.removeprefix("not enough data: "))
     if comparison.study is None:

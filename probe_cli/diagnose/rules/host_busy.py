@@ -19,7 +19,7 @@ __all__ = ["RULE"]
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
-    verdict = (await comparison_of(job)).verdict
+    verdict = (await comparison_of(job, found)).verdict
     if verdict.state != "busy host" or (verdict.share or 0.0) < limits["share"]:
         return []
     return [
@@ -27,6 +27,7 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
             found[0],
             sentence=verdict.sentence,
             certainty=Certainty.POSSIBLE,
+            cost_s=None,
             share=0.0,  # it is the host's: no finding about the job stands below it
             evidence=(f"{verdict.num_steps} steps compared, from the waits of all ranks",),
             advice=(

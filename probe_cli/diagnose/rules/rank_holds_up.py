@@ -33,7 +33,7 @@ OTHERWISE = ("look at the rank beside a peer: `probe -t PID --all compare --by p
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
-    comparison = await comparison_of(job)
+    comparison = await comparison_of(job, found)
     verdict = comparison.verdict
     if verdict.state != "stands out" or verdict.kind == "stage":
         return []

@@ -18,7 +18,7 @@ __all__ = ["RULE"]
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
-    comparison = await comparison_of(job)
+    comparison = await comparison_of(job, found)
     verdict = comparison.verdict
     if verdict.state != "stands out" or verdict.kind != "stage":
         return []

@@ -25,7 +25,7 @@ ADVICE = {
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
-    verdict = (await comparison_of(job)).verdict
+    verdict = (await comparison_of(job, found)).verdict
     if verdict.state != "rotates" or (verdict.share or 0.0) < limits["share"]:
         return []
     return [
