@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from functools import partial
@@ -9,9 +10,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from faults.gallery import fault, mlp, train
+from faults.gallery import fault, mlp, regression, train
 from faults.ranks import join, train_together
 from faults.speed_faults import Slow
 
@@ -57,6 +58,21 @@ def checkpoints_on_rank_zero_alone(healthy: bool) -> None:
             time.sleep(0.4)
 
     train_together(after_step=save)
+
+
+@fault("same-order-each-epoch", num_ranks=2)
+def a_sampler_that_is_never_told_the_epoch(healthy: bool) -> None:
+    join()
+    batches = [batch for batch, _ in zip(regression(), range(32), strict=False)]
+    data = TensorDataset(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
+    sampler: DistributedSampler[object] = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=16, sampler=sampler)
+    model = DistributedDataParallel(mlp())
+    optimizer = torch.optim.Adam(model.parameters())
+    for epoch in itertools.count():
+        if healthy:
+            sampler.set_epoch(epoch)
+        train(model, optimizer, loader)
 
 
 @fault("waits-rotate", num_ranks=3)

@@ -19,7 +19,7 @@ READS = True
 COLUMNS = (
     "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
     "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",
-    "start_method", "samples", "passes", "whole_passes", "batches",
+    "start_method", "samples", "sampler_shuffles", "sampler_epoch", "passes", "whole_passes", "batches",
 )  # fmt: skip
 
 
@@ -81,6 +81,7 @@ def _row(held: Mapping[str, Any]) -> list[object]:
         _named(held.get("worker_init_fn")),
         None if context is None else getattr(context, "_name", None) or type(context).__name__,
         _num_samples(held.get("dataset")),
+        *_of_sampler(sampler),
     ]
 
 
@@ -96,6 +97,13 @@ def _num_samples(dataset: object) -> int | None:
     if type(dataset).__name__ == "TensorDataset" and tensors:
         return int(tensors[0].shape[0])
     return None
+
+
+def _of_sampler(sampler: object) -> tuple[bool | None, int | None]:
+    """Return whether a sampler such as DistributedSampler shuffles, and the epoch that it was told last."""
+    held = getattr(sampler, "__dict__", {})
+    shuffles, epoch = held.get("shuffle"), held.get("epoch")
+    return shuffles if type(shuffles) is bool else None, epoch if type(epoch) is int else None
 
 
 def _workers(iterator: object) -> int | None:

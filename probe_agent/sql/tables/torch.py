@@ -190,6 +190,8 @@ class DataLoaders(RecorderTable):
         Column("worker_init_fn", "text", "", "function that each worker calls first"),
         Column("start_method", "text", "", "fork, spawn or forkserver, if it was set"),
         Column("samples", "int", "", "length of a dataset that is a list or a TensorDataset"),
+        Column("sampler_shuffles", "bool", "", "shuffle of a sampler that has it: DistributedSampler"),
+        Column("sampler_epoch", "int", "", "epoch that its set_epoch was told last: 0 if it was never called"),
         Column("passes", "int", "", "passes over it that the training thread has begun since the recorder started"),
         Column("whole_passes", "int", "", "of these, those that came to the end of the data"),
         Column("batches", "int", "", "batches with samples that they gave"),
