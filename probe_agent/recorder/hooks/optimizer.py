@@ -36,6 +36,9 @@ __all__ = ["Source"]
 
 #: Steps or zero_grads of other optimizers after which one of them counts the steps: another training loop has begun.
 MAX_OTHERS = 100
+#: Steps of the optimizer that counts in each of which another one has stepped twice or more, in training: that one
+#: counts from then on. Which one was seen first differs from rank to rank.
+OUTPACED = 3
 
 
 class HookTable(OrderedDict):  # type: ignore[type-arg]
@@ -83,6 +86,10 @@ class Source(BaseSource):
         #: Whether torch calls the hooks for the primary optimizer; not if its step is compiled.
         self._has_hooks = False
         self._num_others = 0
+        #: Steps of other optimizers since the last step that was counted, by the optimizer's id, and how many counted
+        #: steps in a row had two or more of one.
+        self._others: dict[int, int] = {}
+        self._num_outpaced = 0
         self._note = recorder.seen.optimizers.note
         self._note_cleared = recorder.seen.cleared.note
         self._began = 0
@@ -182,7 +189,7 @@ class Source(BaseSource):
                 name = self._names.of(optimizer)
                 if step.sampled:
                     step.module_events.append((name, now, took))
-            if self._counts(optimizer):
+            if self._counts(optimizer, steps=True):
                 self._has_hooks = True
                 self._end(optimizer, now)
         except Exception as error:
@@ -224,20 +231,31 @@ class Source(BaseSource):
         if step.thread == get_ident() and not self._device.is_compiling():
             step.may_begin_forward(CLOSURE if self._depth else ZERO_GRAD, perf_counter_ns())
 
-    def _counts(self, optimizer: Any) -> bool:
-        """Return whether this optimizer's steps are counted."""
+    def _counts(self, optimizer: Any, *, steps: bool = False) -> bool:
+        """Return whether this optimizer's steps are counted; `steps` tells that it has stepped."""
         self._note(optimizer)
         primary = self._primary() if self._primary is not None else None
         if primary is not optimizer:
             self._num_others += 1
-            if primary is not None and self._num_others < MAX_OTHERS:
+            if primary is not None and self._num_others < MAX_OTHERS and not (steps and self._outpaces(optimizer)):
                 return False
             if self._primary is not None:
                 self._ends.other_optimizer()
             self._primary = ref(optimizer)
             self._has_hooks = False
+            self._num_outpaced = 0
+            self._others.clear()
+        elif steps:
+            is_outpaced = max(self._others.values(), default=0) > 1 and self._step.micro_batches > 1
+            self._num_outpaced = self._num_outpaced + 1 if is_outpaced else 0
+            self._others.clear()
         self._num_others = 0
         return True
+
+    def _outpaces(self, optimizer: Any) -> bool:
+        """Count a step of another optimizer. Return whether it takes several steps for each that is counted."""
+        self._others[id(optimizer)] = num = self._others.get(id(optimizer), 0) + 1
+        return num > 1 and self._num_outpaced >= OUTPACED
 
     def _after_update(self, scaler: Any) -> None:
         """End a step that GradScaler has skipped: no optimizer has stepped since the scale was last updated."""

@@ -167,6 +167,8 @@ class StepEnds:
         self._device = device
         self._buffer = buffer
         self._partial = True
+        #: Another optimizer than that of the last step counts from now on.
+        self._is_other = False
         self._job_step = JobStep(settings, device, get_ident, fail)
         self._last_number = -1
         self._ended_by = NOBODY
@@ -290,6 +292,9 @@ class StepEnds:
         else:
             step.duration = (now - step.started) * 1e-9
             step.skipped = skipped
+            if self._is_other:
+                self._is_other = False
+                self._continue_number(count())
             if by != CALLS:
                 self._check_number()
             for end in step.ending:
@@ -302,10 +307,11 @@ class StepEnds:
         return True
 
     def other_optimizer(self) -> None:
-        """Note that another training loop has begun, whose steps continue the numbers."""
+        """Note that another training loop has begun, whose steps continue the numbers, or have a higher count."""
         if not self._partial:
             self._job_step.begin()
             self._step.is_counted = False
+            self._is_other = True
 
     def explain_number(self) -> tuple[str, str]:
         """Return the source of step numbers, and the reason."""
@@ -328,6 +334,11 @@ class StepEnds:
             counted = count()
             own = None if counted is None else counted - 1
         self._step.number, self._step.is_counted = own or 0, own is not None
+
+    def _continue_number(self, counted: int | None) -> None:
+        """Number the step that ends now by the count of its optimizer, unless an earlier step had that."""
+        if counted is not None and counted - 1 > self._step.number:
+            self._step.number, self._step.is_counted = counted - 1, True
 
     def _check_number(self) -> None:
         """Give the step that ends now the job's own number, unless an earlier step had it."""

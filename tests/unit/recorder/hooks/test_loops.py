@@ -192,6 +192,37 @@ def test_a_second_training_loop_is_found_beside_the_first_ones_optimizer(recordi
     assert [step["micro_batches"] for step in it.steps[-20:]] == [1] * 20
 
 
+@pytest.mark.parametrize("is_outer_first", [True, False])
+def test_of_two_optimizers_the_one_that_steps_more_often_counts(recording, is_outer_first):
+    """As in local SGD, where an outer optimizer steps once a round: whichever the recorder has seen first."""
+    net = model()
+    inner, outer = torch.optim.Adam(net.parameters()), torch.optim.SGD(net.parameters(), 0.1)
+    train(net, inner, 40)
+    with recording(trace_every=0) as it:
+        if is_outer_first:
+            outer.step()
+        for _ in range(6):
+            train(net, inner, 5)
+            outer.step()
+
+    settled = it.steps[-8:]
+    assert [step["step"] for step in settled] == list(range(62, 70)), "the count of Adam, from 0"
+    assert [step["micro_batches"] for step in settled] == [1] * 8
+
+
+def test_of_two_optimizers_that_step_in_turns_the_first_one_counts(recording):
+    nets = model(), model()
+    first, second = (torch.optim.Adam(net.parameters()) for net in nets)
+    with recording(trace_every=0) as it:
+        for turn in range(8):
+            for _ in range(4 if turn % 4 == 3 else 1):  # now and then the second one more often
+                train(nets[1], second, 1)
+            train(nets[0], first, 1)
+
+    assert len(it.steps) == 13, "all of the second's but the first"
+    assert {step["micro_batches"] for step in it.steps} == {1, 2}
+
+
 def test_a_compiled_step_is_found_after_an_optimizer_that_is_gone(recording):
     net = model()
     with recording(trace_every=1) as it:
