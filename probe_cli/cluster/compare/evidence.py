@@ -33,6 +33,8 @@ __all__ = [
 NEEDS = ("samples", "pauses", "gpu_clock", "modules")
 #: A rate differs plainly when it is so many times the peers', and by so much a second.
 TIMES, MIN_FAULTS, MIN_SWITCHES = 3.0, 5.0, 10.0
+#: Page faults without a disk take about a microsecond each.
+MIN_NEW_PAGES = 20_000.0
 #: CPU a rank gets: less than so much of what its peers get.
 LESS_CPU = 0.8
 #: Part of the time that it waits for a CPU, beyond the peers'.
@@ -69,7 +71,14 @@ def beside(mine: Facts, peers: Sequence[Facts], since: float, until: float, *, s
         others = [value for peer in peers if (value := measure(peer, since, until)) is not None]
         if own is not None:
             fields[name] = own, median(others) if others else None
-    texts = (_cpu(fields, starved), _faults(fields), _pauses(fields), _suspended(fields), _clock(fields))
+    texts = (
+        _cpu(fields, starved),
+        _faults(fields),
+        _new_pages(fields),
+        _pauses(fields),
+        _suspended(fields),
+        _clock(fields),
+    )
     return Beside(tuple(text for text in texts if text), fields)
 
 
@@ -102,6 +111,16 @@ def _faults(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
     if faults is None or faults < MIN_FAULTS or faults < TIMES * (others or 0.0):
         return ""
     return f"{faults:.0f} page faults a second wait for a disk"
+
+
+def _new_pages(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
+    faults, others = fields.get("page_faults", (None, None))
+    if faults is None or others is None or faults < MIN_NEW_PAGES or faults < TIMES * others:
+        return ""
+    return (
+        f"it takes {faults:,.0f} new pages a second (its peers' {others:,.0f}): its allocator gives memory back and"
+        " takes it anew (MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_)"
+    )
 
 
 def _pauses(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
@@ -217,6 +236,7 @@ _MEASURES: dict[str, Measure] = {
     "run_delay_others": _rate("run_delay_others"),
     "involuntary_switches": _rate("forced_switches"),
     "major_faults": _rate("major_faults"),
+    "page_faults": _rate("page_faults"),
     "collector": _collector,
     "sample_period": sample_period,
     "gpu_clock": _gpu_clock,

@@ -128,6 +128,7 @@ _SAMPLES: dict[str, tuple[str, type | float]] = {
     "cpu": ("cpu", float),
     "cpu_training": ("cpu_training", float),
     "major_faults": ("major_faults", float),
+    "page_faults": ("page_faults", float),
     "forced_switches": ("forced_switches", float),
     "run_delay": ("run_delay", float),
     "run_delay_others": ("run_delay_others", float),

@@ -45,6 +45,7 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         sum(parameters) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_values,
         min(concat_ws('.', module, parameter)) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_in,
         sum(parameters) AS all_values,
+        list(DISTINCT module ORDER BY module) FILTER (optimizer IS NULL AND module IS NOT NULL) AS lacking,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
         count(*) FILTER (optimizer IS NOT NULL AND versions > 8) AS changed,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps,
@@ -82,14 +83,19 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     if not row["tensors"] or (not row["held_of_models"] and held * (row["world_size"] or 1) >= trainable):
         raise NotApplicable("the optimizer has shards or copies of the parameters in their place, as with ZeRO")
+    lacking = row["lacking"] or []
+    more = f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
     yield Finding(
         f"{percent(1 - held / trainable)} of {row['module']}'s trainable parameters are in no optimizer"
         if held
         else f"none of {row['module']}'s trainable parameters are in an optimizer",
         Certainty.LIKELY,
         share=1 - held / trainable,
-        where=row["module"],
-        evidence=(f"trainable parameters: {trainable:,}; held by {row['optimizer']}: {held:,}",),
+        where=lacking[0] if held and len(lacking) == 1 else row["module"],
+        evidence=(
+            f"trainable parameters: {trainable:,}; held by {row['optimizer']}: {held:,}",
+            *([f"in none: {', '.join(lacking[:4])}{more}"] if held and lacking else []),
+        ),
         advice=(
             "make the optimizer after the last change of the model: replaced heads, added adapters, .to() of a copy",
             "freeze on purpose what is not to be trained: requires_grad_(False)",

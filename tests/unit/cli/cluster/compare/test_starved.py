@@ -86,6 +86,21 @@ def test_that_other_threads_wait_for_a_cpu_is_said_where_those_of_the_peers_do_n
     assert told.sentences == ((sentence,) if said else ())
 
 
+@pytest.mark.parametrize(("theirs", "said"), [(100_000.0, False), (2_000.0, True)])
+def test_that_a_rank_takes_new_pages_all_the_time_is_said_where_its_peers_do_not(theirs: float, said: bool) -> None:
+    facts = [samples(fact, 0.01) for fact in job(3, 120, late(2))]
+    facts = [
+        replace(
+            fact, samples={**fact.samples, "page_faults": (150_000.0 if rank == 2 else theirs) * fact.samples["period"]}
+        )
+        for rank, fact in enumerate(facts)
+    ]
+
+    told = beside(facts[2], facts[:2], *study(facts, 100).span(facts[2].who), starved=False)
+
+    assert ["it takes 150,000 new pages a second (its peers' 2,000)" in one for one in told.sentences] == [True] * said
+
+
 def test_a_busy_host_among_others_is_named_as_a_host() -> None:
     facts = job(8, 120, late(4, 5, 6, 7), hosts=2)
     facts = [samples(fact, 0.40 if rank >= 4 else 0.05) for rank, fact in enumerate(facts)]

@@ -23,6 +23,12 @@ def test_parameters_that_no_optimizer_holds_are_counted(judged: Judged) -> None:
     (found,) = judged("parameters-without-optimizer", tables(60))
 
     assert found.sentence == "40 % of Net's trainable parameters are in no optimizer"
+    head = [
+        parameter("Net.body", "Adam", has_gradient=True, updates=80),
+        parameter("Net.head", None, has_gradient=True),
+    ]
+    (named,) = judged("parameters-without-optimizer", {**tables(60), "torch.parameters": head})
+    assert (named.where, named.evidence[1]) == ("Net.head", "in none: Net.head")
 
 
 def test_an_optimizer_with_shards_of_the_parameters_cannot_be_judged(judged: Judged) -> None:
