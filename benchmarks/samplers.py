@@ -126,7 +126,7 @@ def main() -> None:
     print("One sample of process.samples, without PSS.\n")
     print(table(["threads", "files open", "µs, median (least to 95 %)", "of it CPU time, µs"], rows))
     print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
-    headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()", "torch.loss_graph, µs"]
+    headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()", "torch.autograd_graph, µs"]
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
     print("\nReading PSS, by memory in use.\n")
     print(table(["MiB", "ms"], [[size, f"{pss_ms(size):.1f}"] for size in (0, 256, 1024, 4096)]))

@@ -1,4 +1,4 @@
-"""The operations that a loss is made of, as a tree to walk: rows of `torch.loss_graph`."""
+"""The operations that a loss is made of, as a tree to walk: rows of `torch.autograd_graph`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .rule import Row
 
 __all__ = ["SQL", "Operation", "operations"]
 
-SQL = "FROM torch.loss_graph ORDER BY loss, number"
+SQL = "FROM torch.autograd_graph ORDER BY backward_call, number"
 #: They hand on the values that they are given: copies, other types, other shapes of as many values.
 _HAND_ON = frozenset((
     "Alias", "Clone", "Contiguous", "Permute", "ReshapeAlias", "Select", "Slice", "Squeeze", "T", "ToCopy", "Transpose",
@@ -41,9 +41,9 @@ def operations(rows: Iterable[Row]) -> Iterator[Operation]:
     known: dict[tuple[int, int], Operation] = {}
     for row in rows:
         one = Operation(row["operation"], _shape(row["shape"]), row["operands"], row["constants"])
-        known[row["loss"], row["number"]] = one
+        known[row["backward_call"], row["number"]] = one
         if row["user"] is not None:
-            known[row["loss"], row["user"]].made_from.append(one)
+            known[row["backward_call"], row["user"]].made_from.append(one)
     yield from known.values()
 
 

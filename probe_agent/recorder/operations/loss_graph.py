@@ -1,4 +1,4 @@
-"""The operations that the job's losses are made of, for `torch.loss_graph`.
+"""The operations that the job's losses are made of, for `torch.autograd_graph`.
 
 The training thread notes them at the end of a backward (steps/loss_graph.py); the thread that asks waits for a step and
 a half at most, one second if there is none.

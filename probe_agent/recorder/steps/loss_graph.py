@@ -18,7 +18,7 @@ _SUFFIX = re.compile(r"Backward\d*$")
 class Operation(NamedTuple):
     """One node; `user` is the number of the one that takes its output, as its operand number `operand`."""
 
-    loss: int
+    backward_call: int
     number: int
     user: int | None
     operand: int

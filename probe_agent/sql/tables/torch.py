@@ -112,7 +112,7 @@ class Gradients(RecorderTable):
 
 
 class LossGraphs(RecorderTable):
-    name = "torch.loss_graph"
+    name = "torch.autograd_graph"
     doc = (
         "The operations that the losses of the next step are made of, up to 60 of each of four, those nearest to the"
         " loss first, noted by the training thread at the end of backward; without a row if none ends in 1 s."
@@ -120,7 +120,7 @@ class LossGraphs(RecorderTable):
     operation = "loss_graph"
     columns = (
         STEP,
-        Column("loss", "int", "", "number of the backward, from 0"),
+        Column("backward_call", "int", "", "number of the call of backward, from 0"),
         Column("number", "int", "", "number of the operation; 0 makes the loss"),
         Column("user", "int", "", "number of the operation that takes its output; NULL of the loss"),
         Column("operand", "int", "", "as which of its operands, from 0"),

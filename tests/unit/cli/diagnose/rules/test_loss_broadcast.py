@@ -12,7 +12,7 @@ Row = dict[str, object]
 
 
 def row(number: int, user: int | None, operation: str, shape: str, operands: int = 1, constants: int = 0) -> Row:
-    of_graph = {"loss": 0, "number": number, "user": user, "operand": 0, "operation": operation}
+    of_graph = {"backward_call": 0, "number": number, "user": user, "operand": 0, "operation": operation}
     return {**of_graph, "shape": shape, "operands": operands, "constants": constants}
 
 
@@ -32,7 +32,7 @@ def by_hand(compared: str, outputs: str, maker: str = "Addmm", constants: int = 
     [by_torch("MseLoss", "32x32", "32x1"), by_torch("SmoothL1Loss", "8x8", "8"), by_hand("32x32", "32x1")],
 )
 def test_outputs_that_are_stretched_against_the_targets_are_named(judged: Judged, graph: list[Row]) -> None:
-    (found,) = judged("loss-broadcast", {"torch.loss_graph": graph})
+    (found,) = judged("loss-broadcast", {"torch.autograd_graph": graph})
 
     assert found.sentence.startswith("the loss compares each output with the targets of all: ")
 
@@ -51,7 +51,7 @@ def test_outputs_that_are_stretched_against_the_targets_are_named(judged: Judged
     ],
 )
 def test_like_with_like_and_what_is_meant_are_fine(judged: Judged, graph: list[Row]) -> None:
-    assert judged("loss-broadcast", {"torch.loss_graph": graph}) == []
+    assert judged("loss-broadcast", {"torch.autograd_graph": graph}) == []
 
 
 def test_without_a_graph_there_is_nothing_to_judge(judged: Judged) -> None:

@@ -13,7 +13,7 @@ def graph(*operations: str, shape: str = "32x10") -> dict[str, list[dict[str, ob
     """A chain of operations, that of the loss first."""
     rows = [
         {
-            "loss": 0,
+            "backward_call": 0,
             "number": number,
             "user": number - 1 if number else None,
             "operand": 0,
@@ -24,7 +24,7 @@ def graph(*operations: str, shape: str = "32x10") -> dict[str, list[dict[str, ob
         }
         for number, name in enumerate(operations)
     ]
-    return {"torch.loss_graph": rows}
+    return {"torch.autograd_graph": rows}
 
 
 @pytest.mark.parametrize(
