@@ -144,10 +144,10 @@ class Source(BaseSource):
                 step.data_wait += ended - began
                 step.spans.spans.append((began, ended, DATA))
                 try:
-                    passes = recorder.seen.passes(loader)
-                    passes.begun += 1
-                    self._pass = id(iterator), passes
                     if step.is_training:
+                        passes = recorder.seen.passes(loader)
+                        passes.begun += 1
+                        self._pass = id(iterator), passes
                         self._note(iterator, began, ended, 0, False)
                 except Exception as error:
                     if recorder.fail(self.name, error):

@@ -61,7 +61,9 @@ def _shape(node: Any) -> str | None:
     """Return the shape of the first output: 32x10; empty of a scalar; None if torch does not tell."""
     for output in getattr(node, "_input_metadata", ()):
         try:
-            return "x".join(str(int(size)) for size in output.shape)
-        except (RuntimeError, TypeError):
-            return None  # a nested tensor, or sizes that are symbols
+            sizes = tuple(output.shape)
+        except RuntimeError:
+            return None  # a nested tensor
+        are_known = all(type(size) is int for size in sizes)  # the others are symbols
+        return "x".join(map(str, sizes)) if are_known else None
     return None

@@ -130,8 +130,8 @@ def weighed(found: Trend, headroom: float | None) -> Trend:
 def _to_fill(samples: Sequence[Sample]) -> float | None:
     """Return what is not used yet of memory that was asked for before, if most of the growth is its use."""
     untouched = [one.untouched for one in samples if one.untouched is not None]
-    if len(untouched) < len(samples):
-        return None
+    if len(untouched) < len(samples) or min(untouched) < 0:
+        return None  # not told, as by a kernel that counts otherwise
     most = max(range(len(untouched)), key=untouched.__getitem__)
     since = samples[-1].mib - samples[most].mib
     filled = untouched[most] - untouched[-1]

@@ -31,6 +31,18 @@ def test_names_shapes_and_constants_are_noted_nearest_first() -> None:
     assert of_numbers[:3] == [("MseLoss", "", 2, 1), ("Expand", "8x8", 1, 0), ("Slice", "8x1", 1, 0)]
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided])
+def test_operations_whose_shape_is_not_known_are_noted_without_it(layout: torch.layout) -> None:
+    rows = [torch.randn(2, 4), torch.randn(3, 4)]
+    nested = torch.nested.nested_tensor(rows, layout=layout, requires_grad=True)
+
+    shapes = {name: shape for name, shape, *_ in noted(nested.clone().to_padded_tensor(0.0).sum())}
+
+    assert shapes["Sum"] == ""
+    assert shapes["Clone"] is None
+
+
 def test_a_graph_that_is_already_used_and_a_large_one_are_noted_in_part() -> None:
     weight = torch.ones(3, requires_grad=True)
     loss = sum((weight * number).sum() for number in range(200))

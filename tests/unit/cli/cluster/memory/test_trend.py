@@ -69,6 +69,7 @@ def test_no_growth_is_claimed_of_a_healthy_series(series: Series, num: int) -> N
         (lambda at: 2000.0, None, State.LEVELLING),
         (lambda at: 9000.0, 4000.0, State.GROWS),  # the memory ends before it is filled
         (lambda at: 700.0 + 4 * at, 4000.0, State.GROWS),
+        (lambda at: 0.0, 4000.0, State.GROWS),  # a kernel that does not tell
         (lambda at: 600.0 + 1400 * (at > 10), 4000.0, State.LEVELLING),  # asked for after the first samples
     ],
 )
