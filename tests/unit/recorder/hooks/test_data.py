@@ -142,3 +142,15 @@ def test_passes_over_a_loader_are_counted_with_their_ends(recording):
         counted = [it.recorder.seen.passes(loader) for loader in (whole, first)]
 
     assert [(one.begun, one.whole, one.batches) for one in counted] == [(3, 3, 6), (3, 0, 3)]
+
+
+def test_passes_of_a_loop_that_does_not_train_are_not_counted(recording):
+    net, loader = torch.nn.Linear(2, 1), DataLoader(Squares(), batch_size=4)
+    with recording(trace_every=1) as it:
+        for _ in range(3):
+            for batch in loader:
+                with torch.no_grad():
+                    net(batch)
+        counted = it.recorder.seen.passes(loader)
+
+    assert (counted.begun, counted.whole, counted.batches) == (0, 0, 0)

@@ -150,3 +150,17 @@ def test_all_micro_batches_of_a_step_are_read_or_none(recording, monkeypatch):
         *(pytest.approx(loss, rel=1e-5) for loss in losses[1:6]),
         *[None] * 6,
     ]
+
+
+def test_a_failure_of_ours_at_the_graph_of_a_loss_stays_out_of_the_job(recording):
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with recording(trace_every=0) as it:
+        for step in range(3):
+            it.recorder.step.loss_graph = object() if step == 1 else None  # cannot note anything
+            optimizer.zero_grad()
+            net(torch.ones(4, 2)).sum().backward()
+            optimizer.step()
+        it.recorder.step.loss_graph = None
+        assert [row["source"] for row in it.rows("probe.errors")] == ["backward"]
+        it.failures._buffer.rows.clear()
