@@ -29,7 +29,7 @@ class Operation:
 
     @property
     def source(self) -> Operation | None:
-        """What made the values of the first operand, past all that only hands them on; None where that is not known."""
+        """The operation that made the first operand, past all that only hand it on; None where it is not known."""
         found = self.made_from[0] if self.made_from else None
         while found is not None and found.name in _HAND_ON:
             found = found.made_from[0] if found.made_from else None

@@ -29,7 +29,7 @@ class Operation(NamedTuple):
 
 
 class LossGraph:
-    """What was noted of the losses that backward was called on since somebody began to wait."""
+    """The operations of the losses that backward was called on since somebody began to wait."""
 
     def __init__(self) -> None:
         self.operations: list[Operation] = []

@@ -36,7 +36,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 
 def _is_stretched(outputs: Operation, compared: tuple[int, ...]) -> bool:
-    """Whether N outputs, one a row, have become N x N; a dimension that was put in by hand is meant, and so
+    """Return whether N outputs, one a row, have become N x N; a dimension that was put in by hand is meant, and so
     is a parameter for each row of a table."""
     is_meant = outputs.name in ("Unsqueeze", "AccumulateGrad")
     if len(compared) != 2 or compared[0] != compared[1] or compared[0] < 2 or is_meant:

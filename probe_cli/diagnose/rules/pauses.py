@@ -65,7 +65,7 @@ def _waits(row: Row) -> bool:
 
 
 def _sleeps(row: Row) -> bool:
-    """Whether the training thread slept through the long steps, in which the model was not called without gradients."""
+    """Return whether the training thread slept in the long steps, and called no model without gradients in them."""
     if row["slept"] is None or max(row["evaluation"] or 0.0, row["generation"] or 0.0) > 0.02 * row["lost"]:
         return False
     beside = row["usual_slept"] * max(0.0, row["seen"] - row["lost"])
