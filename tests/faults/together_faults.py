@@ -60,11 +60,15 @@ def checkpoints_on_rank_zero_alone(healthy: bool) -> None:
     train_together(after_step=save)
 
 
+def _samples() -> TensorDataset:
+    batches = [batch for batch, _ in zip(regression(), range(32), strict=False)]
+    return TensorDataset(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
+
+
 @fault("same-order-each-epoch", num_ranks=2)
 def a_sampler_that_is_never_told_the_epoch(healthy: bool) -> None:
     join()
-    batches = [batch for batch, _ in zip(regression(), range(32), strict=False)]
-    data = TensorDataset(*(torch.cat(parts) for parts in zip(*batches, strict=True)))
+    data = _samples()
     sampler: DistributedSampler[object] = DistributedSampler(data)
     loader = DataLoader(data, batch_size=16, sampler=sampler)
     model = DistributedDataParallel(mlp())
@@ -72,6 +76,19 @@ def a_sampler_that_is_never_told_the_epoch(healthy: bool) -> None:
     for epoch in itertools.count():
         if healthy:
             sampler.set_epoch(epoch)
+        train(model, optimizer, loader)
+
+
+@fault("same-batches-on-ranks", num_ranks=2)
+def ranks_that_shuffle_all_of_the_data_alike(healthy: bool) -> None:
+    join()
+    data = _samples()
+    loader = DataLoader(data, batch_size=16, shuffle=not healthy, sampler=DistributedSampler(data) if healthy else None)
+    model = DistributedDataParallel(mlp())
+    optimizer = torch.optim.Adam(model.parameters())
+    for epoch in itertools.count():
+        if healthy:
+            loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         train(model, optimizer, loader)
 
 
@@ -103,6 +120,7 @@ def a_rank_with_larger_batches(healthy: bool) -> None:
     rank = join()
     batch = 32 if rank == 1 and not healthy else 8
     model = DistributedDataParallel(Costly())
+    torch.manual_seed(rank)
     loader = DataLoader(Slow(), batch_size=batch)
     train(model, torch.optim.Adam(model.parameters()), loader)
 

@@ -61,10 +61,7 @@ def _loader_of(iterator: object) -> dict[str, Any]:
 
 def _row(held: Mapping[str, Any]) -> list[object]:
     context = held.get("_DataLoader__multiprocessing_context")
-    sampler = held.get("sampler")
-    batch_size = held.get("batch_size")
-    if batch_size is None:  # replaced by a batch sampler
-        batch_size = getattr(held.get("batch_sampler"), "__dict__", {}).get("batch_size")
+    batch_size, sampler = _sampling(held)
     return [
         inventory.name_of(type(held.get("dataset"))),
         batch_size,
@@ -83,6 +80,16 @@ def _row(held: Mapping[str, Any]) -> list[object]:
         _num_samples(held.get("dataset")),
         *_of_sampler(sampler),
     ]
+
+
+def _sampling(held: Mapping[str, Any]) -> tuple[object, object]:
+    """Return the batch size and what draws the samples: the sampler, or the batch sampler that takes its place."""
+    batch_size, drawn_by = held.get("batch_size"), held.get("batch_sampler")
+    if batch_size is not None or drawn_by is None:
+        return batch_size, held.get("sampler")
+    # The loader has made a SequentialSampler that it never asks. Torch's own batch sampler asks another one.
+    of_it = getattr(drawn_by, "__dict__", {})
+    return of_it.get("batch_size"), of_it.get("sampler") if type(drawn_by).__name__ == "BatchSampler" else drawn_by
 
 
 def _passes(passes: Passes) -> tuple[int, int, int]:

@@ -185,7 +185,7 @@ class DataLoaders(RecorderTable):
         Column("drop_last", "bool", "", "an incomplete last batch is left out"),
         Column("in_order", "bool", "", "batches come in order; NULL before torch 2.6"),
         Column("timeout", "float", "s", "how long it waits for a batch; 0: no limit"),
-        Column("sampler", "text", "", "class of the sampler"),
+        Column("sampler", "text", "", "class of the sampler, or of the batch sampler that takes its place"),
         Column("collate_fn", "text", "", "function that makes a batch of samples"),
         Column("worker_init_fn", "text", "", "function that each worker calls first"),
         Column("start_method", "text", "", "fork, spawn or forkserver, if it was set"),

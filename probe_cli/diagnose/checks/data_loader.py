@@ -76,6 +76,6 @@ CHECK = Check(
     "Do the data loaders have workers, pinned memory and a sampler for each rank?",
     SQL,
     read,
-    ("loader-without-workers", "loader-workers-busy", "data-bound"),
+    ("loader-without-workers", "loader-workers-busy", "data-bound", "same-batches-on-ranks"),
     is_live=True,
 )

@@ -4,9 +4,8 @@ In data-parallel training every rank makes the same update from the same average
 checksums of their weights differ at the same step, a rank began with other weights, a gradient was not averaged, or its
 hardware computes something else. Each replica then trains a model of its own.
 
-DDP gathers once when it is made: a model is taken to be sharded where that happens in forward or backward. Where ranks
-exchange tokens by all_to_all, each may have experts of its own, and where they add up activations in forward, its part
-of each layer: then only what torch or a framework tells of the ranks' roles says who is a replica of whom.
+Sharded models are not compared, and ranks that exchange activations in forward are only where torch or a framework
+tells their roles: they may hold experts, or parts of layers, of their own.
 
 With DDP's join() a rank whose data has ended takes part in the collectives of the others without stepping, so a step of
 one number is no longer the same step on all ranks. Those are compared that ended after the same all_reduce.
@@ -14,31 +13,23 @@ one number is no longer the same step on all ranks. Those are compared that ende
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.replicas import ROLES, by_place, check_replicas
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH reduced AS (SELECT step, seq, "group" FROM python.collectives WHERE step >= 0 AND op LIKE '%all_reduce%'),
 newest AS (SELECT step, max(seq) AS seq FROM reduced WHERE "group" = (SELECT mode("group") FROM reduced) GROUP BY step),
 sums AS (SELECT step, checksum, parameters, seq FROM (FROM python.replicas ORDER BY step DESC LIMIT 40)
     LEFT JOIN newest USING (step))
-SELECT (SELECT list({'step': step, 'checksum': checksum, 'parameters': parameters, 'seq': seq}) FROM sums) AS sums,
-    (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted,
-    (SELECT any_value(dp) FROM python.roles) AS dp, (SELECT any_value(concat_ws('/', tp, pp, cp, ep, stage))
-        FROM python.roles) AS place,
-    calls.*
-FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather%' AND phase IN ('forward', 'backward'))
-        AS sharded,
-    count(*) FILTER (op LIKE '%all_to_all%' AND phase IN ('forward', 'backward')
-        OR op LIKE '%all_reduce%' AND phase = 'forward' AND coalesce(bytes, 1024) >= 1024) AS exchanged,
-    count(DISTINCT step) FILTER (op LIKE '%all_reduce%' AND phase = 'forward') AS summed, count(DISTINCT step) AS steps,
-    count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
-    FROM python.collectives WHERE step >= 0) AS calls
+SELECT (SELECT list({{'step': step, 'checksum': checksum, 'parameters': parameters, 'seq': seq}}) FROM sums) AS sums,
+    (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted, roles.*
+FROM ({ROLES}) AS roles
 """
 
 
@@ -48,22 +39,14 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     told = {one.rank: one.rows[0] for one in asked if one.rows and one.rows[0]["sums"]}
     if len(told) < 2:
         raise NoEvidence("fewer than two ranks have recorded checksums: ask again later")
-    if not all(row["dp"] is not None or row["averaged"] for row in told.values()):
-        raise NotApplicable("no data-parallel replicas are known")
+    check_replicas(told)
     if any(row["sharded"] for row in told.values()):
         raise NotApplicable("the model is sharded: each rank holds a part")
-    if any(_exchanges(row) and row["dp"] is None for row in told.values()):
-        raise NotApplicable(
-            "ranks exchange activations in forward: each may hold experts, or parts of layers, of its own"
-        )
     if not all(row["counted"] for row in told.values()):
         raise NotApplicable(
             "steps are counted from the attach, so that those of two ranks cannot be told to be the same"
         )
-    places: dict[str, dict[int, Row]] = defaultdict(dict)
-    for rank, row in told.items():
-        places[row["place"] or ""][rank] = row
-    for ranks in places.values():
+    for ranks in by_place(told):
         yield from _compared(ranks, limits)
 
 
@@ -110,11 +93,6 @@ def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
         ),
         try_first="for p in model.parameters(): torch.distributed.broadcast(p.data, 0)",
     )
-
-
-def _exchanges(row: Row) -> bool:
-    """Whether ranks add up activations. A log adds up a few numbers now and then, also before the next forward."""
-    return bool(row["exchanged"]) or row["summed"] * 2 >= max(1, row["steps"])
 
 
 def _is_one_step(rows: Iterable[Row]) -> bool:

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
 
 from probe_agent.recorder.operations import dataloaders  # noqa: E402
 
@@ -78,6 +78,21 @@ def test_a_loader_with_a_name_is_listed_once(recording, batch_size):
     assert held
     assert not other
     assert gone() is None
+
+
+class OwnBatches(BatchSampler):
+    pass
+
+
+@pytest.mark.parametrize(("of", "named"), [(BatchSampler, "RandomSampler"), (OwnBatches, "OwnBatches")])
+def test_what_draws_the_samples_in_place_of_a_sampler_is_named(recording, of, named):
+    loader = DataLoader(Squares(), batch_sampler=of(RandomSampler(Squares()), 4, drop_last=False))
+
+    with recording() as it:
+        [row] = [row for row in listed(it) if "local `loader`" in row["place"]]
+
+    assert type(loader.sampler).__name__ == "SequentialSampler"
+    assert (row["sampler"], row["batch_size"]) == (named, 4)
 
 
 class SlowToStart(DataLoader):

@@ -1,0 +1,98 @@
+"""Data-parallel ranks train on the same batches.
+
+Each rank is to see a part of the data of its own. Where a loader gives every rank all of it, and all ranks were seeded
+alike, replicas compute the same gradients from the same samples: the job does the work of one rank, at the price of
+all. It shows in their losses, which are the same to the last digit, step after step.
+
+Judged only where a loader's sampler gives each rank all of the data; a job whose ranks gather their outputs for a
+common loss has equal losses by intention, and is not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
+from probe_cli.diagnose.replicas import ROLES, by_place, check_replicas
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
+
+__all__ = ["RULE"]
+
+SQL = f"""
+SELECT roles.*,
+    (SELECT list(loss) FROM (FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 400)) AS losses,
+    (SELECT list({{'place': place, 'sampler': sampler}}) FROM torch.dataloaders
+        WHERE sampler IN ('RandomSampler', 'SequentialSampler') AND (batches IS NULL OR batches > 0)) AS loaders,
+    (SELECT count(*) FROM python.collectives WHERE step >= 0 AND op LIKE '%all_gather%'
+        AND phase IN ('forward', 'other') AND coalesce(bytes, 1024) >= 1024) AS gathered
+FROM ({ROLES}) AS roles
+"""
+
+
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    if all(one.world_size < 2 for one in asked):
+        raise NotApplicable("one rank")
+    told = {one.rank: one.rows[0] for one in asked}
+    if len(told) < 2:
+        raise NoEvidence("fewer than two ranks were asked: ask all of them (--all)")
+    if not all(row["loaders"] for row in told.values()):
+        raise NotApplicable("no loader gives each rank all of the data")
+    check_replicas(told)
+    if any(row["gathered"] and row["dp"] is None for row in told.values()):
+        raise NotApplicable("ranks gather what they compute: their losses may be common by intention")
+    if any(len(_losses(row)) < limits["losses"] for row in told.values()):
+        raise NoEvidence(f"a rank has recorded fewer than {limits['losses']:.0f} different losses: ask again later")
+    for ranks in by_place(told):
+        same = _equal(ranks, limits)
+        if len(same) < 2:
+            continue
+        loader = ranks[same[0]]["loaders"][0]
+        num_common = len(set.intersection(*(_losses(ranks[rank]) for rank in same)))
+        yield Finding(
+            f"{len(same)} data-parallel ranks train on the same batches",
+            Certainty.LIKELY,
+            share=1 - 1 / len(same),
+            ranks=same,
+            where=str(loader["place"]),
+            evidence=(
+                f"{num_common} losses are the same on these ranks, to the last digit",
+                f"{loader['place']} has a {loader['sampler']}, which gives each rank all of the data",
+            ),
+            advice=(
+                "give each rank its part of the data: DistributedSampler, and its set_epoch(epoch) in each epoch",
+                "where the data set splits itself, seed it with the rank too",
+            ),
+            try_first="DataLoader(dataset, sampler=DistributedSampler(dataset), …)",
+        )
+
+
+def _losses(row: Row) -> set[float]:
+    return {loss for loss in row["losses"] or () if math.isfinite(loss)}
+
+
+def _equal(ranks: dict[int, Row], limits: Limits) -> tuple[int, ...]:
+    """The largest set of ranks that share most of their losses with one of them."""
+    losses = {rank: _losses(row) for rank, row in ranks.items()}
+
+    def alike(rank: int) -> tuple[int, ...]:
+        mine = losses[rank]
+        return tuple(
+            other for other, its in losses.items() if len(mine & its) >= limits["same"] * min(len(mine), len(its))
+        )
+
+    return max(map(alike, losses), key=len)
+
+
+RULE = Rule(
+    "same-batches-on-ranks",
+    "numbers",
+    "Does each data-parallel rank train on samples of its own?",
+    SQL,
+    judge,
+    (
+        Threshold("losses", 20, "different losses needed to judge"),
+        Threshold("same", 0.5, "part of the losses of two ranks that is the same, for them to be taken as alike"),
+    ),
+    is_live=True,
+)

@@ -1,0 +1,88 @@
+"""Data-parallel ranks that train on the same samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+
+from .conftest import Judged, Steps, Tables
+
+Rank = Callable[..., Tables]
+
+
+@pytest.fixture
+def rank(steps: Steps) -> Rank:
+    """A rank of DDP whose losses are those of `seed`, and whose loader has a sampler of one rank."""
+
+    def make(seed: int, sampler: str = "RandomSampler", num: int = 100, **others: Any) -> Tables:
+        calls = [{"step": step, "op": "all_reduce", "phase": "backward", "bytes": 4096} for step in range(num)]
+        return {
+            "python.steps": steps(num, loss=lambda step: 1.0 / (7 + step + 1000 * seed)),
+            "python.collectives": calls + others.pop("calls", []),
+            "torch.dataloaders": [{"place": "local `loader` of main()", "sampler": sampler, "batches": 50}],
+            **others,
+        }
+
+    return make
+
+
+def test_ranks_with_equal_losses_are_named(judged: Judged, rank: Rank) -> None:
+    (found,) = judged("same-batches-on-ranks", rank(1), rank(2), rank(1), rank(1))
+
+    assert found.ranks == (0, 2, 3)
+    assert found.share == pytest.approx(2 / 3)
+    assert found.where == "local `loader` of main()"
+    assert found.evidence[0].startswith("100 losses are the same")
+
+
+def test_other_losses_and_losses_of_one_value_are_fine(judged: Judged, rank: Rank, steps: Steps) -> None:
+    assert judged("same-batches-on-ranks", rank(1), rank(2)) == []
+    with pytest.raises(NoEvidence, match="fewer than 20 different losses"):
+        judged("same-batches-on-ranks", *(rank(1, **{"python.steps": steps(100, loss=0.0)}) for _ in range(2)))
+
+
+def test_a_few_common_batches_are_fine(judged: Judged, rank: Rank, steps: Steps) -> None:
+    mixed = {"python.steps": steps(100, loss=lambda step: 1.0 / (7 + step + (1000 if step % 3 else 0)))}
+
+    assert judged("same-batches-on-ranks", rank(0), rank(0, **mixed)) == []
+
+
+def test_losses_that_are_common_by_intention_are_not_judged(judged: Judged, rank: Rank) -> None:
+    gathers = [{"step": step, "op": "all_gather", "phase": "other", "bytes": 4096} for step in range(9)]
+    adds = [{"step": step, "op": "all_reduce", "phase": "forward", "bytes": 4096} for step in range(100)]
+
+    for calls, why in ((gathers, "gather what they compute"), (adds, "exchange activations")):
+        with pytest.raises(NotApplicable, match=why):
+            judged("same-batches-on-ranks", rank(1, calls=calls), rank(1, calls=calls))
+    roles = [{"python.roles": [{"dp": at, "tp": 0}]} for at in range(2)]
+    assert judged("same-batches-on-ranks", *(rank(1, calls=adds, **role) for role in roles))
+    parts = [{"python.roles": [{"dp": 0, "tp": at}]} for at in range(2)]
+    assert judged("same-batches-on-ranks", *(rank(1, calls=adds, **role) for role in parts)) == []
+
+
+@pytest.mark.parametrize(
+    "loaders",
+    [
+        [],
+        [{"place": "local `loader` of main()", "sampler": "DistributedSampler", "batches": 50}],
+        [{"place": "local `valid` of main()", "sampler": "SequentialSampler", "batches": 0}],
+    ],
+)
+def test_without_a_loader_that_gives_all_of_the_data_nothing_is_judged(
+    loaders: list[dict[str, object]], judged: Judged, rank: Rank
+) -> None:
+    with pytest.raises(NotApplicable, match="no loader"):
+        judged("same-batches-on-ranks", rank(1, **{"torch.dataloaders": loaders}), rank(1))
+
+
+def test_one_rank_and_a_job_that_has_just_begun_are_not_judged(judged: Judged, rank: Rank) -> None:
+    with pytest.raises(NotApplicable, match="one rank"):
+        judged("same-batches-on-ranks", rank(1))
+    with pytest.raises(NoEvidence, match="fewer than two ranks"):
+        judged("same-batches-on-ranks", rank(1), world_size=2)
+    with pytest.raises(NoEvidence):
+        judged("same-batches-on-ranks", rank(1, num=9), rank(1, num=9))
