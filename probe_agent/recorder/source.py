@@ -16,6 +16,7 @@ from .names.candidates import Kind
 from .ring.buffer import RowBuffer
 from .ring.table import Table
 from .steps.ends import StepEnds, Steps
+from .steps.evaluations import Evaluations
 from .steps.governor import Governor
 from .steps.gradient_reader import GradientReader
 from .steps.queue import StepQueue
@@ -78,6 +79,8 @@ class Recorder:
         self.batches: Callable[[], object] = lambda: None
         #: Name of the job on which its ranks have agreed; empty until they have.
         self.job = ""
+        #: How its models are evaluated.
+        self.evaluations = Evaluations()
         self.gradients = GradientReader(
             self.at_step, self._parameters, lambda: self.device.is_watched(), lambda name, error: self.fail(name, error)
         )

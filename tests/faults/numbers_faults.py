@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -137,6 +137,34 @@ def a_model_left_in_evaluation_mode(healthy: bool) -> None:
     model = nn.Sequential(mlp(), nn.Dropout(0.1))
     model.train(healthy)
     train(model, torch.optim.Adam(model.parameters()), regression())
+
+
+@fault("evaluates-in-training-mode")
+def a_validation_with_dropout(healthy: bool) -> None:
+    model = nn.Sequential(mlp(), nn.Dropout(0.1))
+    _train_and_validate(model, validates=lambda: model.train(not healthy), without_gradients=True)
+
+
+@fault("evaluates-with-gradients")
+def a_validation_that_keeps_its_activations(healthy: bool) -> None:
+    model = mlp()
+    # A bound `model.eval` would be that of before the recorder came.
+    _train_and_validate(model, validates=lambda: model.eval(), without_gradients=healthy)
+
+
+def _train_and_validate(model: nn.Module, *, validates: Callable[[], object], without_gradients: bool) -> None:
+    batches = [batch for batch, _ in zip(regression(), range(20), strict=False)]
+
+    def validate(step: int) -> None:
+        if step % 50 == 49:
+            validates()
+            with torch.set_grad_enabled(not without_gradients):
+                losses = [nn.functional.mse_loss(model(inputs), targets) for inputs, targets in batches]
+                time.sleep(0.05)
+            torch.stack(losses).mean().item()
+            model.train()
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=validate)
 
 
 @fault("parameters-without-optimizer")

@@ -54,23 +54,25 @@ class Source(BaseSource):
 
     def _timed(self, original: Any) -> Any:
         step, device = self.recorder.step, self.recorder.device
-        updates, ends = self.recorder.updates, self.recorder.ends
+        updates, ends, evaluations = self.recorder.updates, self.recorder.ends, self.recorder.evaluations
 
         def engine_run_backward(outputs: Any, *args: Any, **kwargs: Any) -> Any:
             if device.is_compiling() or step.in_backward:  # a recomputing checkpoint calls it inside itself
                 return original(outputs, *args, **kwargs)
             is_backward = kwargs.get("accumulate_grad", False)  # False for torch.autograd.grad
             if ends.takes_updates:  # a manual loop may use either
-                self._guarded(updates.before_backward, perf_counter_ns(), outputs)
+                self._guarded("updates", updates.before_backward, perf_counter_ns(), outputs)
             if step.thread != get_ident():
                 if step.thread is None:
                     step.micro_batches += is_backward  # no step has ended yet; the first end of one needs the count
                 try:
                     return original(outputs, *args, **kwargs)
                 finally:
-                    self._guarded(updates.after_backward)
+                    self._guarded("updates", updates.after_backward)
             if step.watcher is not None:
                 step.watcher.loss(self._unscaled(outputs))
+            if evaluations.unsure is not None:
+                self._guarded("phases", evaluations.before_backward)
             step.in_backward = True
             step.micro_batches += is_backward
             began = perf_counter_ns()
@@ -86,7 +88,7 @@ class Source(BaseSource):
                 if step.sampled:
                     step.module_events.append((ended, RUN_ENDED))
                 if ends.takes_updates:
-                    self._guarded(updates.after_backward)
+                    self._guarded("updates", updates.after_backward)
                 if is_backward:
                     if step.micro_batches == 1:
                         self._begin_losses(ended)
@@ -98,12 +100,12 @@ class Source(BaseSource):
 
         return engine_run_backward
 
-    def _guarded(self, call: Callable[..., None], *args: object) -> None:
-        """Call into the source `updates`, so that its failures are not counted as this one's."""
+    def _guarded(self, source: str, call: Callable[..., None], *args: object) -> None:
+        """Call into another source, so that its failures are not counted as this one's."""
         try:
             call(*args)
         except Exception as error:
-            if self.recorder.fail("updates", error):
+            if self.recorder.fail(source, error):
                 raise
 
     def _noted_scale(self, original: Any) -> Any:

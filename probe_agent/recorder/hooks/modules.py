@@ -101,6 +101,7 @@ class Source(BaseSource):
         self._device = recorder.device
         self._is_compiling = recorder.device.is_compiling
         self._cost = recorder.cost(self.name)
+        self._evaluations = recorder.evaluations
         self._buffer = recorder.buffer(TorchTrace)
         self._spans = ModuleSpans(self._step, self._device, self._buffer)
         self._patches = Patches()
@@ -377,9 +378,11 @@ class Source(BaseSource):
     def _phase_of(self, outermost: Any) -> str:
         """Return the phase of this call of the outermost module."""
         try:
-            if self._has_grad():
-                return TRAIN if outermost.training else OTHER
-            return self._step.kind_of_call()
+            if not self._has_grad():
+                return self._step.kind_of_call(outermost)
+            if self._evaluations.awaits_call:
+                self._evaluations.called(outermost)
+            return TRAIN if outermost.training else OTHER
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

@@ -6,6 +6,9 @@ first call in it, and in sampled steps the hooks of `python.torch_trace` report 
 around that call tell, once per block, whether it generates. A span that the job has named after a phase is a block of
 that phase too, with gradients or without (hooks/spans.py).
 
+The call is also noted as an evaluation of its module, as is the first call after `model.eval()`
+(steps/evaluations.py).
+
 Runs on the training thread once an optimizer has stepped: 3 µs per block, 8 µs if it calls a module.
 """
 
@@ -20,6 +23,7 @@ from typing import Any
 
 from ..source import Recorder
 from ..source import Source as BaseSource
+from ..steps.evaluations import CALIBRATE
 from ..steps.phase_spans import EVALUATION, GENERATION, GRADIENTS
 from ..steps.step import EVAL, GENERATE
 from ..torch.dynamo import AroundCompile, has_compiled
@@ -72,6 +76,7 @@ class Source(BaseSource):
         self._is_stopped = False
         self._around_compile = AroundCompile(self._leave, self._come_back)
         self._blocks: list[Block] = recorder.step.blocks
+        self._evaluations = recorder.evaluations
 
     def start(self) -> None:
         modes: Any = sys.modules["torch.autograd.grad_mode"]
@@ -84,6 +89,7 @@ class Source(BaseSource):
         for owner, is_off in modes_off:
             self._patches.wrap(owner, "__enter__", partial(self._entering, is_off=is_off))
             self._patches.wrap(owner, "__exit__", self._leaving)
+        self._patches.wrap(self._modules.Module, "eval", self._evaluating)
         self._step.kind_of_call = self._kind_of_call
         self._step.enter_phase, self._step.leave_phase = self._enter_named, self._leave_named
         self._step.ending.append(self._end_step)
@@ -93,7 +99,7 @@ class Source(BaseSource):
         self._patches.restore()
         if self._end_step in self._step.ending:
             self._step.ending.remove(self._end_step)
-        self._step.kind_of_call = lambda: EVAL
+        self._step.kind_of_call = lambda module: EVAL
         self._step.enter_phase, self._step.leave_phase = lambda kind: None, lambda block: None
         self._around_compile.forget()
         self._disarm()
@@ -134,6 +140,21 @@ class Source(BaseSource):
             return answer
 
         return __exit__
+
+    def _evaluating(self, original: Any) -> Any:
+        step = self._step
+
+        def eval_(module: Any) -> Any:
+            if step.thread == get_ident() and step.is_training and not step.in_backward:
+                try:
+                    self._evaluations.begin()
+                    self._arm()
+                except Exception as error:
+                    if self.recorder.fail(self.name, error):
+                        raise
+            return original(module)
+
+        return eval_
 
     def _begin(self, context: Any) -> None:
         blocks = self._blocks
@@ -196,6 +217,7 @@ class Source(BaseSource):
         """Split blocks that go on past the end of the step."""
         try:
             self._disarm()
+            self._evaluations.awaits_call = False
             blocks, now = self._blocks, self._step.started + round(self._step.duration * 1e9)
             still_open = blocks[:]
             while blocks:
@@ -259,38 +281,46 @@ class Source(BaseSource):
         try:
             self._disarm()
             if not self._is_grad_enabled():
-                self._kind_of_call()
+                self._kind_of_call(module)
+            elif self._evaluations.awaits_call:
+                self._evaluations.called(module)
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
 
-    def _kind_of_call(self) -> str:
-        """Return the phase of a module call without gradients, and set the kind of the blocks around it."""
+    def _kind_of_call(self, module: Any) -> str:
+        """Return the phase of a module's call without gradients, and set the kind of the blocks around it."""
         blocks, step = self._blocks, self._step
         if blocks and blocks[-1].kind:
             return EVAL if blocks[-1].kind == INSIDE else blocks[-1].kind
         began = perf_counter_ns()
-        kind = next((block.kind for block in reversed(blocks) if block.is_named), "") or self._kind_by_frames()
+        by_frames, is_calibration = self._kind_by_frames()
+        kind = next((block.kind for block in reversed(blocks) if block.is_named), "") or by_frames
         own = [block for block in blocks if not block.kind and block.is_off]
         for block in own[-1:] if kind != EVAL else own[:1]:
             block.kind = kind
             step.num_without_grad += kind != INSIDE
             if kind == GENERATE and not step.generation:
                 step.rollout += 1
+            if kind == EVAL:
+                self._evaluations.called_without_gradients(module, is_calibration)
         self._cost.calls += 1
         self._cost.ns += perf_counter_ns() - began
         return EVAL if kind == INSIDE else kind
 
-    def _kind_by_frames(self) -> str:
-        kind, num_calls = EVAL, 0
+    def _kind_by_frames(self) -> tuple[str, bool]:
+        """Return the kind by the functions around a call, and whether one of them averages batch norm anew."""
+        kind, num_calls, is_calibration = EVAL, 0, False
         frame: Any = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
             if code is self._call:
                 num_calls += 1
                 if num_calls == 2:
-                    return INSIDE
+                    return INSIDE, False
             elif code.co_name.lstrip("_").startswith(GENERATES):
                 kind = GENERATE
+            elif code.co_name.startswith(CALIBRATE):
+                is_calibration = True
             frame = frame.f_back
-        return kind
+        return kind, is_calibration

@@ -265,7 +265,7 @@ class NanHunt:
         try:
             seen, has_grad, stack = self._seen, self._has_grad(), self._stack
             if not stack and not has_grad and self._step.is_training:
-                self._step.kind_of_call()
+                self._step.kind_of_call(module)
             if len(seen.events) > MAX_EVENTS:
                 return
             is_recomputed = self._step.in_backward

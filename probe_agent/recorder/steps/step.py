@@ -83,8 +83,8 @@ class Step:
         self.rollout = 0
         #: Blocks without gradients that the training thread is in (hooks/phases.py).
         self.blocks: list[Any] = []
-        #: Returns the phase of a call of the outermost module without gradients (hooks/phases.py).
-        self.kind_of_call: Callable[[], str] = lambda: EVAL
+        #: Returns the phase of a call of this outermost module without gradients (hooks/phases.py).
+        self.kind_of_call: Callable[[Any], str] = lambda module: EVAL
         #: Begin a phase that the job has named, on the training thread, and end it: `leave_phase(enter_phase(kind))`.
         self.enter_phase: Callable[[str], object] = lambda kind: None
         self.leave_phase: Callable[[object], None] = lambda block: None

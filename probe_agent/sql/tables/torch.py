@@ -10,8 +10,8 @@ from probe_agent.recorder.ring.table import Column
 from .live_table import STEP, RecorderTable
 
 __all__ = [
-    "DataLoaders", "FlightRecorder", "Gradients", "LossGraphs", "MemoryBlocks", "Modules", "Optimizers", "Parameters",
-    "ProcessGroups", "Schedulers", "Tensors",
+    "DataLoaders", "Evaluations", "FlightRecorder", "Gradients", "LossGraphs", "MemoryBlocks", "Modules", "Optimizers",
+    "Parameters", "ProcessGroups", "Schedulers", "Tensors",
 ]  # fmt: skip
 
 
@@ -128,6 +128,28 @@ class LossGraphs(RecorderTable):
         Column("shape", "text", "", "shape of its output: 32x10; empty of a scalar"),
         Column("operands", "int", "", "number of its operands"),
         Column("constants", "int", "", "of these, those without a gradient"),
+    )
+
+
+class Evaluations(RecorderTable):
+    name = "torch.evaluations"
+    doc = (
+        "How the training thread has evaluated the job's models since the recorder started: one row per model that was"
+        " called as the outermost one in a block without gradients, or in evaluation mode with gradients."
+    )
+    operation = "evaluations"
+    columns = (
+        STEP,
+        Column("module", "text", "", "class of the model"),
+        Column("without_gradients", "int", "", "blocks without gradients (no_grad, inference_mode) that call it"),
+        Column("active", "int", "", "of these, those with a layer of dropout or batch norm in training mode"),
+        Column(
+            "with_gradients",
+            "int",
+            "",
+            "times that it was called with gradients after model.eval(), and was in training mode again at the next"
+            " backward: the graph was made for nothing",
+        ),
     )
 
 

@@ -1,0 +1,26 @@
+"""How the job's models were evaluated since the recorder started, for `torch.evaluations`.
+
+Reads what the training thread has counted (steps/evaluations.py); calls no code of the job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..source import Recorder
+from ..torch import inventory
+
+__all__ = ["answer"]
+
+READS = True
+COLUMNS = ("module", "without_gradients", "active", "with_gradients")
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """Return one row per model."""
+    rows = [
+        [inventory.name_of(type(module)), of_it.without_gradients, of_it.active, of_it.with_gradients]
+        for module, of_it in recorder.evaluations.alive()
+    ]
+    return {"columns": COLUMNS, "rows": rows, "notes": []}
