@@ -234,6 +234,19 @@ def a_learning_rate_that_grows_too_far(healthy: bool) -> None:
     train(model, optimizer, regression(), after_step=grow)
 
 
+@fault("gradients-cleared-early")
+def gradients_that_are_cleared_after_backward(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer, regression(), before_step=lambda step: None if healthy else optimizer.zero_grad())
+
+
+@fault("weight-decay-too-high")
+def a_weight_decay_with_a_missing_point(healthy: bool) -> None:
+    model = mlp()
+    train(model, torch.optim.AdamW(model.parameters(), weight_decay=0.05 if healthy else 50.0), regression())
+
+
 @fault("zero-grad-missing")
 def gradients_that_are_never_cleared(healthy: bool) -> None:
     model = mlp()

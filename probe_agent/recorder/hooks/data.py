@@ -145,7 +145,7 @@ class Source(BaseSource):
                 step.spans.spans.append((began, ended, DATA))
                 try:
                     if step.is_training:
-                        passes = recorder.seen.passes(loader)
+                        passes = recorder.seen.passes.of(loader)
                         passes.begun += 1
                         self._pass = id(iterator), passes
                         self._note(iterator, began, ended, 0, False)

@@ -91,7 +91,9 @@ class Source(BaseSource):
         self._others: dict[int, int] = {}
         self._num_outpaced = 0
         self._note = recorder.seen.optimizers.note
-        self._note_cleared = recorder.seen.cleared.note
+        self._clearings = recorder.seen.clearings
+        #: Number of backward calls in this step when an optimizer cleared their gradients, by its id.
+        self._cleared_at: dict[int, int] = {}
         self._began = 0
         self._spent_before = 0  # in other phases, when the optimizer's step began
         self._depth = 0  # nested calls of `step`
@@ -162,6 +164,8 @@ class Source(BaseSource):
                 step.grad_norm = self._device.grad_norm(optimizer)
                 self._cost.ns += perf_counter_ns() - self._began
                 self._began = perf_counter_ns()
+            if self._cleared_at and self._cleared_at.get(id(optimizer)) == step.micro_batches:
+                self._clearings.of(optimizer).early += 1
             step.begin_forward(self._began)
             self._spent_before = step.spent + (step.forward or 0)
         except Exception as error:
@@ -214,9 +218,10 @@ class Source(BaseSource):
         step = self._step
         if self._device.is_compiling():
             return
-        self._note_cleared(optimizer)
+        self._clearings.of(optimizer)
         if not step.micro_batches:
             return
+        self._cleared_at[id(optimizer)] = step.micro_batches
         try:
             if not self._depth and self._counts(optimizer) and not self._has_hooks:
                 self._end(optimizer, perf_counter_ns())
@@ -271,6 +276,9 @@ class Source(BaseSource):
     def _end(self, optimizer: Any, now: int, skipped: bool = False) -> None:
         lr = optimizer.param_groups[0].get("lr")
         of_modules = self._modules_cost.ns
+        if self._cleared_at:  # another optimizer may step after the end of this step, and before the next backward
+            last = self._step.micro_batches
+            self._cleared_at = {key: 0 for key, at in self._cleared_at.items() if at == last}
         self._ends.end(now, lr, lambda: self._count(optimizer), skipped)
         self._cost.calls += 1
         self._cost.ns += self._step.started - now - (self._modules_cost.ns - of_modules)

@@ -27,7 +27,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per loader."""
     found = recorder.find(inventory.LOADER)
     rows = [
-        [type(loader).__qualname__, place, *_row(vars(loader)), *_passes(recorder.seen.passes(loader))]
+        [type(loader).__qualname__, place, *_row(vars(loader)), *_passes(recorder.seen.passes.of(loader))]
         for loader, place in found
     ]
     iterator = recorder.batches()

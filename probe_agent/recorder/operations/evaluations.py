@@ -21,6 +21,6 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per model."""
     rows = [
         [inventory.name_of(type(module)), of_it.without_gradients, of_it.active, of_it.with_gradients]
-        for module, of_it in recorder.evaluations.alive()
+        for module, of_it in recorder.evaluations.models.alive()
     ]
     return {"columns": COLUMNS, "rows": rows, "notes": []}

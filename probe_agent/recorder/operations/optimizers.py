@@ -18,7 +18,7 @@ __all__ = ["answer"]
 READS = True
 COLUMNS = (
     "optimizer", "place", "param_group", "name", "lr", "weight_decay", "options", "num_tensors", "parameters", "dtype",
-    "device", "state_memory", "updates",
+    "device", "state_memory", "updates", "cleared_early",
 )  # fmt: skip
 
 
@@ -28,7 +28,8 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     for optimizer, place in recorder.find(inventory.OPTIMIZER):
         held = inventory.attributes_of(optimizer)
         for number, group in enumerate(list(held.get("param_groups", ()))):
-            rows.append([type(optimizer).__qualname__, place, *_row(number, group, held.get("state", {}))])
+            row = _row(number, group, held.get("state", {}))
+            rows.append([type(optimizer).__qualname__, place, *row, _cleared_early(recorder, optimizer)])
     return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("optimizer")]}
 
 
@@ -56,6 +57,11 @@ def _row(number: int, group: Mapping[str, Any], state: Mapping[Any, Any]) -> lis
         size,
         None if updates is None else int(updates),
     ]
+
+
+def _cleared_early(recorder: Recorder, optimizer: Any) -> int:
+    own = {id(optimizer), *map(id, inventory.wrapped_in(optimizer))}
+    return sum(noted.early for one, noted in recorder.seen.clearings.alive() if id(one) in own)
 
 
 def _is_tensor(value: object) -> bool:

@@ -41,7 +41,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     gradients = recorder.gradients.read()
     models = [(name, model) for name, model, _ in inventory.numbered(recorder.find(inventory.MODEL))]
     optimizers = [(name, one) for name, one, _ in inventory.numbered(recorder.find(inventory.OPTIMIZER))]
-    held = _held(optimizers, {id(one) for one in recorder.seen.cleared.alive()})
+    held = _held(optimizers, {id(one) for one, _ in recorder.seen.clearings.alive()})
     rows: list[list[object]] = []
     listed: set[int] = set()
     for registered, items in (

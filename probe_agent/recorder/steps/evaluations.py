@@ -16,10 +16,10 @@ from itertools import islice
 from typing import Any
 from weakref import ref
 
+from ..torch.seen import Noted
+
 __all__ = ["Evaluations", "OfModel"]
 
-#: A job that makes a new model for each evaluation must not fill the memory.
-MAX_MODELS = 100
 #: Layers that compute something else in training mode, by their class, and how many of a model are remembered.
 ACTIVE = re.compile("(?i)drop|batchnorm")
 MAX_LAYERS = 50
@@ -30,8 +30,7 @@ CALIBRATE = "update_bn"
 class OfModel:
     """Evaluations of one outermost module; `active` are those in which dropout or batch norm was in training mode."""
 
-    def __init__(self, module: Any) -> None:
-        self.module = ref(module)
+    def __init__(self) -> None:
         self.without_gradients = self.active = self.with_gradients = 0
         self._layers: list[Any] | None = None
 
@@ -48,16 +47,12 @@ class Evaluations:
     """Evaluations seen since the recorder started."""
 
     def __init__(self) -> None:
-        self._models: dict[int, OfModel] = {}
+        #: By outermost module.
+        self.models = Noted(OfModel)
         #: `model.eval()` was called, and no outermost module since.
         self.awaits_call = False
         #: The model that was called with gradients then, if no run of torch's engine has followed.
         self.unsure: Any = None
-
-    def alive(self) -> list[tuple[Any, OfModel]]:
-        """Return the models that still exist, with their evaluations."""
-        found = [(known.module(), known) for known in list(self._models.values())]
-        return [(module, known) for module, known in found if module is not None]
 
     def begin(self) -> None:
         """Note a call of `model.eval()`."""
@@ -72,7 +67,7 @@ class Evaluations:
     def called_without_gradients(self, module: Any, is_calibration: bool) -> None:
         """Note the first call of an outermost module in a block without gradients."""
         self.awaits_call, self.unsure = False, None
-        known = self._of(module)
+        known = self.models.of(module)
         known.without_gradients += 1
         if not is_calibration:
             known.active += known.is_active(module)
@@ -81,15 +76,7 @@ class Evaluations:
         """Note that torch's engine is about to run while a model is `unsure`."""
         module, self.unsure = self.unsure(), None
         if module is not None and module.training:
-            self._of(module).with_gradients += 1
-
-    def _of(self, module: Any) -> OfModel:
-        known = self._models.get(id(module))
-        if known is None or known.module() is not module:
-            if len(self._models) >= MAX_MODELS:
-                self._models.clear()
-            known = self._models[id(module)] = OfModel(module)
-        return known
+            self.models.of(module).with_gradients += 1
 
 
 def _active_layers(module: Any) -> Iterator[Any]:

@@ -7,10 +7,12 @@ lookup each (0.1 µs). The recorder's thread notes the rest. References are weak
 from __future__ import annotations
 
 from time import monotonic
-from typing import Any, Callable
+from typing import Any, Callable, Generic, TypeVar
 from weakref import ref
 
-__all__ = ["InUse", "Passes", "Seen"]
+__all__ = ["InUse", "Noted", "Passes", "Seen"]
+
+T = TypeVar("T")
 
 #: A job that makes a new object every step must not fill the memory.
 MAX_NOTED = 100
@@ -36,12 +38,40 @@ class InUse:
         return [value for value in found if value is not None]
 
 
+class Noted(Generic[T]):
+    """What was noted of each object of one kind."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._noted: dict[int, tuple[Callable[[], Any], T]] = {}
+
+    def of(self, value: Any) -> T:
+        """Return what was noted of `value`, to add to; new if it was not seen before."""
+        known = self._noted.get(id(value))
+        if known is None or known[0]() is not value:
+            if len(self._noted) >= MAX_NOTED:
+                self._noted.clear()
+            known = self._noted[id(value)] = ref(value), self._make()
+        return known[1]
+
+    def alive(self) -> list[tuple[Any, T]]:
+        """Return the objects that still exist, each with what was noted of it."""
+        found = [(known(), noted) for known, noted in list(self._noted.values())]
+        return [(value, noted) for value, noted in found if value is not None]
+
+
 class Passes:
     """Passes over one DataLoader that the training thread has begun, those that came to its end, and their batches."""
 
-    def __init__(self, loader: Any) -> None:
-        self.loader = ref(loader)
+    def __init__(self) -> None:
         self.begun = self.whole = self.batches = 0
+
+
+class Clearings:
+    """Steps of one optimizer before which its `zero_grad` had cleared what the last backward made."""
+
+    def __init__(self) -> None:
+        self.early = 0
 
 
 class Seen:
@@ -51,9 +81,10 @@ class Seen:
         self.since = monotonic()
         #: Optimizers that stepped, and modules called as the outermost one.
         self.optimizers, self.modules = InUse(), InUse()
-        #: Optimizers whose `zero_grad` was called.
-        self.cleared = InUse()
-        self._passes: dict[int, Passes] = {}
+        #: By optimizer whose `zero_grad` was called.
+        self.clearings = Noted(Clearings)
+        #: By DataLoader.
+        self.passes = Noted(Passes)
         #: Type that autocast computes in, by kind of device, as the training thread had it in a sampled forward.
         self.autocast: dict[str, str] = {}
         #: Stages of torch's pipelines that ran, by index: rank in the pipeline, number of ranks, number of stages.
@@ -62,12 +93,3 @@ class Seen:
         self.running: dict[str, int] = {}
         #: While no step is found: classes of the optimizers that the job's frames lead to.
         self.optimizer_classes: tuple[str, ...] = ()
-
-    def passes(self, loader: Any) -> Passes:
-        """Return the passes over a DataLoader, none of one that was not seen before."""
-        known = self._passes.get(id(loader))
-        if known is None or known.loader() is not loader:
-            if len(self._passes) >= MAX_NOTED:
-                self._passes.clear()
-            known = self._passes[id(loader)] = Passes(loader)
-        return known

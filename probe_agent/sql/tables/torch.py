@@ -60,6 +60,12 @@ class Optimizers(RecorderTable):
         Column("device", "text", "", "their devices"),
         Column("state_memory", "float", "MiB", "the optimizer's state for them in this process"),
         Column("updates", "int", "", "number of updates of the first of them, if the optimizer counts"),
+        Column(
+            "cleared_early",
+            "int",
+            "",
+            "steps of the optimizer that found nothing: its zero_grad had cleared what the last backward made",
+        ),
     )
 
 

@@ -154,7 +154,7 @@ def test_passes_over_a_loader_are_counted_with_their_ends(recording):
         for _ in range(3):
             train(net, [next(iter(first))])
             train(net, whole)
-        counted = [it.recorder.seen.passes(loader) for loader in (whole, first)]
+        counted = [it.recorder.seen.passes.of(loader) for loader in (whole, first)]
 
     assert [(one.begun, one.whole, one.batches) for one in counted] == [(3, 3, 6), (3, 0, 3)]
 
@@ -166,6 +166,6 @@ def test_passes_of_a_loop_that_does_not_train_are_not_counted(recording):
             for batch in loader:
                 with torch.no_grad():
                     net(batch)
-        counted = it.recorder.seen.passes(loader)
+        counted = it.recorder.seen.passes.of(loader)
 
     assert (counted.begun, counted.whole, counted.batches) == (0, 0, 0)

@@ -142,6 +142,6 @@ def test_the_training_is_the_same_and_eval_is_torchs_own_afterwards(recording):
     with recording(trace_every=2) as it:
         assert nn.Module.eval is not own
         assert losses(with_gradients) == alone
-        assert it.recorder.evaluations.alive() == []  # its models are gone, and nothing keeps them
+        assert it.recorder.evaluations.models.alive() == []  # its models are gone, and nothing keeps them
 
     assert nn.Module.eval is own

@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.optim.optimizer as torch_optimizer
 
+from probe_agent.recorder.operations import optimizers
+
 
 def train(model, optimizer, steps, loss_of=lambda out: out.square().mean()):
     for _ in range(steps):
@@ -272,3 +274,48 @@ def test_weights_and_random_numbers_are_bit_identical(recording):
 
     assert all(torch.equal(one, other) for one, other in zip(alone[0], watched[0], strict=True))
     assert torch.equal(alone[1], watched[1])
+
+
+@pytest.mark.parametrize("num_optimizers", [1, 2])
+def test_steps_whose_gradients_were_cleared_after_backward_are_counted(recording, num_optimizers):
+    models = [torch.nn.Linear(8, 8) for _ in range(num_optimizers)]
+    held = [torch.optim.AdamW(model.parameters()) for model in models]
+
+    with recording() as it:
+        for number in range(12):
+            sum(model(torch.ones(4, 8)).square().mean() for model in models).backward()
+            if number >= 4:
+                held[-1].zero_grad()
+            for optimizer in held:
+                optimizer.step()
+            for optimizer in held:
+                optimizer.zero_grad()
+        rows = optimizers.answer(it.recorder, {})
+        early = {row[1]: row[-1] for row in rows["rows"]}
+
+    assert sorted(early.values()) == [0] * (num_optimizers - 1) + [8]
+
+
+def test_gradients_that_are_cleared_before_a_backward_are_not_missed(recording):
+    """In this order, as in a GAN: one optimizer's gradients are cleared after the other's backward."""
+    first, second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+    ours, others = (torch.optim.AdamW(model.parameters()) for model in (first, second))
+    search = torch.optim.LBFGS(first.parameters(), max_iter=3)
+
+    def closure():
+        search.zero_grad()
+        loss = first(torch.ones(4, 8)).square().mean()
+        loss.backward()
+        return loss
+
+    with recording() as it:
+        for _ in range(6):
+            ours.zero_grad()
+            second(first(torch.ones(4, 8))).square().mean().backward()
+            others.zero_grad()
+            ours.step()
+            second(first(torch.ones(4, 8)).detach()).square().mean().backward()
+            others.step()
+            search.step(closure)
+
+        assert [noted.early for _, noted in it.recorder.seen.clearings.alive()] == [0, 0, 0]
