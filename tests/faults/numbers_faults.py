@@ -403,6 +403,14 @@ def a_schedule_stepped_per_batch_and_per_epoch(healthy: bool) -> None:
     train(model, optimizer, regression(), after_step=advance)
 
 
+@fault("schedule")
+def a_cosine_of_epochs_that_is_stepped_per_batch(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10**6 if healthy else 20)
+    train(model, optimizer, regression(), after_step=lambda step: schedule.step())
+
+
 @fault("replicas-differ", num_ranks=2)
 def a_replica_with_weights_of_its_own(healthy: bool) -> None:
     torch.distributed.init_process_group("gloo")

@@ -2,7 +2,8 @@
 
 The calls of the scheduler's `step()` are held against the updates that its optimizer counts. As many as updates, or one
 a pass over the data, is right. None at all leaves the learning rate where it began; more than updates means one call a
-step and one an epoch, or one a micro-batch: the schedule ends long before the job does.
+step and one an epoch, or one a micro-batch: the schedule ends long before the job does. A cosine whose length is that
+of the epochs, and that is stepped with each batch, goes up and down again and again: it begins anew after its end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ FROM torch.schedulers AS schedulers
 """
 #: Schedules that are made to be stepped with every update.
 _PER_STEP = ("OneCycleLR", "CyclicLR")
+#: Schedules that go back to where they began after their end.
+_BACK_AND_FORTH = "CosineAnnealingLR"
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -30,7 +33,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     for one in asked:
         for row in one.rows:
             seen = True
-            for found in (*_never(row, limits), *_too_often(row, one.world_size, limits)):
+            for found in (*_never(row, limits), *_too_often(row, one.world_size, limits), *_round(row, limits)):
                 yield replace(found, ranks=(one.rank,), where=str(row["scheduler"]))
     if not seen:
         raise NotApplicable("no learning rate scheduler of torch was found")
@@ -86,6 +89,32 @@ def _too_often(row: Row, world_size: int, limits: Limits) -> Iterable[Finding]:
     )
 
 
+def _round(row: Row, limits: Limits) -> Iterable[Finding]:
+    calls, updates, total = row["calls"] or 0, row["updates"], row["total"]
+    if not str(row["scheduler"]).startswith(_BACK_AND_FORTH) or not total or total > limits["short"]:
+        return
+    # Stepped once an epoch, a job without an end may come to its end often, too.
+    if not updates or calls < 0.9 * updates or calls < limits["rounds"] * total:
+        return
+    yield Finding(
+        f"the learning rate goes up and down: {row['scheduler']} is {total:,.0f} steps long and was stepped"
+        f" {calls:,} times",
+        certainty=Certainty.LIKELY,
+        share=0.5,
+        evidence=(
+            f"after its end the schedule goes back to where it began: {calls / total:,.0f} times so far",
+            f"it was stepped once for each of {updates:,} updates; learning rate {_number(row['lr'])}, base"
+            f" {_number(row['base_lr'])}",
+        ),
+        advice=(
+            "give its length in what it is stepped with: T_max = epochs * len(loader) if that is each batch",
+            "or step it at the end of each epoch",
+            "if restarts are wanted: CosineAnnealingWarmRestarts says so",
+        ),
+        try_first="CosineAnnealingLR(optimizer, T_max=epochs * len(loader))",
+    )
+
+
 def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.3g}"
 
@@ -93,13 +122,15 @@ def _number(value: float | None) -> str:
 RULE = Rule(
     "schedule",
     "numbers",
-    "Is the learning rate schedule stepped as often as the optimizer?",
+    "Is the learning rate schedule stepped as often as it was made for?",
     SQL,
     judge,
     (
         Threshold("steps", 200, "steps without a call"),
         Threshold("updates", 50, "updates needed to judge"),
         Threshold("more", 3, "calls more than updates"),
+        Threshold("short", 200, "length of a cosine that is not meant in batches"),
+        Threshold("rounds", 5, "times that it has come to its end"),
     ),
     explains=("learning-rate-zero", "loss-flat"),
     is_live=True,

@@ -36,6 +36,25 @@ def test_one_that_runs_ahead_of_the_optimizer_is_named(judged: Judged, steps: St
     assert "525 times for 500 updates" in found.sentence
 
 
+def test_a_cosine_that_goes_up_and_down_with_each_batch_is_named(judged: Judged, steps: Steps) -> None:
+    def found(**others: Any) -> list[str]:
+        rows = schedule(**{"scheduler": "CosineAnnealingLR", "total": 10.0, **others})
+        return [one.sentence for one in judged("schedule", {"python.steps": steps(50), "torch.schedulers": rows})]
+
+    assert found() == [
+        "the learning rate goes up and down: CosineAnnealingLR is 10 steps long and was stepped 500 times"
+    ]
+    fine: list[dict[str, Any]] = [
+        {"total": 400.0},
+        {"total": 150.0},
+        {"calls": 60, "total": 10.0},
+        {"updates": None},
+        {"scheduler": "CosineAnnealingWarmRestarts"},
+    ]
+    for usual in fine:
+        assert found(**usual) == []
+
+
 def test_one_call_an_update_or_an_epoch_and_one_a_rank_is_fine(judged: Judged, steps: Steps) -> None:
     for calls in (3, 500):
         assert judged("schedule", {"python.steps": steps(50), "torch.schedulers": schedule(calls=calls)}) == []
