@@ -23,13 +23,13 @@ from probe_cli.cluster.folded import job_frame
 from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.text import percent
 
-from .finding import Certainty, Finding, NoEvidence
+from .finding import Certainty, Finding, NoEvidence, NotApplicable
 from .job import Job
 from .rule import Limits, Look, Row
 
 __all__ = [
-    "FORMATS", "STEPS", "Stack", "first_of", "first_stacks", "line_of", "lines_of", "look_for", "stacks_of",
-    "suspected",
+    "FORMATS", "ON_A_FREE_HOST", "STEPS", "Stack", "first_of", "first_stacks", "is_waiting", "line_of", "lines_of",
+    "look_for", "stacks_of", "suspected", "suspected_on_a_free_host",
 ]  # fmt: skip
 
 #: A first look is as long as a step, but not shorter than this, and has so many stacks: what takes a quarter of the
@@ -55,6 +55,19 @@ SELECT count(*) AS steps, sum(duration) AS lasted, sum(coalesce(other, 0)) AS ot
     sum(coalesce(forward, 0)) AS forward, count(*) FILTER (backward > 0) AS trained
 FROM (FROM python.steps ORDER BY step DESC LIMIT 200)
 """
+#: The same, with the part of the last minute in which some task of the host waited for a core.
+ON_A_FREE_HOST = f"""
+SELECT recent.*, (SELECT avg(cpu_some) FROM host.pressure
+    WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
+FROM ({STEPS}) AS recent
+"""
+#: Where Python itself waits.
+WAITS = re.compile(
+    r"/(queue|threading|selectors|socket|ssl|subprocess)\.py$|/concurrent/futures/_base\.py$"
+    r"|/multiprocessing/(connection|queues|synchronize|popen_\w+)\.py$"
+)
+#: Calls that wait in C, where the thread does not hold the GIL.
+CALLS = re.compile(r"\.(get|acquire|recv(_bytes|_into|from)?)\(")
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,15 @@ def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     if (row["other"] + row["forward"]) / row["lasted"] >= limits["share"]:
         yield Finding("a line of the loop may take long", Certainty.SUSPECTED, cost_s=row["lasted"] / row["steps"])
+
+
+def suspected_on_a_free_host(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    """The same, for what a thread waits for. Raises NotApplicable for a server, NoEvidence on a busy host."""
+    if rows[0]["trained"] * 2 < rows[0]["steps"]:
+        raise NotApplicable("the job does not train: a server waits for requests")
+    if (rows[0]["pressure"] or 0.0) >= limits["pressure"]:
+        raise NoEvidence("tasks of this host wait for a core all the time, those that are waited for as well")
+    yield from suspected(rows, limits)
 
 
 def look_for(
@@ -188,6 +210,11 @@ def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> lis
     of all stacks, the most frequent first."""
     found = Counter(line for stack in stacks if is_wanted(stack) and (line := line_of(stack.frames)) is not None)
     return [(line, count / len(stacks)) for line, count in found.most_common()]
+
+
+def is_waiting(frames: Sequence[Frame]) -> bool:
+    """Return whether a thread waits in one of Python's own waits: a queue, a lock, a socket."""
+    return bool(frames) and bool(WAITS.search(frames[0].file) or CALLS.search(frames[0].source or ""))
 
 
 def line_of(frames: Sequence[Frame]) -> str | None:

@@ -241,6 +241,19 @@ def gradients_that_are_cleared_after_backward(healthy: bool) -> None:
     train(model, optimizer, regression(), before_step=lambda step: None if healthy else optimizer.zero_grad())
 
 
+@fault("gradients-cleared-early")
+def accumulated_gradients_that_are_cleared_with_each_batch(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    for number, (inputs, targets) in enumerate(regression()):
+        if not healthy or number % 4 == 0:
+            optimizer.zero_grad()
+        (nn.functional.mse_loss(model(inputs), targets) / 4).backward()
+        if number % 4 == 3:
+            optimizer.step()
+            time.sleep(0.02)
+
+
 @fault("weight-decay-too-high")
 def a_weight_decay_with_a_missing_point(healthy: bool) -> None:
     model = mlp()

@@ -298,6 +298,21 @@ def an_accuracy_counted_element_by_element(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=count)
 
 
+@fault("waits-for-gil")
+def a_monitor_that_polls_all_the_time(healthy: bool) -> None:
+    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(40)), nn.Linear(64, 1))
+    seen = [0]
+
+    def watch() -> None:
+        while True:
+            seen[0] += 1
+            if healthy:
+                time.sleep(0.05)
+
+    threading.Thread(target=watch, name="monitor", daemon=True).start()
+    train(model, torch.optim.Adam(model.parameters()), regression())
+
+
 @fault("waits-for-thread")
 def a_thread_that_unpacks_the_archive_for_each_batch(healthy: bool) -> None:
     samples = torch.randn(4096, 64).numpy()

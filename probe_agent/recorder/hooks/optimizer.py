@@ -218,7 +218,7 @@ class Source(BaseSource):
         step = self._step
         if self._device.is_compiling():
             return
-        self._clearings.of(optimizer)
+        noted = self._clearings.of(optimizer)
         if not step.micro_batches:
             return
         self._cleared_at[id(optimizer)] = step.micro_batches
@@ -226,6 +226,7 @@ class Source(BaseSource):
             if not self._depth and self._counts(optimizer) and not self._has_hooks:
                 self._end(optimizer, perf_counter_ns())
             elif step.losses is not None and self._primary is not None and self._primary() is optimizer:
+                noted.parts += step.losses.are_parts
                 step.losses.clear()
         except Exception as error:
             if self.recorder.fail(self.name, error):

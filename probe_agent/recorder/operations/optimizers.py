@@ -19,6 +19,7 @@ READS = True
 COLUMNS = (
     "optimizer", "place", "param_group", "name", "lr", "weight_decay", "options", "num_tensors", "parameters", "dtype",
     "device", "state_memory", "updates", "cleared_early",
+    "cleared_parts",
 )  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         held = inventory.attributes_of(optimizer)
         for number, group in enumerate(list(held.get("param_groups", ()))):
             row = _row(number, group, held.get("state", {}))
-            rows.append([type(optimizer).__qualname__, place, *row, _cleared_early(recorder, optimizer)])
+            rows.append([type(optimizer).__qualname__, place, *row, *_cleared(recorder, optimizer)])
     return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else [inventory.unseen("optimizer")]}
 
 
@@ -59,9 +60,10 @@ def _row(number: int, group: Mapping[str, Any], state: Mapping[Any, Any]) -> lis
     ]
 
 
-def _cleared_early(recorder: Recorder, optimizer: Any) -> int:
+def _cleared(recorder: Recorder, optimizer: Any) -> tuple[int, int]:
     own = {id(optimizer), *map(id, inventory.wrapped_in(optimizer))}
-    return sum(noted.early for one, noted in recorder.seen.clearings.alive() if id(one) in own)
+    found = [noted for one, noted in recorder.seen.clearings.alive() if id(one) in own]
+    return sum(noted.early for noted in found), sum(noted.parts for noted in found)
 
 
 def _is_tensor(value: object) -> bool:

@@ -41,6 +41,11 @@ class Losses:
         elif self._sum != NULL_FLOAT:
             self._sum += value
 
+    @property
+    def are_parts(self) -> bool:
+        """Whether there are losses, each scaled by a constant at its end."""
+        return self._num > 0 and self._are_parts
+
     def of_step(self) -> float | Later:
         """Return the sum of parts or the mean of whole losses; NULL if there is none."""
         if not self._num or self._sum == NULL_FLOAT:

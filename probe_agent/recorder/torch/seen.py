@@ -68,10 +68,11 @@ class Passes:
 
 
 class Clearings:
-    """Steps of one optimizer before which its `zero_grad` had cleared what the last backward made."""
+    """Steps of one optimizer before which its `zero_grad` had cleared what the last backward made, and times that it
+    cleared gradients of a part of the loss in the middle of a step."""
 
     def __init__(self) -> None:
-        self.early = 0
+        self.early = self.parts = 0
 
 
 class Seen:

@@ -66,6 +66,13 @@ class Optimizers(RecorderTable):
             "",
             "steps of the optimizer that found nothing: its zero_grad had cleared what the last backward made",
         ),
+        Column(
+            "cleared_parts",
+            "int",
+            "",
+            "times that its zero_grad, before it stepped, cleared gradients of a loss that was scaled by a constant as"
+            " those of accumulated batches are; counted in steps whose loss is read",
+        ),
     )
 
 

@@ -291,7 +291,7 @@ def test_steps_whose_gradients_were_cleared_after_backward_are_counted(recording
             for optimizer in held:
                 optimizer.zero_grad()
         rows = optimizers.answer(it.recorder, {})
-        early = {row[1]: row[-1] for row in rows["rows"]}
+        early = {row[1]: row[-2] for row in rows["rows"]}
 
     assert sorted(early.values()) == [0] * (num_optimizers - 1) + [8]
 
@@ -319,3 +319,20 @@ def test_gradients_that_are_cleared_before_a_backward_are_not_missed(recording):
             search.step(closure)
 
         assert [noted.early for _, noted in it.recorder.seen.clearings.alive()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("by", "parts"), [(4, 18), (1, 0)])
+def test_batches_whose_gradients_are_cleared_before_the_step_are_counted(recording, by, parts):
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.AdamW(model.parameters())
+
+    with recording() as it:
+        for number in range(28):
+            optimizer.zero_grad()
+            (model(torch.ones(4, 8)).square().mean() / by if by > 1 else model(torch.ones(4, 8)).sum()).backward()
+            if number % 4 == 3:
+                time.sleep(0.02)  # the losses of each step are read
+                optimizer.step()
+        ((_, noted),) = it.recorder.seen.clearings.alive()
+
+    assert (noted.early, noted.parts) == (0, parts)
