@@ -254,6 +254,43 @@ def accumulated_gradients_that_are_cleared_with_each_batch(healthy: bool) -> Non
             time.sleep(0.02)
 
 
+@fault("gradients-not-finite")
+def a_root_of_nothing_behind_a_guard(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    for inputs, targets in regression():
+        optimizer.zero_grad()
+        output = model(inputs)
+        same = (output - output.detach()).square().sum() + (1e-8 if healthy else 0.0)
+        (nn.functional.mse_loss(output, targets) + same.sqrt()).backward()
+        if nn.utils.clip_grad_norm_(model.parameters(), 1.0).isfinite():
+            optimizer.step()
+        time.sleep(0.01)
+
+
+@fault("ddp-bypassed", num_ranks=2)
+def a_model_that_is_called_past_its_wrapper(healthy: bool) -> None:
+    torch.distributed.init_process_group("gloo")
+    torch.manual_seed(torch.distributed.get_rank())
+    wrapped = nn.parallel.DistributedDataParallel(mlp())
+    optimizer = torch.optim.Adam(wrapped.parameters())
+    for _ in range(10**9):
+        inputs = torch.randn(16, 64)
+        optimizer.zero_grad()
+        (wrapped if healthy else wrapped.module)(inputs).sub(inputs[:, :1]).square().mean().backward()
+        optimizer.step()
+        time.sleep(0.01)
+
+
+@fault("schedule")
+def a_plateau_of_an_accuracy_as_if_it_were_a_loss(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.SGD(model.parameters(), 1e-2)
+    mode = "max" if healthy else "min"
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode, factor=0.5, patience=2)
+    train(model, optimizer, regression(), after_step=lambda step: schedule.step(step) if step % 5 == 4 else None)
+
+
 @fault("weight-decay-too-high")
 def a_weight_decay_with_a_missing_point(healthy: bool) -> None:
     model = mlp()

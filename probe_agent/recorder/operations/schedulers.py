@@ -40,7 +40,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
                 recorder.num_steps,
                 _batches(recorder),
                 _first(held.get("_last_lr")),
-                _first(held.get("base_lrs")),
+                _base_lr(held, optimizer),
                 next((float(held[name]) for name in _TOTALS if isinstance(held.get(name), (int, float))), None),
             ]
         )
@@ -61,6 +61,12 @@ def _batches(recorder: Recorder) -> int | None:
     """Return how many batches the newest pass over a DataLoader has given so far."""
     yielded = getattr(recorder.batches(), "_num_yielded", None)
     return yielded if isinstance(yielded, int) else None
+
+
+def _base_lr(held: Mapping[str, Any], optimizer: Any) -> float | None:
+    """Return the first learning rate that a scheduler began with; ReduceLROnPlateau does not keep it."""
+    known = _first(held.get("base_lrs"))
+    return _first([getattr(optimizer, "defaults", {}).get("lr")]) if known is None else known
 
 
 def _first(values: object) -> float | None:

@@ -177,10 +177,13 @@ def judge(
     if stands_s is None:
         in_calls_s, asleep_s = _all_in_calls_s(targets, living, acts, unseen, now), _asleep_s(targets, after, acts, now)
         stands_s = max(in_calls_s, asleep_s)
-        hung_asleep = asleep_s >= LONG_START_S and any(one.has_trained for one in found_out.values())
-        if in_calls_s < IDLE_START_S and not hung_asleep:
+        has_trained = any(one.has_trained for one in found_out.values())
+        if in_calls_s < IDLE_START_S and not (has_trained and asleep_s >= LONG_START_S):
             known = "nothing has moved for {}, and how long this job usually takes is not known"
-            return replace(verdict, sentence=f"{known.format(seconds(max(stands_s, between_s)))}: {said}")
+            verdict = replace(verdict, sentence=f"{known.format(seconds(max(stands_s, between_s)))}: {said}")
+            if not has_trained or any(one.may_be_healthy for one in found_out.values()):
+                return verdict
+            return replace(verdict, stands_s=asleep_s, may_go_on=said)
         verdict, stands_long = replace(verdict, stands_s=stands_s), True
         age = "its training thread has not run for {}" if asleep_s > in_calls_s else age
     age = age.format(seconds(stands_s))

@@ -4,7 +4,7 @@ No rank has ended a step or called a collective for ten usual steps and ten seco
 at twice, as `probe … hang` does, and the chain of waits is followed to its end: a rank that is elsewhere, has come with
 another operation, waits in another group, is stopped, or has ended. A rank that saves, loads, compiles or works has two
 minutes before this is called a hang; until then it is possible. A process that has stood still since before the
-recorder came hangs if it has trained, and its training thread has not run for five minutes.
+recorder came hangs if it has trained, and its training thread has not run for five minutes; until then it is possible.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
     runs = all((doing := verdict.doing.get(rank)) is not None and doing.is_running for rank in verdict.ranks)
     works = runs and works_alone(verdict, job)
     if verdict.may_go_on and stands_s >= limits["possible"] and not works:
+        begins = "nothing has moved" if found[0].since_step is None else "no step has ended"
         return [
             replace(
                 one,
-                sentence=f"no step has ended for {seconds(stands_s)}, and the job may hang: {verdict.may_go_on}",
+                sentence=f"{begins} for {seconds(stands_s)}, and the job may hang: {verdict.may_go_on}",
                 certainty=Certainty.POSSIBLE,
                 share=1.0,
                 ranks=verdict.ranks,

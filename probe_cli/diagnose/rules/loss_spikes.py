@@ -89,7 +89,7 @@ RULE = Rule(
         Threshold("likely", 4, "spikes among them that are hardly chance"),
         LATE,
         Threshold("small", 1.0, "height below which spikes of such a job are only possible"),
-        Threshold("left", 0.1, "height below which such a job is not judged"),
+        Threshold("left", 0.5, "height below which such a job is not judged"),
         Threshold("losses", 80, "losses needed to judge"),
     ),
 )

@@ -2,8 +2,11 @@
 
 The calls of the scheduler's `step()` are held against the updates that its optimizer counts. As many as updates, or one
 a pass over the data, is right. None at all leaves the learning rate where it began; more than updates means one call a
-step and one an epoch, or one a micro-batch: the schedule ends long before the job does. A cosine whose length is that
-of the epochs, and that is stepped with each batch, goes up and down again and again: it begins anew after its end.
+step and one an epoch, or one a micro-batch: the schedule ends long before the job does.
+
+A cosine whose length is that of the epochs, and that is stepped with each batch, goes up and down again and again: it
+begins anew after its end. ReduceLROnPlateau that is given an accuracy as if it were a loss cuts the learning rate until
+nothing is left.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ FROM torch.schedulers AS schedulers
 _PER_STEP = ("OneCycleLR", "CyclicLR")
 #: Schedules that go back to where they began after their end.
 _BACK_AND_FORTH = "CosineAnnealingLR"
+#: The one that cuts the learning rate when what it is given gets no better.
+_ON_PLATEAU = "ReduceLROnPlateau"
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -33,8 +38,9 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     for one in asked:
         for row in one.rows:
             seen = True
-            for found in (*_never(row, limits), *_too_often(row, one.world_size, limits), *_round(row, limits)):
-                yield replace(found, ranks=(one.rank,), where=str(row["scheduler"]))
+            for way in (_never, _too_often, _round, _cut):
+                for found in way({**row, "world_size": one.world_size}, limits):
+                    yield replace(found, ranks=(one.rank,), where=str(row["scheduler"]))
     if not seen:
         raise NotApplicable("no learning rate scheduler of torch was found")
 
@@ -62,12 +68,12 @@ def _never(row: Row, limits: Limits) -> Iterable[Finding]:
     )
 
 
-def _too_often(row: Row, world_size: int, limits: Limits) -> Iterable[Finding]:
+def _too_often(row: Row, limits: Limits) -> Iterable[Finding]:
     calls, updates = row["calls"] or 0, row["updates"]
     if not updates or updates < limits["updates"] or row["skipped"]:
         return
     more = calls - updates
-    if more <= max(limits["more"], 0.005 * updates) or abs(calls - world_size * updates) <= max(5, 0.02 * calls):
+    if more <= max(limits["more"], 0.005 * updates) or abs(calls - row["world_size"] * updates) <= max(5, 0.02 * calls):
         return
     ratio = calls / updates
     how = f"{ratio:.0f} times a step" if abs(ratio - round(ratio)) < 0.02 and ratio > 1.5 else "more often than that"
@@ -86,6 +92,25 @@ def _too_often(row: Row, world_size: int, limits: Limits) -> Iterable[Finding]:
             "after a resume: load the optimizer's state together with the scheduler's",
         ),
         try_first='probe PID query "FROM torch.schedulers"',
+    )
+
+
+def _cut(row: Row, limits: Limits) -> Iterable[Finding]:
+    lr, base, calls = row["lr"], row["base_lr"], row["calls"] or 0
+    if not str(row["scheduler"]).startswith(_ON_PLATEAU) or lr is None or not base or lr > limits["cut"] * base:
+        return
+    yield Finding(
+        f"{row['scheduler']} has cut the learning rate to {_number(lr)}, from {_number(base)}: hardly anything is"
+        " learned",
+        certainty=Certainty.LIKELY,
+        share=1.0,
+        evidence=(f"stepped {calls:,} times in {max(row['steps_seen'] or 0, row['updates'] or 0):,} steps",),
+        advice=(
+            'look at what it is given: an accuracy or a reward needs mode="max", a loss mode="min"',
+            "patience counts its calls: a call each few batches sees noise as a plateau",
+            "give it a min_lr, and begin again from a checkpoint of before",
+        ),
+        try_first='ReduceLROnPlateau(optimizer, mode="max")',
     )
 
 
@@ -129,6 +154,7 @@ RULE = Rule(
         Threshold("steps", 200, "steps without a call"),
         Threshold("updates", 50, "updates needed to judge"),
         Threshold("more", 3, "calls more than updates"),
+        Threshold("cut", 1e-3, "part of the first learning rate that is too little"),
         Threshold("short", 200, "length of a cosine that is not meant in batches"),
         Threshold("rounds", 5, "times that it has come to its end"),
     ),

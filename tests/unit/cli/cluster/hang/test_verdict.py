@@ -211,17 +211,17 @@ def test_ranks_that_are_all_in_calls_from_before_the_recorder_came_hang_after_a_
 
 
 @pytest.mark.parametrize(
-    ("before_s", "line", "has_trained", "state"),
+    ("before_s", "line", "has_trained", "state", "stands_s"),
     [
-        (400.0, "batch = batches.get()", True, State.HANGS),
-        (100.0, "batch = batches.get()", True, State.UNKNOWN),  # rollouts may take so long
-        (400.0, "batch = batches.get()", False, State.UNKNOWN),  # a server without requests
-        (400.0, 'text = input("> ")', True, State.UNKNOWN),
-        (None, "batch = batches.get()", True, State.UNKNOWN),
+        (400.0, "batch = batches.get()", True, State.HANGS, 410.0),
+        (100.0, "batch = batches.get()", True, State.UNKNOWN, 110.0),  # rollouts may take so long: it may go on
+        (400.0, "batch = batches.get()", False, State.UNKNOWN, None),  # a server without requests
+        (400.0, 'text = input("> ")', True, State.UNKNOWN, 0.0),
+        (None, "batch = batches.get()", True, State.UNKNOWN, 0.0),
     ],
 )
 def test_a_process_that_stood_still_before_the_recorder_came_hangs_if_it_has_trained(
-    before_s: float | None, line: str, has_trained: bool, state: State
+    before_s: float | None, line: str, has_trained: bool, state: State, stands_s: float | None
 ) -> None:
     seen = {0: Look(stacks=at(line))}
     one = target(0, world_size=1, attached_at=1000.0, asleep={} if before_s is None else {"1": before_s})
@@ -229,6 +229,7 @@ def test_a_process_that_stood_still_before_the_recorder_came_hangs_if_it_has_tra
     said = judge({0: one}, seen, seen, between_s=2.0, details={0: Details(has_trained=has_trained)}, now=1010.0)
 
     assert said.state is state
+    assert said.stands_s == stands_s
     assert ("its training thread has not run for 410 s" in said.sentence) is (state is State.HANGS)
 
 

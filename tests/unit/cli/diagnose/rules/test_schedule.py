@@ -55,6 +55,18 @@ def test_a_cosine_that_goes_up_and_down_with_each_batch_is_named(judged: Judged,
         assert found(**usual) == []
 
 
+def test_a_plateau_that_was_cut_to_nothing_is_named(judged: Judged, steps: Steps) -> None:
+    def found(lr: float, scheduler: str = "ReduceLROnPlateau") -> list[str]:
+        rows = schedule(scheduler=scheduler, calls=350, updates=None, lr=lr, base_lr=0.01)
+        return [one.sentence for one in judged("schedule", {"python.steps": steps(50), "torch.schedulers": rows})]
+
+    assert found(2e-8) == [
+        "ReduceLROnPlateau has cut the learning rate to 2e-08, from 0.01: hardly anything is learned"
+    ]
+    assert found(1e-3) == []
+    assert found(2e-8, "CosineAnnealingLR") == []
+
+
 def test_one_call_an_update_or_an_epoch_and_one_a_rank_is_fine(judged: Judged, steps: Steps) -> None:
     for calls in (3, 500):
         assert judged("schedule", {"python.steps": steps(50), "torch.schedulers": schedule(calls=calls)}) == []
