@@ -10,6 +10,13 @@ from .calls import Calls, Names
 
 __all__ = ["Matched", "match"]
 
+#: A receive may be in a step beside that of its send; the same one is preferred.
+BESIDE = (0, 1, -1)
+#: Another step has to leave less than this part unexplained, and so many seconds less.
+CLEARLY, JITTER_S = 0.5, 5e-4
+#: Clocks may be apart by so much, and such a part of the receives may seem to be early.
+EARLY_S, MAX_EARLY = 1e-3, 0.05
+
 
 @dataclass(frozen=True)
 class Matched:
@@ -66,7 +73,8 @@ def _collectives(calls: Calls, names: Names) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _pairs(calls: Calls, names: Names, step: np.ndarray) -> np.ndarray:
-    """The k-th send of a step from one rank to another in a group meets the k-th receive."""
+    """The k-th send of a step from one rank to another in a group meets the k-th receive, of the same step or, where
+    the two end their steps at different places of the loop, of one beside it: the same for all calls of a pair."""
     partner = np.full(len(calls), -1)
     at = np.flatnonzero(calls.peer >= 0)
     if not len(at):
@@ -75,7 +83,26 @@ def _pairs(calls: Calls, names: Names, step: np.ndarray) -> np.ndarray:
     num_ranks = int(max(calls.rank.max(), calls.peer.max())) + 1
     source = np.where(is_send, calls.rank[at], calls.peer[at])
     target = np.where(is_send, calls.peer[at], calls.rank[at])
-    key = ((calls.group[at] * num_ranks + source) * num_ranks + target) * (int(step.max()) + 2) + step[at]
+    pairs, pair = np.unique((calls.group[at] * num_ranks + source) * num_ranks + target, return_inverse=True)
+    found, unexplained = [], []
+    for by in BESIDE:
+        sends, receives = _met(calls, at, is_send, pair, np.where(is_send, step[at], step[at] + by))
+        found.append((sends, receives))
+        unexplained.append(_unexplained(calls, at[sends], at[receives], pair[sends], len(pairs)))
+    best = np.argmin(unexplained, axis=0)
+    worth = np.take_along_axis(np.array(unexplained), best[None], axis=0)[0] < CLEARLY * unexplained[0] - JITTER_S
+    best = np.where(worth, best, 0)
+    for number, (sends, receives) in enumerate(found):
+        mine = best[pair[sends]] == number
+        partner[at[sends[mine]]], partner[at[receives[mine]]] = at[receives[mine]], at[sends[mine]]
+    return partner
+
+
+def _met(
+    calls: Calls, at: np.ndarray, is_send: np.ndarray, pair: np.ndarray, step: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sends and the receives that they meet (indices into `at`), where `step` tells which ones belong together."""
+    key = pair * (int(step.max()) + 3) + step + 1
     found: list[tuple[np.ndarray, np.ndarray]] = []
     for side in (is_send, ~is_send):
         mine = np.flatnonzero(side)
@@ -91,7 +118,15 @@ def _pairs(calls: Calls, names: Names, step: np.ndarray) -> np.ndarray:
     fits = num_sends == np.bincount(inverse[receives], minlength=len(values))
     sends, send_number = sends[fits[inverse[sends]]], send_number[fits[inverse[sends]]]
     receives, receive_number = receives[fits[inverse[receives]]], receive_number[fits[inverse[receives]]]
-    sends = sends[np.lexsort((send_number, key[sends]))]
-    receives = receives[np.lexsort((receive_number, key[receives]))]
-    partner[at[sends]], partner[at[receives]] = at[receives], at[sends]
-    return partner
+    return sends[np.lexsort((send_number, key[sends]))], receives[np.lexsort((receive_number, key[receives]))]
+
+
+def _unexplained(calls: Calls, sends: np.ndarray, receives: np.ndarray, pair: np.ndarray, num_pairs: int) -> np.ndarray:
+    """By pair: how long a receive goes on, in the mean, when both it and its send have begun. Infinite where receives
+    would have ended before their sends."""
+    num = np.bincount(pair, minlength=num_pairs)
+    began = np.maximum(calls.start[sends], calls.start[receives])
+    left = calls.ended[receives] - began
+    early = np.bincount(pair, calls.ended[receives] - calls.start[sends] < -EARLY_S, num_pairs)
+    mean = np.bincount(pair, np.maximum(left, 0.0), num_pairs) / np.maximum(num, 1)
+    return np.where((num == 0) | (early > MAX_EARLY * num), np.inf, mean)

@@ -170,3 +170,35 @@ def test_steps_that_are_numbered_differently_are_aligned_by_their_collectives() 
 
     assert len(found.steps) == 10
     assert found.waited[0] == pytest.approx(np.full(10, 0.5), abs=1e-6)
+
+
+def test_a_receive_may_be_in_the_step_before_that_of_its_send() -> None:
+    """Workers of a parameter server end their step with new weights, which the server sends at the begin of its next
+    one. In every 5th step it saves a checkpoint before that."""
+    num, soon = 20, 1e-4
+    server: list[Row] = []
+    workers: dict[int, list[Row]] = {1: [], 2: []}
+    ends: list[float] = []
+    ends_of_workers: list[float] = []
+    begins = 0.0
+    for step in range(num):
+        sent = begins + 0.05
+        begins_next = sent + 2 * soon + (0.4 if step % 5 == 4 else 0.0)
+        for worker, rows in workers.items():
+            server.append((step, "world", -1, "send", worker, begins, begins + soon, soon))
+            server.append((step, "world", -1, "recv", worker, begins + soon, sent + soon, sent - begins))
+            rows.append((step, "world", -1, "send", 0, sent, sent + soon, soon))
+            rows.append((step, "world", -1, "recv", 0, sent + soon, begins_next + soon, begins_next - sent))
+        ends.append(sent + 2 * soon)
+        ends_of_workers.append(begins_next + 2 * soon)
+        begins = begins_next
+    server.sort(key=lambda row: row[5])
+
+    found = analyse(
+        [rank(0, server, ends), *(rank(number, rows, ends_of_workers) for number, rows in workers.items())],
+        num_steps=num,
+    )
+
+    saves = sum(step % 5 == 4 for step in found.steps)
+    assert found.charged[0].sum() == pytest.approx(2 * 0.4 * saves, rel=0.01)
+    assert found.transfer.sum() < 0.02 * found.time_s
