@@ -52,7 +52,8 @@ ENOUGH = 8
 #: Recent steps, for `suspected`.
 STEPS = """
 SELECT count(*) AS steps, sum(duration) AS lasted, sum(coalesce(other, 0)) AS other,
-    sum(coalesce(forward, 0)) AS forward, count(*) FILTER (backward > 0) AS trained
+    sum(coalesce(forward, 0)) AS forward, sum(coalesce(optimizer, 0)) AS optimizer,
+    count(*) FILTER (backward > 0) AS trained
 FROM (FROM python.steps ORDER BY step DESC LIMIT 200)
 """
 #: The same, with the part of the last minute in which some task of the host waited for a core.
@@ -84,12 +85,12 @@ class Stack:
 
 
 def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    """Suspect a line of the loop where the phases with the job's own Python in them are as long as what is looked for.
+    """Suspect a line of the loop where the phases in which Python runs are as long as what is looked for.
     Raises NoEvidence."""
     (row,) = rows
     if row["steps"] < limits["steps"]:
         raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
-    if (row["other"] + row["forward"]) / row["lasted"] >= limits["share"]:
+    if (row["other"] + row["forward"] + row["optimizer"]) / row["lasted"] >= limits["share"]:
         yield Finding("a line of the loop may take long", Certainty.SUSPECTED, cost_s=row["lasted"] / row["steps"])
 
 

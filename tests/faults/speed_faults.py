@@ -300,7 +300,11 @@ def an_accuracy_counted_element_by_element(healthy: bool) -> None:
 
 @fault("waits-for-gil")
 def a_monitor_that_polls_all_the_time(healthy: bool) -> None:
-    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(40)), nn.Linear(64, 1))
+    class Residual(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs + 0.1 * super().forward(inputs).relu()
+
+    model = nn.Sequential(*(Residual(64, 64) for _ in range(30)), nn.Linear(64, 1))
     seen = [0]
 
     def watch() -> None:

@@ -18,8 +18,7 @@ __all__ = ["answer"]
 READS = True
 COLUMNS = (
     "optimizer", "place", "param_group", "name", "lr", "weight_decay", "options", "num_tensors", "parameters", "dtype",
-    "device", "state_memory", "updates", "cleared_early",
-    "cleared_parts",
+    "device", "state_memory", "updates", "cleared_early", "cleared_parts",
 )  # fmt: skip
 
 

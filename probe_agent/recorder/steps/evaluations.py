@@ -5,7 +5,8 @@ module is called (hooks/phases.py). One with gradients begins with `model.eval()
 called with gradients, and is in training mode again when torch's engine runs next, its graph was made for nothing. A
 backward in evaluation mode, such as that of an attack on the inputs, is no evaluation.
 
-Runs on the training thread: a dictionary lookup per block, and once per model a look at all its modules.
+Runs on the training thread: a dictionary lookup per block; of a model in training mode a look at 50 layers, and at all
+its modules once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weakref import ref
 
 from ..torch.seen import Noted
 
-__all__ = ["Evaluations", "OfModel"]
+__all__ = ["CALIBRATE", "Evaluations", "OfModel"]
 
 #: Layers that compute something else in training mode, by their class, and how many of a model are remembered.
 ACTIVE = re.compile("(?i)drop|batchnorm")
