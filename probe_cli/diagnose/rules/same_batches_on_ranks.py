@@ -11,6 +11,7 @@ common loss has equal losses by intention, and is not judged.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
@@ -21,7 +22,7 @@ __all__ = ["RULE"]
 
 SQL = f"""
 SELECT roles.*,
-    (SELECT list(loss) FROM (FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 400)) AS losses,
+    (SELECT list(loss) FROM (FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 100)) AS losses,
     (SELECT list({{'place': place, 'sampler': sampler}}) FROM torch.dataloaders
         WHERE sampler IN ('RandomSampler', 'SequentialSampler') AND (batches IS NULL OR batches > 0)) AS loaders,
     (SELECT count(*) FROM python.collectives WHERE step >= 0 AND op LIKE '%all_gather%'
@@ -72,16 +73,21 @@ def _losses(row: Row) -> set[float]:
 
 
 def _equal(ranks: dict[int, Row], limits: Limits) -> tuple[int, ...]:
-    """The largest set of ranks that share most of their losses with one of them."""
+    """The most ranks that share most of their losses with the first one of them."""
     losses = {rank: _losses(row) for rank, row in ranks.items()}
-
-    def alike(rank: int) -> tuple[int, ...]:
-        mine = losses[rank]
-        return tuple(
-            other for other, its in losses.items() if len(mine & its) >= limits["same"] * min(len(mine), len(its))
-        )
-
-    return max(map(alike, losses), key=len)
+    alike: dict[int, list[int]] = {}
+    firsts: dict[float, list[int]] = {}
+    for rank, mine in losses.items():
+        shared = Counter(first for loss in mine for first in firsts.get(loss, ()))
+        first, num = max(shared.items(), key=lambda item: item[1], default=(rank, 0))
+        if num and num >= limits["same"] * min(len(mine), len(losses[first])):
+            alike[first].append(rank)
+            continue
+        alike[rank] = [rank]
+        for loss in mine:
+            firsts.setdefault(loss, []).append(rank)
+    most = max(alike.values(), key=len)
+    return tuple(most)
 
 
 RULE = Rule(

@@ -39,6 +39,12 @@ def test_ranks_with_equal_losses_are_named(judged: Judged, rank: Rank) -> None:
     assert found.evidence[0].startswith("100 losses are the same")
 
 
+def test_the_most_ranks_that_are_alike_are_named(judged: Judged, rank: Rank) -> None:
+    (found,) = judged("same-batches-on-ranks", *(rank(seed) for seed in (1, 2, 3, 2, 1, 2)))
+
+    assert found.ranks == (1, 3, 5)
+
+
 def test_other_losses_and_losses_of_one_value_are_fine(judged: Judged, rank: Rank, steps: Steps) -> None:
     assert judged("same-batches-on-ranks", rank(1), rank(2)) == []
     with pytest.raises(NoEvidence, match="fewer than 20 different losses"):
