@@ -218,11 +218,12 @@ class Source(BaseSource):
         step = self._step
         if self._device.is_compiling():
             return
-        noted = self._clearings.of(optimizer)
-        if not step.micro_batches:
-            return
-        self._cleared_at[id(optimizer)] = step.micro_batches
         try:
+            noted = self._clearings.of(optimizer)
+            if not step.micro_batches:
+                return
+            if step.thread == get_ident():
+                self._cleared_at[id(optimizer)] = step.micro_batches
             if not self._depth and self._counts(optimizer) and not self._has_hooks:
                 self._end(optimizer, perf_counter_ns())
             elif step.losses is not None and self._primary is not None and self._primary() is optimizer:

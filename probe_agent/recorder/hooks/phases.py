@@ -69,6 +69,8 @@ class Source(BaseSource):
         self._call = self._modules.Module._call_impl.__code__
         self._is_grad_enabled = sys.modules["torch"].is_grad_enabled
         self._patches = Patches()
+        #: Of `Module.eval`: compiled code that calls it must not depend on it.
+        self._eval = Patches()
         self._hides_hook = Patches()
         self._hook = OurHook(self._modules._global_forward_pre_hooks)
         self._is_armed = self._is_compiling = False
@@ -89,7 +91,7 @@ class Source(BaseSource):
         for owner, is_off in modes_off:
             self._patches.wrap(owner, "__enter__", partial(self._entering, is_off=is_off))
             self._patches.wrap(owner, "__exit__", self._leaving)
-        self._patches.wrap(self._modules.Module, "eval", self._evaluating)
+        self._patch_eval()
         self._step.kind_of_call = self._kind_of_call
         self._step.enter_phase, self._step.leave_phase = self._enter_named, self._leave_named
         self._step.ending.append(self._end_step)
@@ -97,6 +99,7 @@ class Source(BaseSource):
     def stop(self) -> None:
         self._is_stopped = True
         self._patches.restore()
+        self._eval.restore()
         if self._end_step in self._step.ending:
             self._step.ending.remove(self._end_step)
         self._step.kind_of_call = lambda module: EVAL
@@ -140,6 +143,12 @@ class Source(BaseSource):
             return answer
 
         return __exit__
+
+    def _patch_eval(self) -> None:
+        if not self._eval:
+            self._eval.wrap(self._modules.Module, "eval", self._evaluating)
+        if self._is_stopped:  # meanwhile
+            self._eval.restore()
 
     def _evaluating(self, original: Any) -> Any:
         step = self._step
@@ -263,11 +272,13 @@ class Source(BaseSource):
 
     def _leave(self) -> None:
         self._is_compiling = True
+        self._eval.restore()
         self._disarm()
 
     def _come_back(self) -> None:
         self._is_compiling = False
         try:
+            self._patch_eval()
             if self._step.thread == get_ident():
                 self._look_for_call()
         except Exception as error:

@@ -6,7 +6,7 @@ called with gradients, and is in training mode again when torch's engine runs ne
 backward in evaluation mode, such as that of an attack on the inputs, is no evaluation.
 
 Runs on the training thread: a dictionary lookup per block; of a model in training mode a look at 50 layers, and at all
-its modules once.
+its modules once. Calls no code of the job.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Any
 from weakref import ref
 
+from ..names import candidates
 from ..torch.seen import Noted
 
 __all__ = ["CALIBRATE", "Evaluations", "OfModel"]
@@ -62,7 +63,7 @@ class Evaluations:
     def called(self, module: Any) -> None:
         """Note the first call of an outermost module after `begin`, with gradients."""
         self.awaits_call = False
-        if not module.training and any(parameter.requires_grad for parameter in module.parameters()):
+        if not module.training and any(map(_is_trained, candidates.members(module))):
             self.unsure = ref(module)
 
     def called_without_gradients(self, module: Any, is_calibration: bool) -> None:
@@ -80,9 +81,14 @@ class Evaluations:
             self.models.of(module).with_gradients += 1
 
 
+def _is_trained(layer: Any) -> bool:
+    own = vars(layer).get("_parameters", {}).values()
+    return any(parameter is not None and parameter.requires_grad for parameter in own)
+
+
 def _active_layers(module: Any) -> Iterator[Any]:
     """Yield the layers of dropout, unless it drops nothing, and of batch norm."""
-    for layer in module.modules():
-        held = layer.__dict__
+    for layer in candidates.members(module):
+        held = vars(layer)
         if ACTIVE.search(type(layer).__name__) and held.get("p", held.get("drop_prob", 1.0)) != 0:
             yield layer

@@ -145,3 +145,69 @@ def test_the_training_is_the_same_and_eval_is_torchs_own_afterwards(recording):
         assert it.recorder.evaluations.models.alive() == []  # its models are gone, and nothing keeps them
 
     assert nn.Module.eval is own
+
+
+@pytest.mark.parametrize("every", [1, 1000])
+def test_a_failure_of_ours_stays_out_of_the_job(recording, every: int):
+    with recording(trace_every=every) as it:
+        it.recorder.evaluations.models = None  # nothing can be noted
+        _train(with_gradients)
+        _train(without_gradients)
+        assert {row["source"] for row in it.rows("probe.errors")} <= {"phases", "torch_trace"}
+        assert it.rows("probe.errors")
+        it.failures._buffer.rows.clear()
+
+
+def _train(evaluate: Evaluate) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(4):
+        model(INPUTS).sum().backward()
+        optimizer.step()
+        evaluate(model)
+
+
+def test_an_eval_that_the_job_has_kept_leaves_no_hook_after_detach(recording):
+    model = net()
+    with recording():
+        _train(without_gradients)
+        kept = model.eval
+
+    kept()
+
+    assert not model.training
+    assert not torch.nn.modules.module._global_forward_pre_hooks
+    assert "_has_any_global_hook" in torch.nn.modules.module._has_any_global_hook.__qualname__
+
+
+def test_eval_in_compiled_code_compiles_as_before(recording):
+    import torch._dynamo
+
+    model = net()
+
+    def evaluated(inputs: torch.Tensor) -> torch.Tensor:
+        model.eval()
+        output = model(inputs)
+        model.train()
+        return output
+
+    def outcome() -> str:
+        torch._dynamo.reset()
+        try:
+            torch.compile(evaluated, fullgraph=True, backend="eager")(INPUTS)
+        except Exception as error:  # noqa: BLE001  # whatever Dynamo says is to be the same
+            return type(error).__name__
+        return "compiled"
+
+    alone = outcome()
+    with recording():
+        _train(without_gradients)
+        assert outcome() == alone
+        torch._dynamo.utils.counters.clear()
+        again = torch.compile(evaluated, fullgraph=True, backend="eager")
+        for _ in range(5):
+            again(INPUTS)
+        assert torch._dynamo.utils.counters["frames"]["ok"] <= 1, "it compiles again with each call"
+    torch._dynamo.utils.counters.clear()
+    again(INPUTS)
+    assert not torch._dynamo.utils.counters["frames"]["ok"], "detach makes it compile again"
