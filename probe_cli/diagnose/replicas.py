@@ -1,4 +1,4 @@
-"""Which ranks train replicas of one model, as their collectives and roles tell: for the rules that compare replicas.
+"""The ranks that train replicas of one model, by their collectives and roles: for the rules that compare replicas.
 
 DDP gathers once when it is made: a model is taken to be sharded where that happens in forward or backward. Where ranks
 exchange tokens by all_to_all, each may have experts of its own, and where they add up activations in forward, its part

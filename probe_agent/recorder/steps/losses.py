@@ -43,7 +43,7 @@ class Losses:
 
     @property
     def are_parts(self) -> bool:
-        """Whether there are losses, each scaled by a constant at its end."""
+        """Whether each loss so far was scaled by a constant at its end; false without a loss."""
         return self._num > 0 and self._are_parts
 
     def of_step(self) -> float | Later:

@@ -39,7 +39,7 @@ class InUse:
 
 
 class Noted(Generic[T]):
-    """What was noted of each object of one kind."""
+    """Notes about objects of one kind, one note for each object."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
