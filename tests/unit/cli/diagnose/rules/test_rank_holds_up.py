@@ -32,7 +32,7 @@ def told(verdict: Verdict) -> Told:
     return Told(4, comparison=Comparison(verdict, (), (), ()))
 
 
-def test_phases_that_differ_are_looked_at_and_the_verdict_is_told(judged: Judged, steps: Steps) -> None:
+def test_what_the_comparison_names_is_told(judged: Judged, steps: Steps) -> None:
     fast, slow = {"python.steps": steps(50)}, {"python.steps": steps(50, data_wait=0.05, backward=0.001)}
 
     (suspected,) = judged("rank-holds-up", fast, slow)
@@ -48,8 +48,10 @@ def test_a_stage_is_the_finding_of_another_rule_and_an_all_clear_is_none() -> No
     assert looked("rank-holds-up", told(NOBODY)) == []
 
 
-def test_ranks_that_take_equally_long_are_not_looked_at(judged: Judged, steps: Steps) -> None:
-    assert judged("rank-holds-up", {"python.steps": steps(50)}, {"python.steps": steps(50)}) == []
+def test_ranks_whose_phases_take_equally_long_are_compared_too(judged: Judged, steps: Steps) -> None:
+    (suspected,) = judged("rank-holds-up", {"python.steps": steps(50)}, {"python.steps": steps(50)})
+
+    assert suspected.certainty is Certainty.SUSPECTED
 
 
 def test_one_rank_has_no_peers_and_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:

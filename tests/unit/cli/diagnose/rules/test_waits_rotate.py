@@ -25,7 +25,7 @@ def told(verdict: Verdict) -> Told:
     return Told(4, comparison=Comparison(verdict, (), (), ()))
 
 
-def test_phases_that_differ_are_looked_at_and_the_verdict_is_told(judged: Judged, steps: Steps) -> None:
+def test_what_the_comparison_names_is_told(judged: Judged, steps: Steps) -> None:
     fast, slow = {"python.steps": steps(50)}, {"python.steps": steps(50, data_wait=0.05, backward=0.001)}
 
     (suspected,) = judged("waits-rotate", fast, slow)
@@ -41,8 +41,10 @@ def test_turns_that_cost_little_and_an_all_clear_are_fine() -> None:
     assert looked("waits-rotate", told(NOBODY)) == []
 
 
-def test_ranks_that_take_equally_long_are_not_looked_at(judged: Judged, steps: Steps) -> None:
-    assert judged("waits-rotate", {"python.steps": steps(50)}, {"python.steps": steps(50)}) == []
+def test_ranks_whose_phases_take_equally_long_are_compared_too(judged: Judged, steps: Steps) -> None:
+    (suspected,) = judged("waits-rotate", {"python.steps": steps(50)}, {"python.steps": steps(50)})
+
+    assert suspected.certainty is Certainty.SUSPECTED
 
 
 def test_one_rank_has_no_peers_and_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
