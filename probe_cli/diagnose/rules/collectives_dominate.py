@@ -5,7 +5,9 @@ that comes last: `probe … compare` tells one from the other. What is left when
 little work between two exchanges. Where most of it are sends and receives, a pipeline is not filled.
 
 DDP's reducer waits in C++, at the end of backward, and no row tells how long. The gradients that backward has last are
-in its last call, so nothing is left to compute after it: the time from that call to the end of backward counts.
+in its last call, so nothing is left to compute after it: the time from that call to the end of backward counts. A step
+of several micro-batches needs its calls once; where each of them comes as often as there are micro-batches, no_sync()
+is missing.
 """
 
 from __future__ import annotations
@@ -20,18 +22,25 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 SQL = """
-WITH calls AS (SELECT step, start, op, phase, wait, bytes, peer, seen_by FROM python.collectives),
+WITH calls AS (SELECT step, start, op, phase, wait, bytes, shape, peer, seen_by FROM python.collectives),
 last_calls AS (
     SELECT step, max(start) AS start FROM calls WHERE seen_by <> 'python' AND phase = 'backward' GROUP BY step),
 known AS (  -- these rows come later than others
     SELECT max(step) AS step FROM last_calls
     WHERE start > (SELECT max(ts) FROM python.steps) - INTERVAL 1 MINUTE),
 recent AS (FROM python.steps WHERE step <= coalesce((SELECT step FROM known), step) ORDER BY step DESC LIMIT 100),
-extent AS (SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted FROM recent),
+extent AS (
+    SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted,
+        min(micro_batches) AS micro_batches
+    FROM recent),
+buckets AS (  -- of the reducer, how often each comes
+    SELECT count(*) AS calls FROM calls, extent
+    WHERE seen_by <> 'python' AND phase = 'backward' AND step BETWEEN first AND last GROUP BY shape, bytes),
 reducer AS (
     SELECT coalesce(sum(greatest(0, least(backward, epoch(ts - start) - optimizer - other))), 0) AS waited
     FROM recent JOIN last_calls USING (step))
-SELECT any_value(steps) AS steps, any_value(lasted) AS lasted,
+SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, any_value(micro_batches) AS micro_batches,
+    (SELECT min(calls) FROM buckets) AS least_calls,
     any_value(reducer.waited) AS in_reducer, coalesce(sum(wait), 0) + any_value(reducer.waited) AS waited,
     count(op) AS calls, sum(bytes) AS bytes, mode(op) AS op,
     coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two,
@@ -45,6 +54,9 @@ OF_COLLECTIVES = (
     "exchange less often: gradient accumulation under no_sync(), larger batches a rank",
     "fewer and larger calls: a larger bucket_cap_mb in DDP, FSDP units of several layers",
     "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
+)
+UNSYNCED = (
+    "exchange gradients once a step: `with model.no_sync():` around the backward of all micro-batches but the last"
 )
 OF_PIPELINES = (
     "fill the pipeline: several times as many micro-batches as stages",
@@ -75,6 +87,10 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         is_ring = all(_is_in_ring(row) for _, row in told)
         told_where = f"for its neighbours in the {'ring' if is_ring else 'pipeline'}"
         advice = OF_RINGS if is_ring else OF_PIPELINES
+    again: tuple[str, ...] = ()
+    if (row["micro_batches"] or 0) > 1 and (row["least_calls"] or 0) >= row["micro_batches"] * row["steps"]:
+        again = (f"gradients are exchanged in each of {row['micro_batches']} micro-batches of a step",)
+        advice = (UNSYNCED, *advice[1:])
     yield Finding(
         f"every rank waits {told_where} at least {percent(least)} of the time",
         Certainty.LIKELY,
@@ -89,6 +105,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
                 if row["in_reducer"]
                 else []
             ),
+            *again,
             f"waits: {min(shares.values()):.0%} to {max(shares.values()):.0%} of the steps, over {row['steps']} steps",
         ),
         advice=advice,

@@ -46,6 +46,18 @@ def test_the_reducer_waits_from_its_last_call_to_the_end_of_backward(
     assert [one.share for one in found] == ([] if share is None else [pytest.approx(share)])  # never more than backward
 
 
+@pytest.mark.parametrize(("micro_batches", "is_told"), [(2, True), (4, False), (1, False)])
+def test_micro_batches_that_each_exchange_their_gradients_are_told(
+    judged: Judged, steps: Steps, micro_batches: int, is_told: bool
+) -> None:
+    of_steps = steps(100, optimizer=0.015, other=0.005, micro_batches=micro_batches)
+    both = {"python.steps": of_steps, "python.collectives": of_reducer(0.04)}  # one bucket, two calls a step
+
+    (found,) = judged("collectives-dominate", both, both)
+
+    assert any("no_sync" in found.advice[0] and "2 micro-batches" in text for text in found.evidence) is is_told
+
+
 def test_a_job_that_called_only_at_its_start_is_judged(judged: Judged, steps: Steps) -> None:
     both = {"python.steps": steps(1_000), "python.collectives": of_reducer(0.04)[:2]}
 
