@@ -1,7 +1,7 @@
 """The comparison of ranks of `probe … compare`, for the rules of ranks that hold the job up: once for all of them.
 
-Runs in the CLI on its event loop, for every job of several ranks: where they wait for each other within a phase, as in a
-layer that is split among them or in DDP's backward, that phase takes all of them equally long whoever is slow.
+Runs in the CLI on its event loop, for every job of several ranks: where they wait for each other within a phase, as in
+a layer that is split among them or in DDP's backward, that phase takes all of them equally long whoever is slow.
 """
 
 from __future__ import annotations

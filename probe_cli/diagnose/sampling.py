@@ -29,7 +29,7 @@ from .rule import Limits, Look, Row
 
 __all__ = [
     "FORMATS", "ON_A_FREE_HOST", "STEPS", "Stack", "first_of", "first_stacks", "is_waiting", "line_of", "lines_of",
-    "look_for", "stacks_of", "suspected", "suspected_on_a_free_host",
+    "look_for", "slept", "stacks_of", "suspected", "suspected_on_a_free_host",
 ]  # fmt: skip
 
 #: A first look is as long as a step, but not shorter than this, and has so many stacks: what takes a quarter of the
@@ -82,6 +82,9 @@ class Stack:
     state: str | None = None
     #: The job's other threads at that moment.
     others: Sequence[ThreadStack] = ()
+    #: CPU time of the training thread so far, and when that was read, in seconds.
+    cpu_s: float | None = None
+    at: float = 0.0
 
 
 def suspected(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -109,9 +112,10 @@ def look_for(
     advice: tuple[str, ...],
     try_first: str,
     more: Callable[[Sequence[Stack]], Iterable[str]] = lambda stacks: (),
+    at_most: Callable[[Sequence[Stack]], float] = lambda stacks: 1.0,
 ) -> Look:
     """Return the second look that finds the lines whose stacks are wanted: "the training thread `does` 30 % of the
-    time". `more` is what else the stacks tell, as evidence."""
+    time". `more` is what else the stacks tell, as evidence, `at_most` a share that it cannot exceed."""
 
     async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
         told = []
@@ -122,7 +126,7 @@ def look_for(
             if _is_close(sum(map(is_wanted, stacks)), len(stacks), limits["share"]):
                 stacks = stacks + await _yet_more(job, one.ranks[0])
             lines = lines_of(stacks, is_wanted)
-            share = sum(part for _, part in lines)
+            share = min(sum(part for _, part in lines), at_most(stacks))
             if share >= limits["share"]:
                 told.append(
                     replace(
@@ -199,7 +203,7 @@ async def _sampled(client: Client, watch_s: float, enough: int) -> list[Stack]:
             one = next((each for each in threads if (each.ident in trains if trains else each.is_main)), None)
             if one is not None:
                 others = tuple(each for each in threads if each is not one)
-                found.append(Stack(one.frames, one.holds_gil, one.state, others))
+                found.append(Stack(one.frames, one.holds_gil, one.state, others, one.cpu_s, time.monotonic()))
             await asyncio.sleep(random.uniform(0, 2 * PAUSE_S))
     except ProbeError:
         pass  # a target that ends or hangs meanwhile tells no more
@@ -211,6 +215,16 @@ def lines_of(stacks: Sequence[Stack], is_wanted: Callable[[Stack], bool]) -> lis
     of all stacks, the most frequent first."""
     found = Counter(line for stack in stacks if is_wanted(stack) and (line := line_of(stack.frames)) is not None)
     return [(line, count / len(stacks)) for line, count in found.most_common()]
+
+
+def slept(stacks: Sequence[Stack]) -> float:
+    """Return the part of the time between the first and the last stack in which the training thread had no CPU; 0
+    where that is not known. Frames and state of a stack are of two moments: one alone does not tell why it slept."""
+    known = [(stack.at, stack.cpu_s) for stack in stacks if stack.cpu_s is not None]
+    if len(known) < 2 or known[-1][0] <= known[0][0]:
+        return 0.0
+    (began, before), (ended, after) = known[0], known[-1]
+    return max(0.0, 1 - (after - before) / (ended - began))
 
 
 def is_waiting(frames: Sequence[Frame]) -> bool:
