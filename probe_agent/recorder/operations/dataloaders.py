@@ -19,7 +19,8 @@ READS = True
 COLUMNS = (
     "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
     "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",
-    "start_method", "samples", "sampler_shuffles", "sampler_epoch", "passes", "whole_passes", "batches",
+    "start_method", "samples", "sampler_shuffles", "sampler_epoch", "sampler_replicas", "sampler_rank", "passes",
+    "whole_passes", "batches",
 )  # fmt: skip
 
 
@@ -106,11 +107,12 @@ def _num_samples(dataset: object) -> int | None:
     return None
 
 
-def _of_sampler(sampler: object) -> tuple[bool | None, int | None]:
-    """Return whether a sampler such as DistributedSampler shuffles, and the epoch that it was told last."""
+def _of_sampler(sampler: object) -> list[bool | int | None]:
+    """Return whether a sampler such as DistributedSampler shuffles, the epoch that it was told last, into how many
+    parts it cuts the data, and which of them it gives."""
     held = getattr(sampler, "__dict__", {})
-    shuffles, epoch = held.get("shuffle"), held.get("epoch")
-    return shuffles if type(shuffles) is bool else None, epoch if type(epoch) is int else None
+    of = {"shuffle": bool, "epoch": int, "num_replicas": int, "rank": int}
+    return [held[name] if type(held.get(name)) is kind else None for name, kind in of.items()]
 
 
 def _workers(iterator: object) -> int | None:

@@ -1,11 +1,12 @@
 """Data-parallel ranks train on the same batches.
 
 Each rank is to see a part of the data of its own. Where a loader gives every rank all of it, and all ranks were seeded
-alike, replicas compute the same gradients from the same samples: the job does the work of one rank, at the price of
-all. It shows in their losses, which are the same to the last digit, step after step.
+alike, or the same part, as a DistributedSampler does that was told a wrong rank or number of ranks, replicas compute
+the same gradients from the same samples: the job does the work of one rank, at the price of all. It shows in their
+losses, which are the same to the last digit, step after step.
 
-Judged only where a loader's sampler gives each rank all of the data; a job whose ranks gather their outputs for a
-common loss has equal losses by intention, and is not judged.
+Judged only where the samplers give ranks the same part of the data; a job whose ranks gather their outputs for a common
+loss has equal losses by intention, and is not judged.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ __all__ = ["RULE"]
 SQL = f"""
 SELECT roles.*,
     (SELECT list(loss) FROM (FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 100)) AS losses,
-    (SELECT list({{'place': place, 'sampler': sampler}}) FROM torch.dataloaders
-        WHERE sampler IN ('RandomSampler', 'SequentialSampler') AND (batches IS NULL OR batches > 0)) AS loaders,
+    (SELECT list({{'place': place, 'sampler': sampler, 'part': sampler_rank, 'parts': sampler_replicas}})
+        FROM torch.dataloaders
+        WHERE (sampler IN ('RandomSampler', 'SequentialSampler') OR sampler_replicas IS NOT NULL)
+        AND (batches IS NULL OR batches > 0)) AS loaders,
     (SELECT count(*) FROM python.collectives WHERE step >= 0 AND op LIKE '%all_gather%'
         AND phase IN ('forward', 'other') AND coalesce(bytes, 1024) >= 1024) AS gathered
 FROM ({ROLES}) AS roles
@@ -38,7 +41,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     if len(told) < 2:
         raise NoEvidence("fewer than two ranks were asked: ask all of them (--all)")
     if not all(row["loaders"] for row in told.values()):
-        raise NotApplicable("no loader gives each rank all of the data")
+        raise NotApplicable("no loader is seen that could give ranks the same data")
     check_replicas(told)
     if any(row["gathered"] and row["dp"] is None for row in told.values()):
         raise NotApplicable("ranks gather what they compute: their losses may be common by intention")
@@ -46,9 +49,12 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"a rank has recorded fewer than {limits['losses']:.0f} different losses: ask again later")
     for ranks in by_place(told):
         same = _equal(ranks, limits)
-        if len(same) < 2:
+        given = [{(loader["part"], loader["parts"]) for loader in ranks[rank]["loaders"]} for rank in same]
+        common = set[tuple[int | None, int | None]].intersection(*given)
+        if len(same) < 2 or not common:
             continue
-        loader = ranks[same[0]]["loaders"][0]
+        loader = next(one for one in ranks[same[0]]["loaders"] if (one["part"], one["parts"]) in common)
+        part = "all of the data" if loader["parts"] in (None, 1) else f"part {loader['part']} of {loader['parts']}"
         num_common = len(set.intersection(*(_losses(ranks[rank]) for rank in same)))
         yield Finding(
             f"{len(same)} data-parallel ranks train on the same batches",
@@ -58,10 +64,11 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             where=str(loader["place"]),
             evidence=(
                 f"{num_common} losses are the same on these ranks, to the last digit",
-                f"{loader['place']} has a {loader['sampler']}, which gives each rank all of the data",
+                f"{loader['place']} has a {loader['sampler']}, which gives each of them {part}",
             ),
             advice=(
                 "give each rank its part of the data: DistributedSampler, and its set_epoch(epoch) in each epoch",
+                "let a DistributedSampler find out num_replicas and rank itself, once the process group is there",
                 "where the data set splits itself, seed it with the rank too",
             ),
             try_first="DataLoader(dataset, sampler=DistributedSampler(dataset), …)",

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler  # noqa: E402
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler  # noqa: E402
 
 from probe_agent.recorder.operations import dataloaders  # noqa: E402
 
@@ -93,6 +93,18 @@ def test_what_draws_the_samples_in_place_of_a_sampler_is_named(recording, of, na
 
     assert type(loader.sampler).__name__ == "SequentialSampler"
     assert (row["sampler"], row["batch_size"]) == (named, 4)
+
+
+def test_the_part_of_the_data_that_a_sampler_gives_is_told(recording):
+    sampler = DistributedSampler(Squares(), num_replicas=4, rank=3, shuffle=False)
+    loader = DataLoader(Squares(), sampler=sampler)
+
+    with recording() as it:
+        [row] = [row for row in listed(it) if "local `loader`" in row["place"]]
+
+    assert loader.sampler is sampler
+    assert (row["sampler"], row["sampler_shuffles"], row["sampler_epoch"]) == ("DistributedSampler", False, 0)
+    assert (row["sampler_replicas"], row["sampler_rank"]) == (4, 3)
 
 
 class SlowToStart(DataLoader):

@@ -51,6 +51,24 @@ def test_other_losses_and_losses_of_one_value_are_fine(judged: Judged, rank: Ran
         judged("same-batches-on-ranks", *(rank(1, **{"python.steps": steps(100, loss=0.0)}) for _ in range(2)))
 
 
+@pytest.mark.parametrize(("parts", "share"), [([(0, 1), (0, 1)], "all of the data"), ([(1, 4), (1, 4)], "part 1 of 4")])
+def test_a_sampler_that_was_told_a_wrong_rank_is_told(
+    judged: Judged, rank: Rank, parts: list[tuple[int, int]], share: str
+) -> None:
+    (found,) = judged("same-batches-on-ranks", *(rank(1, **cut(*part)) for part in parts))
+
+    assert found.evidence[1].endswith(f"a DistributedSampler, which gives each of them {share}")
+
+
+def test_equal_losses_of_different_parts_are_of_one_common_loss(judged: Judged, rank: Rank) -> None:
+    assert judged("same-batches-on-ranks", rank(1, **cut(0, 2)), rank(1, **cut(1, 2))) == []
+
+
+def cut(part: int, parts: int) -> Tables:
+    loader = {"place": "local `loader` of main()", "sampler": "DistributedSampler", "batches": 50}
+    return {"torch.dataloaders": [{**loader, "sampler_rank": part, "sampler_replicas": parts}]}
+
+
 def test_a_few_common_batches_are_fine(judged: Judged, rank: Rank, steps: Steps) -> None:
     mixed = {"python.steps": steps(100, loss=lambda step: 1.0 / (7 + step + (1000 if step % 3 else 0)))}
 
@@ -74,7 +92,6 @@ def test_losses_that_are_common_by_intention_are_not_judged(judged: Judged, rank
     "loaders",
     [
         [],
-        [{"place": "local `loader` of main()", "sampler": "DistributedSampler", "batches": 50}],
         [{"place": "local `valid` of main()", "sampler": "SequentialSampler", "batches": 0}],
     ],
 )
