@@ -25,6 +25,21 @@ def losses_kept_with_their_graphs(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
 
 
+@fault("graphs-kept")
+def a_mean_that_keeps_graphs(healthy: bool) -> None:
+    model = mlp(512)
+    means: dict[str, Any] = {"loss": 0.0, "penalty": 0.0}
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        loss = nn.functional.mse_loss(output, targets)
+        penalty = output.exp().logsumexp(1).square().mean()  # for the log alone: no backward frees what it has saved
+        means["loss"] += loss.item()
+        means["penalty"] = 0.99 * means["penalty"] + 0.01 * (penalty.item() if healthy else penalty)
+        return loss
+
+    train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
+
+
 @fault("container-grows")
 def outputs_kept_in_a_list(healthy: bool) -> None:
     model = mlp(512)

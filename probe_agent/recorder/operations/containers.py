@@ -1,24 +1,29 @@
-"""Long containers of the job and how fast they grow, for `python.containers`: a list of losses that is never emptied.
+"""Long containers of the job and how fast they grow, for `python.containers`: a list of losses that is never emptied,
+or a sum of losses that keeps their graphs.
 
 A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
 search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
 Reads `__dict__`, lists, tuples, sets, deques and dicts, and of the newest items whether they are tensors; calls no code
-of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of microseconds.
+of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of microseconds. Graphs of sums are read by
+the training thread when a step has ended; where there are sums, a second time after the search.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import islice
 from time import sleep
 from typing import Any
+from weakref import ref
 
 from ..names import frames
 from ..names.candidates import attributes, items
 from ..ring.table import MIB
 from ..source import Recorder
+from ..steps.running_sums import Holder, RunningSum, SumReader
 from ..torch import inventory, loaded
 
 __all__ = ["answer"]
@@ -33,21 +38,25 @@ MAX_ITEMS = 200
 MAX_ROWS = 50
 MAX_PARTS = 20
 PAUSE_S, NUM_LOOKS = 0.4, 8
+#: So many tensors may be sums, and so long the second look waits for a step to end.
+MAX_SUMS, WAIT_S = 200, 0.4
 _GROWING = (list, dict, set, deque)
 _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None), type))
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
-    """Return a row for each of the longest containers."""
-    found = list(_found(_roots(recorder)))
+    """Return a row for each of the longest containers, and for each sum that keeps graphs."""
+    found, tensors = _found(recorder)
     before, steps = [_length(container) for container, _ in found], recorder.num_steps
+    sums = _sums(recorder, tensors)
     lengths, shrunk = before, set[int]()
     for _ in range(NUM_LOOKS):
         sleep(PAUSE_S / NUM_LOOKS)
         last, lengths = lengths, [_length(container) for container, _ in found]
         shrunk.update(at for at, length in enumerate(lengths) if length < last[at])
     passed = recorder.num_steps - steps
-    still = {id(container) for container, _ in _found(_roots(recorder))}
+    again, tensors = _found(recorder)
+    still = {id(container) for container, _ in again}
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
     for at, ((container, place), num) in enumerate(zip(found, lengths)):
         added = 0 if at in shrunk else num - before[at]
@@ -56,42 +65,77 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
             graphs = int(str(row[6]))
             listed.append(((-graphs, -added, -num), row))
     listed.sort(key=lambda one: one[0])
-    rows = [row for _, row in listed[:MAX_ROWS]]
-    return {"columns": COLUMNS, "rows": rows, "notes": []}
+    rows = [*_of_sums(recorder, sums.wait(0.0), tensors, passed), *(row for _, row in listed)]
+    return {"columns": COLUMNS, "rows": rows[:MAX_ROWS], "notes": []}
+
+
+def _sums(recorder: Recorder, tensors: list[tuple[Holder, str]]) -> SumReader:
+    return SumReader(recorder.at_step, tensors, lambda: recorder.device.is_watched(), recorder.fail)
+
+
+def _of_sums(
+    recorder: Recorder, before: Mapping[str, RunningSum], tensors: list[tuple[Holder, str]], passed: int
+) -> list[list[object]]:
+    """Rows of the sums that have grown since they were read `before`, and still hold what they held."""
+    long = {place: one for place, one in before.items() if len(one.additions) >= MIN_ITEMS}
+    if not long or not passed:
+        return []
+    now = _sums(recorder, [one for one in tensors if one[1] in long]).wait(WAIT_S)
+    rows: list[list[object]] = []
+    for place, one in now.items():
+        num, added = len(one.additions), one.since(long[place])
+        if added and one.goes_back_to(long[place]):
+            rows.append([place, "Tensor", num, added, PAUSE_S, num, num, 0.0, 0.0, passed])
+    return rows
 
 
 def _roots(recorder: Recorder) -> Iterable[tuple[str, Mapping[str, Any]]]:
     return inventory.roots(recorder.step.thread, frames.user_frames)
 
 
-def _found(roots: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[tuple[Any, str]]:
-    """Yield the containers that the roots lead to, breadth first, each with its shortest way."""
+def _found(recorder: Recorder) -> tuple[list[tuple[Any, str]], list[tuple[Holder, str]]]:
+    """Return the containers that the roots lead to, breadth first, each with its shortest way, and how to get the
+    tensors that an operation made: from where they are, which may hold another one by then, or if they still live."""
+    torch: Any = loaded("torch")
+    containers: list[tuple[Any, str]] = []
+    tensors: list[tuple[Holder, str]] = []
     seen: set[int] = set()
-    queue: deque[tuple[Any, str, int]] = deque()
-    for label, values in roots:
+    queue: deque[tuple[Any, str, int, Holder | None]] = deque()
+    for label, values in _roots(recorder):
         kind, _, place = label.partition(" of ")
-        queue.extend((value, f"{kind} `{name}` of {place}", 0) for name, value in list(values.items()))
+        held = vars(sys.modules["__main__"]) if label == "global of __main__" else None
+        queue.extend(
+            (value, f"{kind} `{name}` of {place}", 0, None if held is None else partial(held.get, name))
+            for name, value in list(values.items())
+        )
     while queue and len(seen) < MAX_OBJECTS:
-        value, way, depth = queue.popleft()
+        value, way, depth, holder = queue.popleft()
         if type(value) in _PLAIN or id(value) in seen:
             continue
         seen.add(id(value))
         if issubclass(type(value), _GROWING):
-            yield value, way
+            containers.append((value, way))
+        elif torch is not None and type(value) is torch.Tensor and len(tensors) < MAX_SUMS and not value.is_leaf:
+            tensors.append((holder or ref(value), way))
         if depth < MAX_DEPTH:
-            queue.extend((child, f"{name} of {way}", depth + 1) for name, child in _children(value))
+            queue.extend((child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
+    return containers, tensors
 
 
-def _children(value: Any) -> list[tuple[str, Any]]:
+def _children(value: Any) -> list[tuple[str, Any, Holder | None]]:
     kind = type(value)
     if issubclass(kind, dict):
         listed = items(value, MAX_CHILDREN)
-        return [(f"[{name!r}]" if type(name) is str else "an item", child) for name, child in listed]
+        return [
+            (f"[{name!r}]", child, partial(dict.get, value, name)) if type(name) is str else ("an item", child, None)
+            for name, child in listed
+        ]
     if kind in (list, tuple, set, frozenset, deque):
-        return [("an item", child) for child in list(islice(value, MAX_CHILDREN))]
+        return [("an item", child, None) for child in list(islice(value, MAX_CHILDREN))]
     if kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy"):
         return []
-    return [(f"attribute `{name}`", child) for name, child in items(attributes(value), MAX_CHILDREN)]
+    held = attributes(value)
+    return [(f"attribute `{name}`", child, partial(dict.get, held, name)) for name, child in items(held, MAX_CHILDREN)]
 
 
 def _length(container: Any) -> int:

@@ -73,14 +73,15 @@ class Containers(RecorderTable):
     name = "python.containers"
     doc = (
         "The lists, sets, deques and dicts with 16 items or more that the job's frames and globals lead to, at most 50,"
-        " those first that keep autograd graphs or grow, when the query runs; it takes 0.4 s."
+        " those first that keep autograd graphs or grow, when the query runs; it takes 0.4 s. A Tensor is a sum that"
+        " keeps the graphs of its summands over steps; at most 1,000 operations of it are looked at."
     )
     operation = "containers"
     columns = (
         STEP,
         Column("place", "text", "", "where it was found"),
         Column("class", "text", "", "its class"),
-        Column("items", "int", "", "its length"),
+        Column("items", "int", "", "its length; of a sum, its newest summands"),
         Column("added", "int", "", "growth of its length during the query; 0 if it got shorter in between"),
         Column("period", "float", "s", "time in which it grew so"),
         Column("tensors", "int", "", "items that are or hold tensors, judged by the newest 200"),

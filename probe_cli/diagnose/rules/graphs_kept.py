@@ -3,7 +3,8 @@
 A loss that is appended to a list, or summed up over the epoch, keeps the graph behind it, and with it the activations
 of its step. The list itself looks small. A container that the job's frames lead to holds such tensors, has got more of
 them while a step ended, and has not been emptied: the log probabilities of one episode are kept with their graphs, too,
-until its update.
+until its update. Of a sum or a moving average, the newest part of its graph is read when a step has ended, twice: a sum
+of many parts that one step makes does not go back to an earlier step.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not kept:
         return
     worst = max(kept, key=lambda row: row["graphs"])
+    is_sum = worst["kind"] == "Tensor"
+    kind = "sum" if is_sum else worst["kind"]
     yield Finding(
-        f"{worst['graphs']:,} tensors are kept with their autograd graphs in a {worst['kind']}",
+        f"{worst['graphs']:,} tensors are kept with their autograd graphs in a {kind}",
         Certainty.CERTAIN,
         share=0.5,
         where=worst["place"],
         evidence=(
-            f"{worst['kind']} of {worst['items']:,} items, {worst['added']} more in {worst['period']:g} s"
+            f"{kind} of {worst['items']:,} items, {worst['added']} more in {worst['period']:g} s"
             f" ({worst['steps']} steps): {worst['place']}",
             f"resident memory has grown by {worst['grown'] or 0:,.0f} MiB in the recorded steps",
         ),
@@ -44,7 +47,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             "keep the number: loss.item(), or loss.detach() to read it later",
             "empty the list where it is read, at the end of each epoch",
         ),
-        try_first="history.append(loss.detach())",
+        try_first="total += loss.item()" if is_sum else "history.append(loss.detach())",
     )
 
 

@@ -131,6 +131,39 @@ def test_a_list_of_losses_with_graphs_is_found_and_its_growth(recorder: Recorder
     assert (found["plain"]["items"], found["plain"]["added"], found["plain"]["tensors"]) == (len(plain), 0, 0)
 
 
+def test_a_sum_that_keeps_graphs_over_steps_is_told_from_one_that_a_step_makes(recorder: Recorder) -> None:
+    weight = torch.ones(4, requires_grad=True)
+    holder: dict[str, Any] = {"mean": torch.zeros(()), "of a step": None, "numbers": torch.zeros(())}
+    stop = threading.Event()
+    total = torch.zeros(())
+    ends = recorder.ends
+
+    def train() -> None:
+        nonlocal total
+        while not stop.wait(0.004):
+            total += weight.sum()
+            holder["mean"] = 0.1 * (weight * 2).sum() + 0.9 * holder["mean"]
+            holder["of a step"] = sum((weight * number).sum() for number in range(30))
+            holder["numbers"] = holder["numbers"] + weight.sum().detach()
+            ends.num_ended += 1
+            recorder.at_step.run_pending()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    stop.wait(0.3)
+    try:
+        rows = [row for row in ask(containers, recorder) if row["class"] == "Tensor"]
+    finally:
+        stop.set()
+        thread.join()
+
+    found = {"mean" if "['mean']" in row["place"] else row["place"]: row for row in rows}
+    assert len(found) == 2
+    assert "mean" in found
+    assert all(row["graphs"] == row["items"] > 20 and 0 < row["added"] < row["items"] for row in rows)
+    assert all(row["steps"] > 0 for row in rows)
+
+
 class Strict(list):  # type: ignore[type-arg]
     """A container whose methods nobody but the job may call."""
 

@@ -19,6 +19,15 @@ def test_a_list_of_losses_with_graphs_is_named(judged: Judged) -> None:
     assert "history" in found.where
 
 
+def test_a_sum_of_losses_is_named_with_what_to_write_instead(judged: Judged) -> None:
+    row = {**KEPT, "place": "['loss'] of local `means` of main() at train.py:9", "class": "Tensor"}
+    (found,) = judged("graphs-kept", {"python.containers": [row], "python.steps": []})
+
+    assert found.sentence == "200 tensors are kept with their autograd graphs in a sum"
+    assert found.where.startswith("['loss'] of local `means`")
+    assert found.try_first == "total += loss.item()"
+
+
 def test_a_list_that_does_not_grow_is_fine(judged: Judged) -> None:
     assert judged("graphs-kept", {"python.containers": [{**KEPT, "added": 0}]}) == []
     assert judged("graphs-kept", {"python.containers": [{**KEPT, "graphs": 4}]}) == []
