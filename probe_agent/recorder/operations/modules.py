@@ -148,10 +148,16 @@ def _row(
         own.memory,
         _known(sums.gradients),
         _known(own.gradients),
-        bool(held.get("training")),
+        bool(_mode_of(held)),
         type(module).__name__ == "OptimizedModule" or held.get("_compiled_call_impl") is not None,
         ", ".join(sorted({autocast[kind] for kind in kinds & {*autocast}})) or None,
     ]
+
+
+def _mode_of(held: Mapping[str, Any]) -> object:
+    """Return whether a module is in training mode, by its attributes; a compiled one has that of the module in it."""
+    wrapped = held.get("_modules", {}).get("_orig_mod")
+    return held["training"] if "training" in held else wrapped is not None and vars(wrapped).get("training")
 
 
 def _known(size: float) -> float | None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from probe_agent.recorder.config import Settings  # noqa: E402
-from probe_agent.recorder.operations import containers, current_step, gradients, parameters, schedulers  # noqa: E402
+from probe_agent.recorder.operations import containers, current_step, gradients, modules, parameters, schedulers  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
 from probe_agent.recorder.torch import host_number  # noqa: E402
 
@@ -81,6 +81,18 @@ def test_gradients_that_are_never_cleared_count_on(recorder: Recorder) -> None:
 
     assert row["gradient_versions"] >= 19
     assert row["is_cleared"] is False
+
+
+def test_a_compiled_model_is_in_the_mode_of_the_module_in_it(recorder: Recorder) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
+    compiled = torch.compile(model)
+
+    def modes() -> dict[str, bool]:
+        return {row["class"]: row["training"] for row in ask(modules, recorder)}
+
+    assert modes()["OptimizedModule"] is True
+    compiled.eval()
+    assert modes()["OptimizedModule"] is False
 
 
 def test_a_schedule_tells_its_calls(recorder: Recorder) -> None:
