@@ -29,8 +29,9 @@ SQL = """
 SELECT modules.*, optimizers.*, gradients.* FROM (
     SELECT any_value(module) AS module, sum(trainable) AS trainable, count(*) AS models,
         sum(parameters) AS all_parameters
-    FROM torch.modules WHERE depth = 0
-      AND module IN (SELECT DISTINCT module FROM python.torch_trace WHERE stage = 'backward')
+    FROM torch.modules WHERE depth = 0 AND (  -- a LightningModule is not called itself, only what it holds
+        module IN (SELECT DISTINCT module FROM python.torch_trace WHERE stage = 'backward')
+        OR module IN (SELECT split_part(module, '.', 1) FROM torch.parameters WHERE has_gradient))
 ) AS modules, (
     SELECT sum(parameters) AS held, count(*) AS param_groups, any_value(optimizer) AS optimizer,
         sum(num_tensors) AS tensors, max(world_size) AS world_size

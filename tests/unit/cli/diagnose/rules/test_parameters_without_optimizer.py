@@ -56,6 +56,19 @@ def test_an_optimizer_of_another_model_of_the_same_size_is_named(judged: Judged,
     assert found.sentence == f"Adam holds the parameters {said}, and gradients go to those of Net"
 
 
+def test_a_model_that_is_not_called_itself_is_known_by_its_gradients(judged: Judged) -> None:
+    (found,) = judged(
+        "parameters-without-optimizer",
+        {
+            **tables(held=10),
+            "python.torch_trace": [{**SPAN, "module": "Forecaster"}],
+            "torch.parameters": [parameter("Net.net", None, has_gradient=True), parameter(None, "Adam")],
+        },
+    )
+
+    assert found.sentence == "Adam holds the parameters of a model that is gone, and gradients go to those of Net"
+
+
 def test_parameters_that_were_trained_before_need_a_second_look(judged: Judged) -> None:
     parameters = [parameter("Net", None, has_gradient=True), parameter("Teacher", "Adam", versions=150)]
 
