@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import resource
 from typing import Any
 
@@ -63,6 +64,17 @@ def a_cache_without_an_end(healthy: bool) -> None:
         cache[step % 50 if healthy else step] = bytes(500_000)
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=remember)
+
+
+@fault("container-grows")
+def a_cached_function_without_a_bound(healthy: bool) -> None:
+    model = mlp()
+
+    @functools.lru_cache(maxsize=50 if healthy else None)
+    def features(step: int) -> Tensor:
+        return torch.randn(125_000)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=features)
 
 
 @fault("container-grows")

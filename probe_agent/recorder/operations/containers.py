@@ -3,20 +3,22 @@ or a sum of losses that keeps their graphs.
 
 A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
 search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
-Reads `__dict__`, lists, tuples, sets, deques and dicts, and of the newest items whether they are tensors; calls no code
-of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of microseconds. Graphs of sums are read by
-the training thread when a step has ended; where there are sums, a second time after the search.
+Reads `__dict__`, lists, tuples, sets, deques, dicts, and caches of functions without a bound, and of the newest items
+whether they are tensors; calls no code of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of
+microseconds. Graphs of sums are read by the training thread when a step has ended; where there are sums, a second time
+after the search.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from time import sleep
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 from ..names import frames
@@ -41,27 +43,36 @@ PAUSE_S, NUM_LOOKS = 0.4, 8
 #: So many tensors may be sums, and so long the second look waits for a step to end.
 MAX_SUMS, WAIT_S = 200, 0.4
 _GROWING = (list, dict, set, deque)
+_CACHE, _CACHE_NAME = type(lru_cache(len)), "lru_cache"
 _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None), type))
+
+
+class Container(NamedTuple):
+    """One that may grow, where it was found, and what its class is called."""
+
+    held: Any
+    place: str
+    kind: str
 
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return a row for each of the longest containers, and for each sum that keeps graphs."""
     found, tensors = _found(recorder)
-    before, steps = [_length(container) for container, _ in found], recorder.num_steps
+    before, steps = [_length(one.held) for one in found], recorder.num_steps
     sums = _sums(recorder, tensors)
     lengths, shrunk = before, set[int]()
     for _ in range(NUM_LOOKS):
         sleep(PAUSE_S / NUM_LOOKS)
-        last, lengths = lengths, [_length(container) for container, _ in found]
+        last, lengths = lengths, [_length(one.held) for one in found]
         shrunk.update(at for at, length in enumerate(lengths) if length < last[at])
     passed = recorder.num_steps - steps
     again, tensors = _found(recorder)
-    still = {id(container) for container, _ in again}
+    still = {id(one.held) for one in again}
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
-    for at, ((container, place), num) in enumerate(zip(found, lengths)):
+    for at, (one, num) in enumerate(zip(found, lengths)):
         added = 0 if at in shrunk else num - before[at]
-        if num >= MIN_ITEMS and id(container) in still:
-            row = [place, type(container).__name__, num, added, PAUSE_S, *_held(container, num), passed]
+        if num >= MIN_ITEMS and id(one.held) in still:
+            row = [one.place, one.kind, num, added, PAUSE_S, *_held(one.held, num), passed]
             graphs = int(str(row[6]))
             listed.append(((-graphs, -added, -num), row))
     listed.sort(key=lambda one: one[0])
@@ -93,13 +104,15 @@ def _roots(recorder: Recorder) -> Iterable[tuple[str, Mapping[str, Any]]]:
     return inventory.roots(recorder.step.thread, frames.user_frames)
 
 
-def _found(recorder: Recorder) -> tuple[list[tuple[Any, str]], list[tuple[Holder, str]]]:
+def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]]]:
     """Return the containers that the roots lead to, breadth first, each with its shortest way, and how to get the
     tensors that an operation made: from where they are, which may hold another one by then, or if they still live."""
     torch: Any = loaded("torch")
-    containers: list[tuple[Any, str]] = []
+    containers: list[Container] = []
+    caches: list[tuple[Any, str]] = []
     tensors: list[tuple[Holder, str]] = []
     seen: set[int] = set()
+    classes: set[type] = set()
     queue: deque[tuple[Any, str, int, Holder | None]] = deque()
     for label, values in _roots(recorder):
         kind, _, place = label.partition(" of ")
@@ -114,12 +127,41 @@ def _found(recorder: Recorder) -> tuple[list[tuple[Any, str]], list[tuple[Holder
             continue
         seen.add(id(value))
         if issubclass(type(value), _GROWING):
-            containers.append((value, way))
+            containers.append(Container(value, way, type(value).__name__))
+        elif type(value) is _CACHE:
+            caches.append((value, way))
         elif torch is not None and type(value) is torch.Tensor and len(tensors) < MAX_SUMS and not value.is_leaf:
             tensors.append((holder or ref(value), way))
         if depth < MAX_DEPTH:
             queue.extend((child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
+        if type(value) not in classes and not _is_of_library(type(value)):
+            classes.add(type(value))
+            caches += [
+                (one, f"`{name}` of class {kind.__qualname__}")
+                for kind in type.mro(type(value))
+                if not _is_of_library(kind)
+                for name, one in list(vars(kind).items())
+                if type(one) is _CACHE
+            ]
+    known: set[int] = set()
+    for cache, way in caches:
+        kept = None if id(cache) in known else _kept_by(cache)
+        known.add(id(cache))
+        if kept is not None:
+            containers.append(Container(kept, f"cache of {way}", _CACHE_NAME))
     return containers, tensors
+
+
+def _kept_by(cache: Any) -> dict[Any, Any] | None:
+    """Return what a functools.lru_cache without a bound keeps; its methods are in C and call no code of the job."""
+    if cache.cache_info().maxsize is not None:
+        return None
+    own = vars(cache)
+    return next((held for held in gc.get_referents(cache) if type(held) is dict and held is not own), None)
+
+
+def _is_of_library(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy")
 
 
 def _children(value: Any) -> list[tuple[str, Any, Holder | None]]:
@@ -132,7 +174,7 @@ def _children(value: Any) -> list[tuple[str, Any, Holder | None]]:
         ]
     if kind in (list, tuple, set, frozenset, deque):
         return [("an item", child, None) for child in list(islice(value, MAX_CHILDREN))]
-    if kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy"):
+    if _is_of_library(kind):
         return []
     held = attributes(value)
     return [(f"attribute `{name}`", child, partial(dict.get, held, name)) for name, child in items(held, MAX_CHILDREN)]

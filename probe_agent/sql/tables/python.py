@@ -73,8 +73,9 @@ class Containers(RecorderTable):
     name = "python.containers"
     doc = (
         "The lists, sets, deques and dicts with 16 items or more that the job's frames and globals lead to, at most 50,"
-        " those first that keep autograd graphs or grow, when the query runs; it takes 0.4 s. A Tensor is a sum that"
-        " keeps the graphs of its summands over steps; at most 1,000 operations of it are looked at."
+        " those first that keep autograd graphs or grow, when the query runs; it takes 0.4 s. An lru_cache"
+        " is one without a bound; a Tensor is a sum that keeps the graphs of its summands over steps, of which at most"
+        " 1,000 operations are looked at."
     )
     operation = "containers"
     columns = (

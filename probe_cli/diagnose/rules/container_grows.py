@@ -1,9 +1,9 @@
 """A container of the job grows with each step, and memory with it.
 
-A list, dict or set that the job's frames and globals lead to got longer while it was looked at, never shorter, and the
-memory of the process grows with significance. It is called possible until memory has grown for as long as
-`memory-grows` waits for: it may be a cache that will be full. A list of numbers for the log grows, too, but takes next
-to nothing: it is not named.
+A list, dict or set that the job's frames and globals lead to, or an lru_cache without a bound, got longer while it was
+looked at, never shorter, and the memory of the process grows with significance. It is called possible until memory has
+grown for as long as `memory-grows` waits for: it may be a cache that will be full. A list of numbers for the log grows,
+too, but takes next to nothing: it is not named.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     lasts = any(found.of == OWN for found in growing(series, limits["mib"]))
     worst = max(growing_too, key=lambda row: row["size"])
-    holds = f", with {mebibytes(worst['size'])} in them"
+    kind = "an lru_cache" if worst["kind"] == "lru_cache" else f"a {worst['kind']}"
     yield Finding(
-        f"a {worst['kind']} grows with each step, to {worst['items']:,} items{holds}",
+        f"{kind} grows with each step, to {worst['items']:,} items, with {mebibytes(worst['size'])} in them",
         Certainty.LIKELY if lasts else Certainty.POSSIBLE,
         share=0.6,
         where=worst["place"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from typing import Any
@@ -174,6 +175,32 @@ def test_a_sum_that_keeps_graphs_over_steps_is_told_from_one_that_a_step_makes(r
     assert "mean" in found
     assert all(row["graphs"] == row["items"] > 20 and 0 < row["added"] < row["items"] for row in rows)
     assert all(row["steps"] > 0 for row in rows)
+
+
+class Loader:
+    """Its methods are cached: the first one without a bound."""
+
+    @functools.cache  # noqa: B019
+    def block(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.ones(1000), torch.ones(500)
+
+    @functools.lru_cache(maxsize=64)  # noqa: B019
+    def bounded(self, number: int) -> torch.Tensor:
+        return torch.ones(1000)
+
+
+def test_what_a_cache_of_a_method_keeps_is_a_container_if_it_has_no_bound(recorder: Recorder) -> None:
+    loader = Loader()
+    for number in range(200):
+        loader.block(number)
+        loader.bounded(number)
+
+    (row,) = [row for row in ask(containers, recorder) if row["class"] == "lru_cache"]
+
+    assert row["place"] == "cache of `block` of class Loader"
+    assert (row["items"], row["tensors"], row["graphs"]) == (200, 200, 0)
+    assert row["size"] == pytest.approx(200 * 1500 * 4 / 2**20, rel=0.1)
+    Loader.block.cache_clear()
 
 
 class Strict(list):  # type: ignore[type-arg]
