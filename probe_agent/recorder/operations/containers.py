@@ -106,7 +106,7 @@ def _roots(recorder: Recorder) -> Iterable[tuple[str, Mapping[str, Any]]]:
 
 def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]]]:
     """Return the containers that the roots lead to, breadth first, each with its shortest way, and how to get the
-    tensors that an operation made: from where they are, which may hold another one by then, or if they still live."""
+    tensors that may have a graph: from where they are, which may hold another one by then, or if they still live."""
     torch: Any = loaded("torch")
     containers: list[Container] = []
     caches: list[tuple[Any, str]] = []
@@ -130,7 +130,7 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
             containers.append(Container(value, way, type(value).__name__))
         elif type(value) is _CACHE:
             caches.append((value, way))
-        elif torch is not None and type(value) is torch.Tensor and len(tensors) < MAX_SUMS and not value.is_leaf:
+        elif torch is not None and type(value) is torch.Tensor and len(tensors) < MAX_SUMS and value.requires_grad:
             tensors.append((holder or ref(value), way))
         if depth < MAX_DEPTH:
             queue.extend((child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
@@ -209,7 +209,7 @@ def _held(container: Any, num: int) -> tuple[int, int, float, float]:
         of_objects += sum(map(_size, parts)) / MIB
         those = [part for part in parts if torch is not None and type(part) in (torch.Tensor, torch.nn.Parameter)]
         tensors += bool(those)
-        graphs += any(not part.is_leaf for part in those)
+        graphs += any(map(inventory.keeps_graph, those))
         size += sum(part.numel() * part.element_size() for part in those) / MIB
     share = num / max(1, len(newest))
     return round(tensors * share), round(graphs * share), size * share, (size + of_objects) * share

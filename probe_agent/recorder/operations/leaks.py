@@ -258,7 +258,7 @@ def _count_tensors(look: Look, torch: Any) -> None:
             continue
         is_plain = type(tensor) in plain
         kept = _add(look, TENSOR, line, inventory.mib(tensor) if is_plain else 0.0)
-        kept.graphs += is_plain and not tensor.is_leaf
+        kept.graphs += is_plain and inventory.keeps_graph(tensor)
         kept.newest = id(tensor)
 
 

@@ -85,7 +85,8 @@ class SumReader:
         left = MAX_NODES
         for held_now, place in self._places:
             tensor = held_now()
-            if type(tensor) is not self._tensor or tensor.is_leaf or left <= 0:
+            # A view is no sum, and makes its node anew when it is asked for.
+            if type(tensor) is not self._tensor or tensor._is_view() or tensor.is_leaf or left <= 0:
                 continue
             additions, num = _additions(tensor.grad_fn, left)
             left -= num

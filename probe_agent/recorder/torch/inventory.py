@@ -21,8 +21,8 @@ from ..ring.table import MIB
 from .seen import Seen
 
 __all__ = [
-    "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "attributes_of", "find", "mib", "name_of", "numbered", "parameters",
-    "roots", "unseen", "wrapped_in",
+    "LOADER", "MODEL", "OPTIMIZER", "SCHEDULER", "attributes_of", "find", "keeps_graph", "mib", "name_of", "numbered",
+    "parameters", "roots", "unseen", "wrapped_in",
 ]  # fmt: skip
 
 LOADER, MODEL, OPTIMIZER = candidates.LOADER, candidates.MODEL, candidates.OPTIMIZER
@@ -130,6 +130,12 @@ def roots(
 def name_of(value: object) -> str:
     """Return the name of a function, or the class of anything else."""
     return str(getattr(value, "__qualname__", None) or type(value).__qualname__)
+
+
+def keeps_graph(tensor: Any) -> bool:
+    """Return whether a plain tensor has a node of a graph, on any thread. `is_leaf` of a view makes its node anew, and
+    raises where that is forbidden; what a view requires it has from its base."""
+    return bool(tensor.requires_grad if tensor._is_view() else not tensor.is_leaf)
 
 
 def mib(tensor: Any) -> float:

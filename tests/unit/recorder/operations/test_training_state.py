@@ -189,6 +189,18 @@ class Loader:
         return torch.ones(1000)
 
 
+def test_views_that_were_overwritten_do_not_hide_what_else_is_kept(recorder: Recorder) -> None:
+    whole = torch.ones(40, requires_grad=True) * 2
+    parts = list(whole.unbind())
+    whole.add_(1)
+    with pytest.raises(RuntimeError):
+        parts[0].is_leaf  # noqa: B018
+
+    found = {row["place"].partition("`")[2].partition("`")[0]: row for row in ask(containers, recorder)}
+
+    assert (found["parts"]["tensors"], found["parts"]["graphs"]) == (40, 40)
+
+
 def test_what_a_cache_of_a_method_keeps_is_a_container_if_it_has_no_bound(recorder: Recorder) -> None:
     loader = Loader()
     for number in range(200):

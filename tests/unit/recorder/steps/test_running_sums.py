@@ -50,6 +50,14 @@ def test_what_is_no_sum_by_then_is_passed_over(other: object) -> None:
     assert read(other) == {}
 
 
+def test_a_view_that_was_overwritten_is_left_alone() -> None:
+    whole = torch.ones(2, requires_grad=True) * 2
+    part, _ = whole.unbind()
+    whole.add_(1)  # to ask for the node of the part raises
+
+    assert read(part) == {}
+
+
 def test_a_mode_that_would_see_the_reads_and_a_job_without_steps_are_left_alone() -> None:
     total = torch.ones(3, requires_grad=True).sum() + 1
     queue = StepQueue()
