@@ -26,6 +26,8 @@ from probe_agent.recorder.samplers import process, start
 from probe_agent.recorder.samplers import stalls as stall_watch
 from probe_agent.recorder.source import Recorder
 from probe_agent.recorder.steps.loss_graph import LossGraph
+from probe_agent.recorder.steps.queue import StepQueue
+from probe_agent.recorder.steps.running_sums import SumReader
 
 from .machine import provenance
 from .spread import table
@@ -87,6 +89,21 @@ def inventory(num_layers: int) -> list[object]:
     ]
 
 
+def sums(num_losses: int) -> list[object]:
+    """Return one row: the µs of the training thread for which the graph of a sum of that many losses is read."""
+    weight = torch.ones(4, requires_grad=True)
+    total = torch.zeros(())
+    for _ in range(num_losses):
+        total = total + weight.sum()
+    queue = StepQueue()
+
+    def read() -> None:
+        SumReader(queue, [(lambda: total, "total")], lambda: False, lambda name, error: False)
+        queue.run_pending()
+
+    return [num_losses, f"{median(_ms(read) * 1e3 for _ in range(50)):.0f}"]
+
+
 def stalls(num_threads: int, num_calls: int) -> list[object]:
     """Return one row: a tick of the stall watch and of the start, in µs, and a snapshot with that many threads and that
     many entries of Flight Recorder, in ms of our thread's CPU time."""
@@ -128,6 +145,8 @@ def main() -> None:
     print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
     headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()", "torch.autograd_graph, µs"]
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
+    print("\nReading the graph of a sum for python.containers, CPU time of the training thread.\n")
+    print(table(["losses", "µs"], [sums(size) for size in (1, 100, 1_000, 10_000)]))
     print("\nReading PSS, by memory in use.\n")
     print(table(["MiB", "ms"], [[size, f"{pss_ms(size):.1f}"] for size in (0, 256, 1024, 4096)]))
     with TemporaryDirectory() as folder:
