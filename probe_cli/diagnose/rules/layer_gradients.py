@@ -16,8 +16,9 @@ from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, gradients_by_m
 
 __all__ = ["RULE"]
 
-#: Smaller gradients in the last layers are not compared.
-NOTHING = 1e-10
+#: Smaller gradients in the last layers are not compared, nor those of a model that has none larger than Adam's epsilon:
+#: a policy that has settled has such.
+NOTHING, EPSILON = 1e-10, 1e-8
 SQL = """
 SELECT place, module, parameter, "values", zeros, norm, read_step,
     (SELECT count(*) FROM python.steps WHERE backward > 0) AS steps
@@ -32,7 +33,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     third = max(1, len(read) // 3)
     first, last = read[:third], read[-third:]
     early, late = median(size for _, size in first), median(size for _, size in last)
-    if late < NOTHING:
+    if late < NOTHING or max(early, late) < EPSILON:
         return  # a job that has converged
     ratio = early / late
     if 1 / limits["ratio"] < ratio < limits["ratio"]:

@@ -36,6 +36,13 @@ def test_a_factor_of_a_hundred_is_fine(judged: Judged, steps: Steps) -> None:
     assert judged("layer-gradients", tables) == []
 
 
+def test_a_policy_that_has_settled_has_nothing_to_compare(judged: Judged, steps: Steps) -> None:
+    for size in (1e-8, 1e-12):  # over the root of 100 elements
+        settled = layers(lambda at, size=size: size if at > 4 else 0.0)
+
+        assert judged("layer-gradients", {"python.steps": steps(50), "torch.gradients": settled}) == []
+
+
 def test_without_gradients_or_steps_there_is_nothing_to_judge(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("layer-gradients", {"python.steps": steps(50)})
