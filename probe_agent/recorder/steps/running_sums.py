@@ -102,7 +102,8 @@ def _additions(top: Any, most: int) -> tuple[list[int], int]:
     additions: list[int] = []
 
     def put(node: Any) -> None:
-        if node is not None and node not in seen and type(node).__name__ in _ARITHMETIC and hasattr(node, _NUMBER):
+        # A node of the job's own functions is not even hashed.
+        if type(node).__name__ in _ARITHMETIC and node not in seen and hasattr(node, _NUMBER):
             seen.add(node)
             heappush(waiting, (-getattr(node, _NUMBER)(), len(seen), node))
 

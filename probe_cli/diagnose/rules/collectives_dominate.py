@@ -88,7 +88,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         told_where = f"for its neighbours in the {'ring' if is_ring else 'pipeline'}"
         advice = OF_RINGS if is_ring else OF_PIPELINES
     again: tuple[str, ...] = ()
-    if (row["micro_batches"] or 0) > 1 and (row["least_calls"] or 0) >= row["micro_batches"] * row["steps"]:
+    is_repeated = (row["least_calls"] or 0) >= (row["micro_batches"] or 0) * row["steps"]
+    if advice is OF_COLLECTIVES and (row["micro_batches"] or 0) > 1 and is_repeated:
         again = (f"gradients are exchanged in each of {row['micro_batches']} micro-batches of a step",)
         advice = (UNSYNCED, *advice[1:])
     yield Finding(
