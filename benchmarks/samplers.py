@@ -98,7 +98,7 @@ def sums(num_losses: int) -> list[object]:
     queue = StepQueue()
 
     def read() -> None:
-        SumReader(queue, [(lambda: total, "total")], lambda: False, lambda name, error: False)
+        SumReader(queue, [(lambda: total, "total")], lambda: 0, lambda: False, lambda name, error: False)
         queue.run_pending()
 
     return [num_losses, f"{median(_ms(read) * 1e3 for _ in range(50)):.0f}"]

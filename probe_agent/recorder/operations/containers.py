@@ -59,14 +59,17 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return a row for each of the longest containers, and for each sum that keeps graphs."""
     found, tensors = _found(recorder)
     before, steps = [_length(one.held) for one in found], recorder.num_steps
-    sums = _sums(recorder, tensors)
+    early = _sums(recorder, tensors)
+    late: SumReader | None = None
     lengths, shrunk = before, set[int]()
     for _ in range(NUM_LOOKS):
         sleep(PAUSE_S / NUM_LOOKS)
         last, lengths = lengths, [_length(one.held) for one in found]
         shrunk.update(at for at, length in enumerate(lengths) if length < last[at])
+        if late is None and _long(early.found):
+            late = _sums(recorder, [one for one in _found(recorder)[1] if one[1] in _long(early.found)])
     passed = recorder.num_steps - steps
-    again, tensors = _found(recorder)
+    again, _ = _found(recorder)
     still = {id(one.held) for one in again}
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
     for at, (one, num) in enumerate(zip(found, lengths)):
@@ -76,27 +79,30 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
             graphs = int(str(row[6]))
             listed.append(((-graphs, -added, -num), row))
     listed.sort(key=lambda one: one[0])
-    rows = [*_of_sums(recorder, sums.wait(0.0), tensors, passed), *(row for _, row in listed)]
+    early.withdraw()
+    rows = [*([] if late is None else _of_sums(early, late)), *(row for _, row in listed)]
     return {"columns": COLUMNS, "rows": rows[:MAX_ROWS], "notes": []}
 
 
 def _sums(recorder: Recorder, tensors: list[tuple[Holder, str]]) -> SumReader:
-    return SumReader(recorder.at_step, tensors, lambda: recorder.device.is_watched(), recorder.fail)
+    def num_steps() -> int:
+        return recorder.num_steps
+
+    return SumReader(recorder.at_step, tensors, num_steps, lambda: recorder.device.is_watched(), recorder.fail)
 
 
-def _of_sums(
-    recorder: Recorder, before: Mapping[str, RunningSum], tensors: list[tuple[Holder, str]], passed: int
-) -> list[list[object]]:
-    """Rows of the sums that have grown since they were read `before`, and still hold what they held."""
-    long = {place: one for place, one in before.items() if len(one.additions) >= MIN_ITEMS}
-    if not long or not passed:
-        return []
-    now = _sums(recorder, [one for one in tensors if one[1] in long]).wait(WAIT_S)
+def _long(sums: Mapping[str, RunningSum]) -> dict[str, RunningSum]:
+    return {place: one for place, one in sums.items() if len(one.additions) >= MIN_ITEMS}
+
+
+def _of_sums(early: SumReader, late: SumReader) -> list[list[object]]:
+    """Rows of the sums that have grown since they were read a step or more before, and still hold what they held."""
     rows: list[list[object]] = []
-    for place, one in now.items():
-        num, added = len(one.additions), one.since(long[place])
-        if added and one.goes_back_to(long[place]):
-            rows.append([place, "Tensor", num, added, PAUSE_S, num, num, 0.0, 0.0, passed])
+    for place, one in late.wait(WAIT_S).items():
+        before, num = early.found[place], len(one.additions)
+        added, period = one.since(before), late.read_at - early.read_at
+        if added and one.goes_back_to(before):
+            rows.append([place, "Tensor", num, added, period, num, num, 0.0, 0.0, late.read_in - early.read_in])
     return rows
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from _thread import allocate_lock
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
+from time import monotonic
 from typing import Any, NamedTuple
 
 from ..torch import loaded
@@ -48,27 +49,33 @@ class SumReader:
         self,
         queue: StepQueue,
         places: Iterable[tuple[Holder, str]],
+        num_steps: Callable[[], int],
         is_watched: Callable[[], bool],
         fail: Callable[[str, BaseException], bool],
     ) -> None:
         self._places = list(places)
         self._queue = queue
         self._tensor = getattr(loaded("torch"), "Tensor", None)
+        self._num_steps = num_steps
         self._is_watched = is_watched
         self._fail = fail
         self._done = allocate_lock()
         self._done.acquire()
-        #: By place.
+        #: By place; empty until a step has ended. When that was, by time.monotonic(), and after how many steps.
         self.found: dict[str, RunningSum] = {}
+        self.read_at, self.read_in = 0.0, 0
         if self._places:
             queue.submit(self)
 
     def wait(self, timeout_s: float) -> dict[str, RunningSum]:
         """Return what was found when a step ended, nothing if none did."""
         if self._places and not self._done.acquire(timeout=timeout_s):
-            self._queue.withdraw(self)
-            return {}
+            self.withdraw()
         return self.found
+
+    def withdraw(self) -> None:
+        """Read nothing any more, if it was not read yet."""
+        self._queue.withdraw(self)
 
     def run(self) -> None:
         """Read the graphs."""
@@ -83,6 +90,7 @@ class SumReader:
 
     def _read(self) -> None:
         left = MAX_NODES
+        found: dict[str, RunningSum] = {}
         for held_now, place in self._places:
             tensor = held_now()
             # A view is no sum, and makes its node anew when it is asked for.
@@ -91,7 +99,9 @@ class SumReader:
             additions, num = _additions(tensor.grad_fn, left)
             left -= num
             if additions:
-                self.found[place] = RunningSum(tuple(additions))
+                found[place] = RunningSum(tuple(additions))
+        self.read_at, self.read_in = monotonic(), self._num_steps()
+        self.found = found  # all at once: others look at it meanwhile
 
 
 def _additions(top: Any, most: int) -> tuple[list[int], int]:

@@ -13,7 +13,7 @@ from probe_agent.recorder.steps.running_sums import MAX_NODES, RunningSum, SumRe
 
 def read(tensor: object, *, watched: bool = False) -> dict[str, RunningSum]:
     queue = StepQueue()
-    reader = SumReader(queue, [(lambda: tensor, "here")], lambda: watched, lambda name, error: True)
+    reader = SumReader(queue, [(lambda: tensor, "here")], lambda: 7, lambda: watched, lambda name, error: True)
     queue.run_pending()
     return reader.wait(0.0)
 
@@ -63,7 +63,9 @@ def test_a_mode_that_would_see_the_reads_and_a_job_without_steps_are_left_alone(
     queue = StepQueue()
 
     assert read(total, watched=True) == {}
-    assert SumReader(queue, [(lambda: total, "here")], lambda: False, lambda name, error: True).wait(0.01) == {}
+    assert (
+        SumReader(queue, [(lambda: total, "here")], lambda: 7, lambda: False, lambda name, error: True).wait(0.01) == {}
+    )
     assert not queue.pending
 
 
@@ -74,7 +76,9 @@ def test_a_failure_of_ours_stays_out_of_the_job() -> None:
     def broken() -> bool:
         raise RuntimeError("ours")
 
-    reader = SumReader(queue, [(lambda: None, "here")], broken, lambda name, error: bool(failed.append(error)))
+    reader = SumReader(
+        queue, [(lambda: None, "here")], lambda: 7, broken, lambda name, error: bool(failed.append(error))
+    )
     queue.run_pending()
 
     assert [str(error) for error in failed] == ["ours"]

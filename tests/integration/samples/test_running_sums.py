@@ -1,0 +1,47 @@
+"""Whoever asks for sums that keep graphs changes no number of the job that makes them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.commands import environment, probe
+from support.targets import target
+from support.waiting import until
+
+pytestmark = pytest.mark.torch
+SUMS = "SELECT place, items, added FROM python.containers WHERE \"class\" = 'Tensor'"
+
+
+def losses_of(folder: Path, *, asked: bool) -> list[str]:
+    """The losses of a run of two seconds, or of one that is asked three times for its sums."""
+    folder.mkdir()
+    command = [sys.executable, *target("sums_losses.py", folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(OMP_NUM_THREADS="1")) as job:
+        try:
+            if asked:
+                pid = str(job.pid)
+                until(lambda: probe(pid, "query", "SELECT 1 FROM python.steps LIMIT 1").returncode == 0)
+                for _ in range(3):
+                    [row] = json.loads(probe(pid, "query", "--format", "json", SUMS).stdout)
+                    assert row["place"].startswith("['loss'] of local `means` of main()")
+                    assert row["items"] > row["added"] > 0
+            else:
+                time.sleep(4)
+        finally:
+            (folder / "stop").touch()
+        said, _ = job.communicate(timeout=60)
+    assert job.returncode == 0
+    return said.split()
+
+
+def test_the_losses_are_those_of_a_run_that_nobody_asked(tmp_path: Path) -> None:
+    alone, asked = (losses_of(tmp_path / str(is_asked), asked=is_asked) for is_asked in (False, True))
+
+    common = min(len(alone), len(asked))
+    assert common > 100
+    assert asked[:common] == alone[:common]
