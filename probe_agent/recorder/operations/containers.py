@@ -5,8 +5,8 @@ A bounded search through the values of frames and globals; then lengths are read
 search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
 Reads `__dict__`, lists, tuples, sets, deques, dicts, and caches of functions without a bound, and of the newest items
 whether they are tensors; calls no code of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of
-microseconds. Graphs of sums are read by the training thread when a step has ended; where there are sums, a second time
-after the search.
+microseconds. Graphs of sums are read by the training thread when a step has ended; where there are sums, once more at
+the end of a later one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PAUSE_S, NUM_LOOKS = 0.4, 8
 #: So many tensors may be sums, and so long the second look waits for a step to end.
 MAX_SUMS, WAIT_S = 200, 0.4
 _GROWING = (list, dict, set, deque)
-_CACHE, _CACHE_NAME = type(lru_cache(len)), "lru_cache"
+_CACHE: Any = type(lru_cache(len))
 _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None), type))
 
 
@@ -66,8 +66,8 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         sleep(PAUSE_S / NUM_LOOKS)
         last, lengths = lengths, [_length(one.held) for one in found]
         shrunk.update(at for at, length in enumerate(lengths) if length < last[at])
-        if late is None and _long(early.found):
-            late = _sums(recorder, [one for one in _found(recorder)[1] if one[1] in _long(early.found)])
+        if late is None and (long := _long(early.found)):
+            late = _sums(recorder, [one for one in _found(recorder)[1] if one[1] in long])
     passed = recorder.num_steps - steps
     again, _ = _found(recorder)
     still = {id(one.held) for one in again}
@@ -85,14 +85,13 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _sums(recorder: Recorder, tensors: list[tuple[Holder, str]]) -> SumReader:
-    def num_steps() -> int:
-        return recorder.num_steps
+    return SumReader(
+        recorder.at_step, tensors, lambda: recorder.num_steps, lambda: recorder.device.is_watched(), recorder.fail
+    )
 
-    return SumReader(recorder.at_step, tensors, num_steps, lambda: recorder.device.is_watched(), recorder.fail)
 
-
-def _long(sums: Mapping[str, RunningSum]) -> dict[str, RunningSum]:
-    return {place: one for place, one in sums.items() if len(one.additions) >= MIN_ITEMS}
+def _long(sums: Mapping[str, RunningSum]) -> set[str]:
+    return {place for place, one in sums.items() if len(one.additions) >= MIN_ITEMS}
 
 
 def _of_sums(early: SumReader, late: SumReader) -> list[list[object]]:
@@ -154,13 +153,14 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
         kept = None if id(cache) in known else _kept_by(cache)
         known.add(id(cache))
         if kept is not None:
-            containers.append(Container(kept, f"cache of {way}", _CACHE_NAME))
+            containers.append(Container(kept, f"cache of {way}", "lru_cache"))
     return containers, tensors
 
 
 def _kept_by(cache: Any) -> dict[Any, Any] | None:
-    """Return what a functools.lru_cache without a bound keeps; its methods are in C and call no code of the job."""
-    if cache.cache_info().maxsize is not None:
+    """Return what a functools.lru_cache without a bound keeps. The method is asked of its class, where it is in C: the
+    job may have put another one on the function."""
+    if _CACHE.cache_info(cache).maxsize is not None:
         return None
     own = vars(cache)
     return next((held for held in gc.get_referents(cache) if type(held) is dict and held is not own), None)
