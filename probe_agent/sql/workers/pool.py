@@ -141,7 +141,12 @@ class Workers:
 
     def _lend(self, *, for_readers: bool) -> _Worker:
         idle = self._idle[for_readers]
-        return idle.pop() if idle else self._new(for_readers=for_readers)
+        while idle:
+            worker = idle.pop()
+            if not worker.has_ended:
+                return worker
+            worker.end()
+        return self._new(for_readers=for_readers)
 
     def _hold_back(self, worker: _Worker, release: contextlib.AsyncExitStack) -> None:
         """Make `worker` give way once its statement is not a short one, or readers have no credit left."""
@@ -223,6 +228,17 @@ class _Worker:
         self.gives_way = gives_way
         #: Whether it waits for a statement, and may be given one.
         self.is_fit = True
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended while it waited: only then is there something to read before it is given a statement."""
+        try:
+            self.connection.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except ConnectionError:
+            return True
+        return True
 
     async def answer(self, job: Job, take: TakeLiveRows, release: contextlib.AsyncExitStack) -> Reply:
         """Run `job` here."""

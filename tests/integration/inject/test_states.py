@@ -133,7 +133,7 @@ def test_ctrl_c_while_it_waits_takes_the_payload_back(start: Callable[..., Targe
     folder = payload.folders(Tracee(target.pid))[0]
     child = in_child(lambda: interruptible(target.pid))
     until((folder / payload.PAYLOAD).exists)
-    sleep(0.3)  # it is waiting for the interpreter now, or about to
+    sleep(0.1)  # it is waiting for the interpreter now, or about to, and gives up half a second later
 
     os.kill(child, signal.SIGINT)
     _, status = os.waitpid(child, 0)
