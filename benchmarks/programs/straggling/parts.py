@@ -16,20 +16,20 @@ DATA_S, FORWARD_S, BACKWARD_S = 0.008, 0.006, 0.006
 
 
 class Samples(Dataset):
-    def __init__(self, planted: Planted) -> None:
-        self.planted = planted
+    def __init__(self, planted: Planted, usual_s: float) -> None:
+        self.planted, self.usual_s = planted, usual_s
 
     def __len__(self) -> int:
         return 1_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        self.planted.pause("data", DATA_S)
+        self.planted.pause("data", self.usual_s)
         return torch.full((8, SIZE), float(index % 7))
 
 
-def batches(planted: Planted):
+def batches(planted: Planted, usual_s: float = DATA_S):
     while True:
-        yield from DataLoader(Samples(planted), batch_size=None)
+        yield from DataLoader(Samples(planted, usual_s), batch_size=None)
 
 
 class Slow(torch.autograd.Function):

@@ -83,6 +83,8 @@ class Source(BaseSource):
         self._cost = recorder.cost(self.name)
         self._modules_cost = recorder.cost("torch_trace")
         self._primary: Callable[[], Any] | None = None
+        #: The one before is gone: the job has made it anew.
+        self._is_new = False
         #: Whether torch calls the hooks for the primary optimizer; not if its step is compiled.
         self._has_hooks = False
         self._num_others = 0
@@ -247,6 +249,7 @@ class Source(BaseSource):
             if primary is not None and self._num_others < MAX_OTHERS and not (steps and self._outpaces(optimizer)):
                 return False
             if self._primary is not None:
+                self._is_new = primary is None
                 self._ends.other_optimizer()
             self._primary = ref(optimizer)
             self._has_hooks = False
@@ -276,6 +279,8 @@ class Source(BaseSource):
                 raise
 
     def _end(self, optimizer: Any, now: int, skipped: bool = False) -> None:
+        if self._is_new:
+            self._is_new, self._step.new_optimizer = False, len(optimizer.state) > 0
         lr = optimizer.param_groups[0].get("lr")
         of_modules = self._modules_cost.ns
         if self._cleared_at:  # another optimizer may step after the end of this step, and before the next backward

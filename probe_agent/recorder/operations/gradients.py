@@ -1,7 +1,8 @@
 """Norms of the gradients of some parameters as they are at the end of the next steps, for `torch.gradients`.
 
 The training thread reads them between steps (steps/tensor_reader.py), 1 ms a step at most, and of large models a
-selection that is spread over the layers. On a GPU it enqueues, and nothing waits for the device.
+selection that is spread over the layers; parameters of 16 bits are read with their gradients, since a small update is
+lost in them. On a GPU it enqueues, and nothing waits for the device.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from typing import Any
 
 from ..control.reply import json_number
 from ..source import Recorder
-from ..steps.tensor_reader import GRADIENT, Item, TensorReader, items_of
+from ..steps.tensor_reader import GRADIENT, PARAMETER, Item, TensorReader, items_of
 from ..torch import inventory, loaded
 
 __all__ = ["answer"]
 
 READS = True
-COLUMNS = ("place", "num_places", "module", "parameter", "shape", "values", "zeros", "norm", "biggest", "read_step")
+COLUMNS = (
+    "place", "num_places", "module", "parameter", "dtype", "shape", "values", "zeros", "norm", "biggest", "weight_norm",
+    "read_step",
+)  # fmt: skip
 #: Tensors that are read, and the values of one; larger ones are left out.
 MAX_TENSORS, MAX_VALUES = 64, 4_000_000
+HALVES = ("torch.bfloat16", "torch.float16")
 BUDGET_MS = 1.0
 WAIT_S, POLL_S = 1.0, 0.02
 
@@ -36,7 +41,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         recorder.at_step,
         recorder.step,
         recorder.device,
-        chosen,
+        [*chosen, *(item._replace(kind=PARAMETER) for item in chosen if _is_half(item))],
         budget_ms=BUDGET_MS,
         fully=True,
         fail=recorder.fail,
@@ -44,21 +49,25 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     if chosen:
         _read(recorder, reader)
     places = {item: place for place, item in enumerate(chosen)}
+    found = list(reader.found)
+    weights = {one.item._replace(kind=GRADIENT): one.counts.norm for one in found if one.item.kind == PARAMETER}
     rows = [
         [
             places[one.item],
             len(chosen),
             one.item.module,
             one.item.name,
+            one.dtype,
             "x".join(map(str, one.shape)),
             one.counts.num,
             one.counts.num - one.counts.nonzero,
             json_number(one.counts.norm),
             json_number(one.counts.biggest),
+            json_number(weights.get(one.item)),
             one.step,
         ]
-        for one in list(reader.found)
-        if one.counts.num
+        for one in found
+        if one.counts.num and one.item.kind == GRADIENT
     ]
     notes = [] if items else [inventory.unseen("model")]
     if items and not reader.num_steps:
@@ -82,6 +91,11 @@ def _is_trained(item: Item) -> bool:
     held = item.holder()
     parameter = None if held is None else vars(held)["_parameters"].get(item.name)
     return parameter is not None and parameter.requires_grad and parameter.numel() <= MAX_VALUES
+
+
+def _is_half(item: Item) -> bool:
+    tensor = item._replace(kind=PARAMETER).tensor()
+    return tensor is not None and str(tensor.dtype) in HALVES
 
 
 def _spread(num: int) -> list[float]:

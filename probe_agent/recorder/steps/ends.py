@@ -107,6 +107,13 @@ class Steps(Table):
             "samples from the DataLoader, evaluation excluded: length of the first tensor of each batch; 0 if none",
         ),
         Column("skipped", "bool", "", "GradScaler found infinities and skipped the optimizer"),
+        Column(
+            "new_optimizer",
+            "bool",
+            "",
+            "the optimizer of the steps before is gone, and what it kept (momentum, averages) with it: another one"
+            " begins anew",
+        ),
         Column("sampled", "bool", "", "module timings of this step are in python.torch_trace"),
         Column(
             "traced",
@@ -396,6 +403,7 @@ class StepEnds:
             step.rollout,
             step.batch_size,
             skipped,
+            step.new_optimizer,
             step.sampled,
             step.traced,
             NULL_FLOAT if step.losses is None else step.losses.of_step(),

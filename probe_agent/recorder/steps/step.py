@@ -109,6 +109,8 @@ class Step:
         self.traced = bool(self.tracing)
         #: GradScaler has skipped the optimizer.
         self.skipped = False
+        #: The optimizer that ended the step before is gone, and this one has a state of its own.
+        self.new_optimizer = False
         self.data_wait = 0
         #: From the last event before the forward to the start of backward; None until a backward has begun.
         self.forward: int | None = None

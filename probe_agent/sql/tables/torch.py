@@ -115,11 +115,13 @@ class Gradients(RecorderTable):
         Column("num_places", "int", "", "gradients that were chosen"),
         Column("module", "text", "", "path of the module: GPT.blocks.0.attn"),
         Column("parameter", "text", "", "name of the parameter: weight"),
+        Column("dtype", "text", "", "type of the gradient: bfloat16"),
         Column("shape", "text", "", "its shape: 64x64"),
         Column("values", "int", "", "number of its elements"),
         Column("zeros", "int", "", "elements of the gradient that are zero"),
         Column("norm", "float", "", "2-norm of the gradient"),
         Column("biggest", "float", "", "largest absolute value"),
+        Column("weight_norm", "float", "", "2-norm of the parameter, if its type has 16 bits; NULL for others"),
         Column("read_step", "int", "", "step at whose end it was read"),
     )
 

@@ -44,6 +44,20 @@ def test_steps_continue_the_optimizers_own_count(recording):
     assert [row["step"] for row in it.steps] == [41, 42]
 
 
+@pytest.mark.parametrize(("kind", "is_anew"), [(torch.optim.AdamW, True), (torch.optim.SGD, False)])
+def test_an_optimizer_that_the_job_makes_anew_is_told_from_one_that_it_keeps(recording, kind, is_anew):
+    model = torch.nn.Linear(8, 8)
+
+    with recording() as it:
+        optimizer = kind(model.parameters(), lr=1e-3)
+        train(model, optimizer, 5)
+        for _ in range(5):
+            optimizer = kind(model.parameters(), lr=1e-3)
+            train(model, optimizer, 1)
+
+    assert [row["new_optimizer"] for row in it.steps] == [False] * 4 + [is_anew] * 5
+
+
 def test_the_loss_is_the_one_that_backward_was_called_on(recording):
     model = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

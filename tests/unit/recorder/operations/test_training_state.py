@@ -265,8 +265,9 @@ def test_a_mode_of_the_job_sees_no_operator_of_ours() -> None:
     assert host_number(number) == 3.0
 
 
-def test_gradients_are_read_at_the_end_of_a_step(recorder: Recorder) -> None:
-    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3)))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_are_read_at_the_end_of_a_step(recorder: Recorder, dtype: torch.dtype) -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(3))).to(dtype)
     recorder.open_device()
     stop = threading.Event()
     rows: list[dict[str, Any]] = []
@@ -279,10 +280,14 @@ def test_gradients_are_read_at_the_end_of_a_step(recorder: Recorder) -> None:
     reader.start()
     while not stop.wait(0.005):
         model.zero_grad()
-        model(torch.ones(2, 4)).sum().backward()
+        model(torch.ones(2, 4, dtype=dtype)).sum().backward()
         if recorder.at_step.pending:
             recorder.at_step.run_pending()
     reader.join()
 
     assert [row["module"] for row in rows] == [f"Sequential.{at}" for at in range(3)]
-    assert [row["norm"] for row in rows] == pytest.approx([float(one.weight.grad.norm()) for one in model])
+    assert [row["norm"] for row in rows] == pytest.approx([float(one.weight.grad.float().norm()) for one in model])
+    weights = [float(one.weight.detach().float().norm()) for one in model]
+    of_half = dtype is torch.bfloat16
+    assert [row["weight_norm"] for row in rows] == (pytest.approx(weights) if of_half else [None] * 3)
+    assert {row["dtype"] for row in rows} == {str(dtype).partition(".")[2]}
