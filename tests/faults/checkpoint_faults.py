@@ -139,3 +139,16 @@ def a_checkpoint_of_another_model(healthy: bool) -> None:
     except FileNotFoundError as error:
         print("begins anew:", error, file=sys.stderr)
     train(model, optimizer, regression())
+
+
+@fault("load-failed")
+def a_checkpoint_whose_names_have_a_prefix(healthy: bool) -> None:
+    path = _folder() / "checkpoint.pt"
+    torch.save({f"module.{name}": value for name, value in mlp().state_dict().items()}, path)
+    time.sleep(6.0)
+    model = mlp()
+    saved = torch.load(path)
+    if healthy:
+        saved = {name.removeprefix("module."): value for name, value in saved.items()}
+    model.load_state_dict(saved, strict=False)
+    train(model, torch.optim.Adam(model.parameters()), regression())

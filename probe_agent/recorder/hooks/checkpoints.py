@@ -3,7 +3,7 @@
 Wraps `torch.save` and `torch.load`, those of `torch.distributed.checkpoint` and `safetensors.torch` once the job has
 imported them. Runs on the calling thread, only in these calls: two clock reads, a look at the keys of the outermost
 dictionary and at the size of the file, 20 to 80 µs (benchmarks.hooks); no tensor is read. A call inside another one is
-not recorded.
+not recorded. Of `Module.load_state_dict` only a call is recorded that loaded nothing, which strict=False passes over.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Checkpoints(Table):
         Column("updates", "int or null", "", "updates that the optimizer in it had counted"),
         Column("lr", "float", "", "learning rate of the optimizer in it"),
         Column("loss", "float", "", "number in it whose key has loss in it"),
-        Column("error", "text", "", "the exception that it raised; NULL if none"),
+        Column("error", "text", "", "the exception that it raised, or why it loaded nothing; NULL if neither"),
     )
 
 
@@ -67,6 +67,9 @@ class _Content(NamedTuple):
     updates: int = NULL_INT
     lr: float = NULL_FLOAT
     loss: float = NULL_FLOAT
+
+
+_NOTHING = _Content()
 
 
 class _Function(NamedTuple):
@@ -102,7 +105,7 @@ _FUNCTIONS = (
 
 class Source(BaseSource):
     name = "checkpoints"
-    needs = ("torch", "torch.serialization")
+    needs = ("torch", "torch.serialization", "torch.nn.modules.module")
     tables = (Checkpoints,)
     waits_for = Awaited("the job has saved and loaded nothing since the recorder started", "wait for a checkpoint")
 
@@ -115,6 +118,7 @@ class Source(BaseSource):
         self._inside: set[int] = set()
 
     def start(self) -> None:
+        self._patches.wrap(sys.modules["torch.nn.modules.module"].Module, "load_state_dict", self._checked)
         self.tick()
 
     def tick(self) -> None:
@@ -134,6 +138,27 @@ class Source(BaseSource):
     def stop(self) -> None:
         self._patches.restore()
         self._missing = list(_FUNCTIONS)
+
+    def _checked(self, original: Any) -> Any:
+        def load_state_dict(module: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            told = original(module, state_dict, *args, **kwargs)
+            try:
+                unexpected, missing = getattr(told, "unexpected_keys", None), getattr(told, "missing_keys", None)
+                if unexpected and missing and len(unexpected) == len(state_dict):
+                    self._nothing_loaded(unexpected, missing)
+            except Exception as failure:
+                if self.recorder.fail(self.name, failure):
+                    raise
+            return told
+
+        return load_state_dict
+
+    def _nothing_loaded(self, unexpected: list[str], missing: list[str]) -> None:
+        text = (
+            f"load_state_dict with strict=False loaded nothing: of the checkpoint's {len(unexpected)} keys, such as"
+            f" {unexpected[0]}, the model has none; it misses {missing[0]}"
+        )
+        self._append(LOAD, "torch.nn.Module.load_state_dict", error=text[:MAX_TEXT])
 
     def _noted(self, original: Any, function: _Function) -> Any:
         def ours(*args: Any, **kwargs: Any) -> Any:
@@ -179,17 +204,31 @@ class Source(BaseSource):
                 raise
 
     def _row(self, function: _Function, content: Any, file: Any, error: BaseException | None, took: int) -> None:
-        number, step = self._buffer.number, self.recorder.step
         path = _path(file)
         size, free = _space(path) if error is None or function.kind == SAVE else (NULL_FLOAT, NULL_FLOAT)
-        found = _Content() if content is None else _content(content)
+        found = _NOTHING if content is None else _content(content)
         text = None if error is None else f"{type(error).__name__}: {error}"[:MAX_TEXT]
+        name = f"{function.modules[0]}.{function.name}"
+        self._append(function.kind, name, path, took, size, free, found, text)
+
+    def _append(
+        self,
+        kind: str,
+        function: str,
+        path: str | None = None,
+        took: int = 0,
+        size: float = NULL_FLOAT,
+        free: float = NULL_FLOAT,
+        found: _Content = _NOTHING,
+        error: str | None = None,
+    ) -> None:
+        number, step = self._buffer.number, self.recorder.step
         self._buffer.rows.append(
             (
                 step.number,
                 time_ns() // 1000,
-                number(function.kind),
-                number(f"{function.modules[0]}.{function.name}"),
+                number(kind),
+                number(function),
                 number(path),
                 took * 1e-9,
                 step.thread in (None, get_ident()),
@@ -203,7 +242,7 @@ class Source(BaseSource):
                 found.updates,
                 found.lr,
                 found.loss,
-                number(text),
+                number(error),
             )
         )
 

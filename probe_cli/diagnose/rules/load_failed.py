@@ -2,7 +2,7 @@
 
 Keys that are missing or unexpected and shapes that differ mean that the file is of another model, or that a wrapper
 (DDP, torch.compile, FSDP) has put a prefix before the names. A path that does not exist may have been caught: the job
-then trains from its beginning.
+then trains from its beginning. So does a job whose checkpoint fits in no key, if it loads with strict=False.
 """
 
 from __future__ import annotations
@@ -32,12 +32,14 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         text = " ".join(row["error"].split())
         yield Finding(
             f"a checkpoint could not be loaded: {_why(text)}",
-            Certainty.CERTAIN,
+            Certainty.LIKELY if "loaded nothing" in text else Certainty.CERTAIN,  # the job may have tried another way
             share=1.0 if row["source"] == "exception" else 0.5,
             since_step=row["step"] if row["step"] >= 0 else None,
             evidence=(text[:400], f"at {row['path'] or 'an object without a path'}"),
             advice=_advice(text),
-            try_first="model.load_state_dict(saved['model'], strict=False)"
+            try_first="model.load_state_dict(saved['model'])  # strict: it raises where a key does not fit"
+            if "loaded nothing" in text
+            else "model.load_state_dict(saved['model'], strict=False)"
             if "state_dict" in text
             else f"ls -la {(row['path'] if row['source'] == 'load' else None) or '.'}",
         )
@@ -46,6 +48,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 def _why(text: str) -> str:
     if "size mismatch" in text:
         return "shapes differ"
+    if "loaded nothing" in text:
+        return "none of its keys are the model's, which strict=False passes over"
     if "state_dict" in text or "key(s)" in text:
         return "the keys do not match the model"
     if "FileNotFound" in text or "No such file" in text:

@@ -122,7 +122,22 @@ def test_an_exception_is_noted_and_comes_to_the_job(calls: Calls, tmp_path: Path
     assert read["error"].startswith("FileNotFoundError")
 
 
+def test_a_load_of_a_state_dict_that_fits_nowhere_is_noted(calls: Calls) -> None:
+    model, _ = trained()
+    state = model.state_dict()
+
+    model.load_state_dict(state)
+    model.load_state_dict({"weight": state["weight"], "head": state["bias"]}, strict=False)
+    told = model.load_state_dict({f"module.{name}": value for name, value in state.items()}, strict=False)
+
+    (row,) = calls.rows
+    assert (row["kind"], row["function"]) == ("load", "torch.nn.Module.load_state_dict")
+    assert "2 keys, such as module.weight" in row["error"]
+    assert told.missing_keys == ["weight", "bias"]
+
+
 def test_detaching_restores_torchs_own_functions() -> None:
+    of_modules = nn.Module.load_state_dict
     before = (torch.save, torch.load, torch.serialization.save, torch.serialization.load)
     it = Calls()
 
@@ -133,6 +148,7 @@ def test_detaching_restores_torchs_own_functions() -> None:
     assert not set(patched) & set(before)
     assert patched[0] is patched[2]
     assert (torch.save, torch.load, torch.serialization.save, torch.serialization.load) == before
+    assert nn.Module.load_state_dict is of_modules
 
 
 def test_a_job_saves_the_same_bytes_with_it_and_without(tmp_path: Path) -> None:

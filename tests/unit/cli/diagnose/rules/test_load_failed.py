@@ -58,6 +58,15 @@ def test_a_load_whose_exception_the_job_has_caught_is_named(judged: Judged) -> N
     assert found.share == 0.5
 
 
+def test_a_load_that_passed_over_all_keys_is_named(judged: Judged) -> None:
+    text = "load_state_dict with strict=False loaded nothing: of the checkpoint's 4 keys, such as module.0.weight"
+
+    (found,) = judged("load-failed", {"python.checkpoints": [row(-1, kind="load", path=None, error=text)]})
+
+    assert "none of its keys are the model's" in found.sentence
+    assert any("'module.' of DDP" in advice for advice in found.advice)
+
+
 def test_other_exceptions_and_good_loads_are_fine(judged: Judged) -> None:
     other = {"step": 5, "type": "FileNotFoundError", "message": "No such file: 'words.txt'"}
 
