@@ -27,6 +27,8 @@ MIN_COVERED = 0.5
 MAX_SILENT = 0.25
 #: By how many standard errors a rank must take longer than others; and each of a host, if all of it does.
 MIN_SURE, ALSO_SURE = 3.5, 1.0
+#: And longer than another one that is waited for at the same places.
+SURE_OF_RIVAL = 2.0
 #: How likely it may be by chance that the longest stretches of own time are a rank's.
 MAX_CHANCE = 0.001
 #: Of so many of several ranks it is looked at what each costs alone.
@@ -114,10 +116,15 @@ def _stands_out(study: Study, cost: Cost) -> bool:
 
     Ranks that share a host or a place in the job must do so together. Those that only the analysis put together were
     chosen by what they took: each of them must stand out by itself. On a busy host what a rank does now and then is
-    lost in the mean of its steps; then the longest stretches must be its own.
+    lost in the mean of its steps; then the longest stretches must be its own. And each of several must take longer than
+    another rank that is waited for as they are: each of three actors takes longer than the mean of the others, if
+    one of these is a learner that is never late.
     """
     sure = study.sureness(cost)
     if cost.kind in ("rank", "ranks"):
+        rival = study.rival(cost) if cost.kind == "ranks" else None
+        if rival is not None and min(study.sureness_over(rival, cost)) < SURE_OF_RIVAL:
+            return False
         peers = study.peers(cost)
         return all(
             one >= MIN_SURE or study.chance_of_longest(at, peers) <= MAX_CHANCE

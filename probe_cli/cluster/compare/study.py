@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from probe_cli.cluster.delays.analysis import Analysis, analyse
+from probe_cli.cluster.delays.charges import Slot
 from probe_cli.cluster.delays.costs import Cost, costly, resample
 from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
 
@@ -26,6 +27,8 @@ MIN_WITH_CALLS = 0.5
 MAX_SINGLE = 16
 #: Peers that a rank's phases are compared with.
 MAX_PEERS = 64
+#: A peer is a rival when so much of what is charged to a rank is charged to that one at the same places.
+RIVAL = 0.5
 #: A cost that is in so many of the steps is there in all of them but for noise.
 STEADY = 0.5
 #: Steps in a block of stalls that are taken for one.
@@ -120,6 +123,31 @@ class Study:
         wanted = np.isin(fact.steps["number"], numbers)
         ended = fact.steps["ended"][wanted].astype(float) - fact.offset
         return float(ended.min() - fact.steps["duration"][wanted].max()), float(ended.max())
+
+    @cached_property
+    def _charged_at(self) -> dict[int, dict[Slot, float]]:
+        """For each rank: between which collectives the others waited for it, and how long in all."""
+        found: dict[int, dict[Slot, float]] = {}
+        for charge in self.analysis.charges:
+            of_rank = found.setdefault(charge.rank, {})
+            of_rank[charge.slot] = of_rank.get(charge.slot, 0.0) + charge.seconds
+        return found
+
+    def rival(self, cost: Cost) -> int | None:
+        """Of the peers for which the others wait at the same places as for one of its ranks, and much the same time,
+        the one that they wait for longest."""
+        mine = [self._charged_at.get(at, {}) for at in cost.ranks[:MAX_PEERS]]
+        found: dict[int, float] = {}
+        for peer in self.peers(cost):
+            theirs = self._charged_at.get(peer, {})
+            alike = [sum(min(one, theirs.get(slot, 0.0)) for slot, one in of.items()) for of in mine]
+            if any(part >= RIVAL * sum(of.values()) > 0 for part, of in zip(alike, mine, strict=True)):
+                found[peer] = sum(theirs.values())
+        return max(found, key=lambda peer: found[peer], default=None)
+
+    def sureness_over(self, rival: int, cost: Cost) -> list[float]:
+        """For each rank of `cost`, by how many standard errors its own time exceeds that of this one."""
+        return [self._sureness([at], [rival], cost) for at in cost.ranks]
 
     def apart(self) -> list[int]:
         """The ranks that make other calls than the rest, who all make the same ones (a parameter server, the leaders of

@@ -171,6 +171,16 @@ def test_a_healthy_job_gets_the_all_clear_with_what_would_have_been_seen() -> No
     assert verdict.sentence.endswith("and what costs 5 % or more would have been seen")
 
 
+def test_no_actors_are_named_for_noise_beside_a_learner_that_is_never_late() -> None:
+    for seed in range(8):
+        chance = random.Random(seed)
+        plays = [[0.0 if rank == 0 else 0.06 * chance.lognormvariate(0, 0.2) for rank in range(4)] for _ in range(220)]
+
+        verdict = verdict_on(job(4, 220, lambda rank, step, plays=plays: {"other": plays[step][rank]}, seed=seed))
+
+        assert (verdict.state, verdict.ranks) == ("rotates", ()), (seed, verdict.sentence)
+
+
 @pytest.mark.parametrize("stall", [0.080, 0.0])
 def test_on_a_busy_host_the_longest_stalls_tell_whose_they_are(stall: float) -> None:
     for seed in range(8):
