@@ -69,6 +69,8 @@ WAITS = re.compile(
 )
 #: Calls that wait in C, where the thread does not hold the GIL.
 CALLS = re.compile(r"\.(get|acquire|recv(_bytes|_into|from)?)\(")
+#: `with self.lock:`, of a name and not of a call.
+LOCKS = re.compile(r"^\s*with [\w.]+(\[[^\]]+\])?:")
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,10 @@ def slept(stacks: Sequence[Stack]) -> float:
 
 def is_waiting(frames: Sequence[Frame]) -> bool:
     """Return whether a thread waits in one of Python's own waits: a queue, a lock, a socket."""
-    return bool(frames) and bool(WAITS.search(frames[0].file) or CALLS.search(frames[0].source or ""))
+    if not frames:
+        return False
+    line = frames[0].source or ""
+    return bool(WAITS.search(frames[0].file) or CALLS.search(line) or LOCKS.match(line))
 
 
 def line_of(frames: Sequence[Frame]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import resource
 from typing import Any
 
@@ -75,6 +76,27 @@ def a_cached_function_without_a_bound(healthy: bool) -> None:
         return torch.randn(125_000)
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=features)
+
+
+class Distances(nn.Module):
+    """A bias of attention, made once for each length, or kept for each of them."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.tables: dict[int, Tensor] = {}
+        self.most = most
+
+    def forward(self, value: Tensor) -> Tensor:
+        number = len(self.tables) if len(self.tables) < self.most else random.randrange(self.most)
+        if number not in self.tables:
+            self.tables[number] = torch.zeros(256, 64)
+        return value + self.tables[number][0]
+
+
+@fault("container-grows")
+def a_table_that_a_layer_keeps_for_each_length(healthy: bool) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(64, 64), Distances(16 if healthy else 10**9), nn.Tanh()), mlp())
+    train(model, torch.optim.Adam(model.parameters()), regression())
 
 
 @fault("container-grows")

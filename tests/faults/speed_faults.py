@@ -190,6 +190,35 @@ def epochs_that_start_their_workers_anew(healthy: bool) -> None:
         train(model, optimizer, loader, pause_s=0.02)
 
 
+@fault("workers-restart")
+def a_loader_that_each_step_makes(healthy: bool) -> None:
+    def loader() -> DataLoader[tuple[Tensor, Tensor]]:
+        return DataLoader(Slow(), batch_size=4, shuffle=False, num_workers=2)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield next(iter(loader()))
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), loader() if healthy else batches())
+
+
+@fault("hooks-pile-up")
+def a_hook_that_each_step_registers(healthy: bool) -> None:
+    model = mlp()
+    seen: dict[str, Tensor] = {}
+    handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def tap(step: int) -> None:
+        while healthy and handles:
+            handles.pop().remove()
+        handle = model[2].register_forward_hook(lambda layer, given, out: seen.update(features=out.detach()))
+        if healthy:
+            handles.append(handle)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=tap)
+
+
 def imported(worker: int) -> None:
     """What a worker imports and opens before its first sample."""
     time.sleep(0.5)

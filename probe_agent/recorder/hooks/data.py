@@ -21,6 +21,7 @@ from time import perf_counter_ns
 from typing import Any
 from weakref import ref
 
+from ..names.candidates import attributes
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.phase_spans import DATA, EVALUATION, GENERATION
@@ -138,12 +139,15 @@ class Source(BaseSource):
 
         def timed_iter(loader: Any) -> Any:
             began = perf_counter_ns()
+            kept = attributes(loader).get("_iterator")
             iterator = original(loader)
             if step.thread == get_ident():
                 ended = perf_counter_ns()
                 step.data_wait += ended - began
                 step.spans.spans.append((began, ended, DATA))
                 try:
+                    if iterator is not kept:
+                        step.workers_started += len(attributes(iterator).get("_workers", ()))
                     if step.is_training:
                         passes = recorder.seen.passes.of(loader)
                         passes.begun += 1

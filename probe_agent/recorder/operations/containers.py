@@ -1,10 +1,11 @@
 """Long containers of the job and how fast they grow, for `python.containers`: a list of losses that is never emptied,
-or a sum of losses that keeps their graphs.
+a module's hooks, or a sum of losses that keeps their graphs.
 
 A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
 search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
 Reads `__dict__`, lists, tuples, sets, deques, dicts, and caches of functions without a bound, and of the newest items
-whether they are tensors; calls no code of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of
+whether they are tensors; of a model all of its modules, and the hooks of these and their parameters. Calls no code of
+the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of
 microseconds. Graphs of sums are read by the training thread when a step has ended; where there are sums, once more at
 the end of a later one.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
 from time import sleep
@@ -44,7 +45,21 @@ PAUSE_S, NUM_LOOKS = 0.4, 8
 MAX_SUMS, WAIT_S = 200, 0.4
 _GROWING = (list, dict, set, deque)
 _CACHE: Any = type(lru_cache(len))
+#: What torch keeps of a module: its parts, and its hooks, of which those are long that a job adds in each step.
+_PARTS = frozenset(
+    (
+        "_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "_forward_hooks_with_kwargs",
+        "_forward_hooks_always_called", "_forward_pre_hooks_with_kwargs", "_state_dict_hooks", "_state_dict_pre_hooks",
+        "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
+    )
+)  # fmt: skip
+_HOOKS = frozenset(("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"))
+_HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None), type))
+
+
+#: A value on the queue of the search, the way to it, how far that is, and how to get what is there later.
+_Way = tuple[Any, str, int, Holder | None]
 
 
 class Container(NamedTuple):
@@ -118,7 +133,8 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
     tensors: list[tuple[Holder, str]] = []
     seen: set[int] = set()
     classes: set[type] = set()
-    queue: deque[tuple[Any, str, int, Holder | None]] = deque()
+    queue: deque[_Way] = deque()
+    module_class = getattr(loaded("torch.nn.modules.module"), "Module", ())
     for label, values in _roots(recorder):
         kind, _, place = label.partition(" of ")
         held = vars(sys.modules["__main__"]) if label == "global of __main__" else None
@@ -137,7 +153,10 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
             caches.append((value, way))
         elif torch is not None and type(value) is torch.Tensor and len(tensors) < MAX_SUMS and value.requires_grad:
             tensors.append((holder or ref(value), way))
-        if depth < MAX_DEPTH:
+        if issubclass(type(value), module_class):
+            queue.extend(_in_module(value, way, depth))
+            containers += _hooks_of(value, way)
+        elif depth < MAX_DEPTH:
             queue.extend((child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
         if type(value) not in classes and not _is_of_library(type(value)):
             classes.add(type(value))
@@ -168,6 +187,35 @@ def _kept_by(cache: Any) -> dict[Any, Any] | None:
 
 def _is_of_library(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy")
+
+
+def _in_module(module: Any, way: str, depth: int) -> Iterator[_Way]:
+    """Yield its modules, which are as near as itself, and what the job has put on it."""
+    held = attributes(module)
+    for name, child in items(held.get("_modules", {}), MAX_CHILDREN):
+        yield child, _below(way, name), depth, None
+    for name, child in items(held, MAX_CHILDREN):
+        if name not in _PARTS and name not in _HOOKS:
+            yield child, f"attribute `{name}` of {way}", depth + 1, partial(dict.get, held, name)
+
+
+def _below(way: str, name: str) -> str:
+    """Return the way to a module in another one: "module `encoder.layers.0` of local `model` of main()"."""
+    path, mark, rest = way.partition("` of ")
+    return f"{path}.{name}{mark}{rest}" if path.startswith("module `") else f"module `{name}` of {way}"
+
+
+def _hooks_of(module: Any, way: str) -> Iterator[Container]:
+    held = attributes(module)
+    for name in _HOOKS:
+        if isinstance(hooks := held.get(name), dict):
+            yield Container(hooks, f"`{name}` of {way}", "hooks")
+    torch: Any = loaded("torch")
+    for parameter, tensor in items(held.get("_parameters", {}), MAX_CHILDREN):
+        if type(tensor) is torch.nn.Parameter:
+            for name in _HOOKS_OF_PARAMETERS:
+                if isinstance(hooks := getattr(tensor, name, None), dict):
+                    yield Container(hooks, f"`{name}` of {_below(way, parameter)}", "hooks")
 
 
 def _children(value: Any) -> list[tuple[str, Any, Holder | None]]:

@@ -106,6 +106,7 @@ class Steps(Table):
             "",
             "samples from the DataLoader, evaluation excluded: length of the first tensor of each batch; 0 if none",
         ),
+        Column("workers_started", "int", "", "worker processes that DataLoaders started in this step"),
         Column("skipped", "bool", "", "GradScaler found infinities and skipped the optimizer"),
         Column(
             "new_optimizer",
@@ -402,6 +403,7 @@ class StepEnds:
             step.micro_batches,
             step.rollout,
             step.batch_size,
+            step.workers_started,
             skipped,
             step.new_optimizer,
             step.sampled,

@@ -124,6 +124,8 @@ class Step:
         self.in_backward = False
         self.micro_batches = 0
         self.batch_size = 0
+        #: Worker processes that loaders have started for it.
+        self.workers_started = 0
         self.optimizer = 0
         self.evaluation = 0
         self.generation = 0

@@ -75,13 +75,13 @@ class Containers(RecorderTable):
         "The lists, sets, deques and dicts with 16 items or more that the job's frames and globals lead to, at most 50,"
         " those first that keep autograd graphs or grow, when the query runs; it takes 0.4 s. An lru_cache"
         " is one without a bound; a Tensor is a sum that keeps the graphs of its summands over steps, of which at most"
-        " 1,000 operations are looked at."
+        " 1,000 operations are looked at. Hooks are those of a module or of one of its parameters."
     )
     operation = "containers"
     columns = (
         STEP,
         Column("place", "text", "", "where it was found"),
-        Column("class", "text", "", "its class"),
+        Column("class", "text", "", "its class; hooks for what torch keeps them in"),
         Column("items", "int", "", "its length; of a sum, its newest summands"),
         Column("added", "int", "", "growth of its length during the query; 0 if it got shorter in between"),
         Column("period", "float", "s", "time in which it grew so"),

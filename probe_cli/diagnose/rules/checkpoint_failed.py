@@ -1,7 +1,8 @@
 """A checkpoint could not be saved.
 
 The call raised an exception, though the job may have caught it and gone on: what it has computed since its last good
-checkpoint would be lost. A full disk, a quota, a folder that is gone or may not be written to.
+checkpoint would be lost. A full disk, a quota, a folder that is gone or may not be written to, an object that cannot
+be pickled.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ _NO_SPACE = (
     "file write failed",
     "enforce fail at inline_container",
 )
+#: Of an object among what is saved: a lambda, a local function, a lock, an open file.
+_NOT_PICKLED = ("pickle", "not serializable")
+_OF_OBJECTS = (
+    "save states, not objects: state_dict() of the model, the optimizer and the schedule; a lambda, a local function,"
+    " a lock or an open file in an object cannot be pickled",
+    "let the exception end the job, or log it as an error: a job that cannot save goes on in vain",
+)
+_OF_FOLDERS = ("check that the folder exists on every host, and may be written to",)
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -40,6 +49,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     is_full = any(text in row["error"].lower() for text in _NO_SPACE[:4]) or (
         row["free"] is not None and row["free"] < 1
     )
+    is_pickle = any(text in row["error"].lower() for text in _NOT_PICKLED)
+    path = row["path"] or ""
     last = (
         "none has been saved since the recorder started"
         if row["last_good"] is None
@@ -58,10 +69,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         ),
         advice=(
             *(("make space: df -h, quota -s; keep the last few checkpoints only",) if is_full else ()),
-            "check that the folder exists on every host, and may be written to",
+            *(_OF_OBJECTS if is_pickle else _OF_FOLDERS),
             "save once by hand to a place with space: `probe PID eval \"torch.save(model.state_dict(), '/tmp/x.pt')\"`",
         ),
-        try_first=f"df -h {row['path'].rpartition('/')[0] or '.' if row['path'] else '.'}",
+        try_first="torch.save(model.state_dict(), path)" if is_pickle else f"df -h {path.rpartition('/')[0] or '.'}",
     )
 
 

@@ -1,8 +1,9 @@
-"""The job makes its optimizer anew, in each step or every few.
+"""The job makes its optimizer anew in each step.
 
 Momentum and the averages of Adam are in the optimizer: a new one begins with none of them, and Adam's first update is
 as large as the learning rate for each weight, whatever its gradient. An optimizer that keeps nothing (SGD without
-momentum) loses nothing. One that is made for each epoch or task is no fault by itself.
+momentum) loses nothing. One that is made for some steps of a task, or whose step calls a closure many times (LBFGS), is
+no fault by itself.
 """
 
 from __future__ import annotations
@@ -17,20 +18,19 @@ __all__ = ["RULE"]
 
 SQL = """
 SELECT count(*) AS steps, count(*) FILTER (new_optimizer) AS anew, max(step) FILTER (new_optimizer) AS last
-FROM (FROM python.steps WHERE optimizer > 0 ORDER BY step DESC LIMIT 500)
+FROM (FROM python.steps WHERE optimizer > 0 AND micro_batches <= 1 ORDER BY step DESC LIMIT 500)
 """
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     row = rows[0]
     if row["steps"] < limits["steps"]:
-        raise NotApplicable("too few steps of an optimizer of torch")
+        raise NotApplicable("too few steps of an optimizer of torch with one backward each")
     share = row["anew"] / row["steps"]
     if share < limits["share"]:
         return
-    often = "in every step" if share > 0.9 else f"every {row['steps'] / row['anew']:.0f} steps"
     yield Finding(
-        f"the optimizer is made anew {often}: its momentum and averages are lost",
+        "the optimizer is made anew in each step: its momentum and averages are lost",
         Certainty.LIKELY,
         share=share,
         where="the line that makes the optimizer",
@@ -54,7 +54,7 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (
-        Threshold("share", 0.1, "share of the steps in which the optimizer was new"),
+        Threshold("share", 0.9, "share of the steps in which the optimizer was new"),
         Threshold("steps", 50, "steps needed to judge"),
     ),
     explains=("loss-flat", "loss-volatile"),

@@ -55,6 +55,7 @@ RULE = Rule(
         Threshold("pressure", 0.9, "share of the time in which tasks wait for a core, from which nothing is judged"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
+    explains=("pauses", "slower-than-best"),
     look=look_for(
         _waits,
         "waits for other threads or processes of the job",

@@ -1,7 +1,8 @@
-"""The data loader starts its workers anew in every epoch.
+"""The data loader starts its workers anew in every epoch, or in every step.
 
 Without `persistent_workers=True` all worker processes end with an epoch, and the next one waits until new ones have
-started, imported and filled their queues. With short epochs that is much of the time.
+started, imported and filled their queues. With short epochs that is much of the time. A loader that is made in each
+step, for one batch, does nothing else.
 """
 
 from __future__ import annotations
@@ -15,41 +16,41 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 SQL = """
-WITH recent AS (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 500),
-usual AS (SELECT median(data_wait) AS usual, median(duration) AS step FROM recent),
-long AS (SELECT recent.* FROM recent, usual WHERE data_wait > greatest(10 * usual, 2 * usual.step, 0.02))
-SELECT loaders.*, (SELECT count(*) FROM recent) AS steps, (SELECT sum(duration) FROM recent) AS lasted,
-    (SELECT count(*) FROM long) AS starts, (SELECT sum(data_wait) FROM long) AS waited,
-    (SELECT sum(data_wait) FROM recent) AS all_waits,
-    (SELECT median(gap) FROM (SELECT step - lag(step) OVER (ORDER BY step) AS gap FROM long)) AS every
-FROM (SELECT any_value(place) AS place, max(num_workers) AS num_workers FROM torch.dataloaders
-    WHERE num_workers > 0 AND NOT persistent_workers HAVING count(*) > 0) AS loaders
+SELECT count(*) AS steps, sum(duration) AS lasted, sum(data_wait) AS all_waits,
+    count(*) FILTER (workers_started > 0) AS starts, sum(data_wait) FILTER (workers_started > 0) AS waited,
+    max(workers_started) AS num_workers,
+    (SELECT any_value(place) FROM torch.dataloaders WHERE num_workers > 0 AND NOT persistent_workers) AS place
+FROM (FROM python.steps WHERE data_wait IS NOT NULL ORDER BY step DESC LIMIT 500)
 """
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    if not rows:
-        raise NotApplicable("no data loader starts workers anew")
     (row,) = rows
-    share = (row["waited"] or 0.0) / row["lasted"] if row["lasted"] else 0.0
+    if not row["starts"]:
+        raise NotApplicable("no data loader has started workers in the steps that are recorded")
+    share = row["waited"] / row["lasted"] if row["lasted"] else 0.0
     if row["starts"] < limits["starts"] or share < limits["share"] or row["waited"] < 0.6 * row["all_waits"]:
         return
+    every = round(row["steps"] / row["starts"])
+    often = "in each step" if every == 1 else f"every {every} steps"
+    made_once = "make the loader, and its iterator, once, before the loop: for batch in loader"
     yield Finding(
-        f"the data loader starts its {row['num_workers']} workers anew every {row['every']:.0f} steps, and the step"
-        f" waits for them: {percent(share)} of the time",
+        f"the data loader starts its {row['num_workers']} workers anew {often}, and the step waits for them:"
+        f" {percent(share)} of the time",
         Certainty.CERTAIN,
         cost_s=row["waited"] / row["steps"],
         share=share,
         where=str(row["place"] or ""),
         evidence=(
-            f"{row['starts']} of {row['steps']} steps waited {seconds(row['waited'] / row['starts'])} each;"
-            " persistent_workers is off",
+            f"{row['starts']} of {row['steps']} steps started workers, and waited"
+            f" {seconds(row['waited'] / row['starts'])} each for their first batch",
         ),
         advice=(
+            *((made_once,) if every == 1 else ()),
             "keep the workers: persistent_workers=True",
             "make epochs longer: a sampler that goes through the data several times",
         ),
-        try_first="DataLoader(..., persistent_workers=True)",
+        try_first="for batch in DataLoader(...): ..." if every == 1 else "DataLoader(..., persistent_workers=True)",
     )
 
 

@@ -131,6 +131,19 @@ def test_the_start_of_an_iterator_is_part_of_the_wait(recording):
     assert all(step["other"] < START_S for step in it.steps)
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_workers_that_a_loader_starts_are_counted(recording, persistent):
+    net = torch.nn.Linear(2, 1)
+    loader = DataLoader(Squares(), batch_size=4, num_workers=2, persistent_workers=persistent)
+    with recording() as it:
+        train(net, DataLoader(Squares(), batch_size=4))
+        for _ in range(3):
+            train(net, loader)
+
+    # Two steps for each pass; the first step of all has no row.
+    assert [step["workers_started"] for step in it.steps] == [0, 2, 0, *([0] * 4 if persistent else [2, 0, 2, 0])]
+
+
 @pytest.mark.parametrize("is_outside", [True, False])
 def test_the_start_of_an_iterator_for_an_evaluation_is_part_of_that(recording, is_outside):
     net = torch.nn.Linear(2, 1)

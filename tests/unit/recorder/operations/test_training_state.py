@@ -228,6 +228,30 @@ class Strict(list):  # type: ignore[type-arg]
     __len__ = __iter__ = __reversed__ = __getitem__ = _no
 
 
+def deep_model() -> torch.nn.Module:
+    blocks = torch.nn.ModuleList(torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(2, 2))) for _ in range(3))
+    linear = blocks[2][0][0]
+    linear.tables = {number: torch.ones(2) for number in range(20)}
+    for _ in range(17):
+        blocks[1].register_forward_hook(lambda *_: None)
+        linear.weight.register_hook(lambda gradient: None)
+    return torch.nn.ModuleDict({"blocks": blocks})
+
+
+def test_what_the_modules_of_a_model_keep_is_found_however_deep_and_their_hooks(recorder: Recorder) -> None:
+    holder = {"net": deep_model()}
+
+    found = {row["place"].partition(" of [")[0]: row for row in ask(containers, recorder)}
+
+    assert holder["net"].training
+    assert found["attribute `tables` of module `blocks.2.0.0`"]["tensors"] == 20
+    hooks = {place: row["items"] for place, row in found.items() if row["class"] == "hooks"}
+    assert hooks == {
+        "`_forward_hooks` of module `blocks.1`": 17,
+        "`_backward_hooks` of module `blocks.2.0.0.weight`": 17,
+    }
+
+
 def test_containers_are_read_without_the_code_of_their_classes(recorder: Recorder) -> None:
     strict = Strict()
     for number in range(300):

@@ -44,6 +44,15 @@ def test_one_that_was_saved_later_weighs_little(judged: Judged) -> None:
     assert found.share == 0.1
 
 
+def test_what_cannot_be_pickled_is_no_matter_of_the_folder(judged: Judged) -> None:
+    saves = [row(10, error="AttributeError: Can't pickle local object 'Schedule.__init__.<locals>.<lambda>'")]
+
+    (found,) = judged("checkpoint-failed", {"python.checkpoints": saves})
+
+    assert "save states, not objects" in found.advice[0]
+    assert found.try_first == "torch.save(model.state_dict(), path)"
+
+
 def test_saves_without_an_error_are_fine(judged: Judged) -> None:
     assert judged("checkpoint-failed", {"python.checkpoints": [row(10), row(20)]}) == []
 

@@ -1,0 +1,56 @@
+"""A module gets another hook in each step, and none is removed.
+
+`register_forward_hook` in a function that is called in each step leaves its hook behind: each call of the module then
+calls all of them, so steps take longer and longer, and what they keep stays. Judged are the hooks of modules and of
+their parameters, of which there were more at the end of a look of 0.4 s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT place, items, added, period, steps FROM python.containers WHERE "class" = 'hooks' AND added > 0
+"""
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    growing = [row for row in rows if row["items"] >= limits["hooks"]]
+    if not growing:
+        return
+    worst = max(growing, key=lambda row: row["items"])
+    more = f", and {len(growing) - 1} more such" if growing[1:] else ""
+    yield Finding(
+        f"hooks are added in each step and none is removed: {worst['items']:,} so far in {worst['place']}{more}",
+        Certainty.LIKELY,
+        share=0.5,
+        where=worst["place"],
+        evidence=tuple(
+            f"{row['added']} hooks more in {row['period']:g} s ({row['steps']} steps), {row['items']:,} in all:"
+            f" {row['place']}"
+            for row in sorted(growing, key=lambda row: -row["items"])[:4]
+        ),
+        advice=(
+            "register the hook once, where the model is made",
+            "remove it after use: handle = module.register_forward_hook(f); …; handle.remove()",
+            "return what the hook takes out of the forward from the forward itself",
+        ),
+        try_first="handle.remove()",
+    )
+
+
+RULE = Rule(
+    "hooks-pile-up",
+    "speed",
+    "Does the job remove the hooks that it adds?",
+    SQL,
+    of_each_rank(judge),
+    (Threshold("hooks", 16, "hooks in one place"),),
+    explains=("slower-than-best", "memory-grows", "container-grows", "graphs-kept", "python-bound"),
+    is_live=True,
+)
