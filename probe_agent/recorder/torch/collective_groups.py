@@ -7,6 +7,7 @@ both counts. Runs on the recorder's thread, under 1 µs per group and tick.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from time import time_ns
 from typing import Any
@@ -41,20 +42,27 @@ class Group:
         self._called: set[int] = set()
         self._counts_p2p = counts_p2p
         self._anchor = self._offset = 0
+        #: Sends and receives after the anchor, in order.
         self._p2p: list[int] = []
         self._seq_of: dict[int, int] = {}
 
     def called(self, number: int, is_p2p: bool) -> None:
-        """Note the number of a call from Python."""
-        if number <= self._base or number in self._called:
-            return
-        self._called.add(number)
+        """Note the number of a call from Python; more than once while it goes on."""
+        # Of a send that was made while Flight Recorder was read, the number is known only after `looked`.
         if is_p2p and self._counts_p2p and number > self._anchor:
-            self._p2p.append(number)
-            if len(self._p2p) > MAX_KEPT:
-                older = self._p2p[: MAX_KEPT // 2]
-                self._anchor, self._offset = older[-1], self._offset + len(older)
-                del self._p2p[: len(older)]
+            self._note_p2p(number)
+        if number > self._base:
+            self._called.add(number)
+
+    def _note_p2p(self, number: int) -> None:
+        at = bisect_left(self._p2p, number)
+        if at < len(self._p2p) and self._p2p[at] == number:
+            return
+        self._p2p.insert(at, number)
+        if len(self._p2p) > MAX_KEPT:
+            older = self._p2p[: MAX_KEPT // 2]
+            self._anchor, self._offset = older[-1], self._offset + len(older)
+            del self._p2p[: len(older)]
 
     def num_unseen(self) -> int:
         """Return the number of operations without a finished call from Python, running calls included."""
@@ -96,7 +104,7 @@ class Group:
     def seq(self, number: int) -> int:
         """Return the number of a collective among the group's collectives."""
         found = self._seq_of.get(number)
-        return number - self._offset - sum(other < number for other in self._p2p) if found is None else found
+        return number - self._offset - bisect_left(self._p2p, number) if found is None else found
 
 
 def in_order(group_ranks: Mapping[int, int]) -> list[int]:

@@ -59,6 +59,21 @@ def test_flight_recorder_tells_how_many_sends_there_were_before():
     assert (it.seq(9), it.seq(10), it.seq(12)) == (4, 5, 6)
 
 
+def test_a_send_made_while_flight_recorder_is_read_counts():
+    it = group(enqueued=10, base=10)
+    it.enqueued = 12  # 11 a collective, 12 a send whose number is not known yet
+
+    it.learn(number=11, seq=4)
+    it.looked()
+    it.called(12, is_p2p=True)
+    it.called(12, is_p2p=True)  # it goes on
+    it.called(13, is_p2p=False)
+
+    assert it.seq(13) == 5
+    it.enqueued = 13
+    assert it.num_unseen() == 0
+
+
 def test_sends_without_end_are_not_kept_without_end():
     it = group()
 
