@@ -142,6 +142,8 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
             (value, f"{kind} `{name}` of {place}", 0, None if held is None else partial(held.get, name))
             for name, value in list(values.items())
         )
+    # Models first, those of the outermost frames before: `layer` of a function in it says little.
+    queue.extendleft([way for way in queue if issubclass(type(way[0]), module_class)])
     while queue and len(seen) < MAX_OBJECTS:
         value, way, depth, holder = queue.popleft()
         if type(value) in _PLAIN or id(value) in seen:
@@ -154,7 +156,8 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
         elif torch is not None and type(value) is torch.Tensor and len(tensors) < MAX_SUMS and value.requires_grad:
             tensors.append((holder or ref(value), way))
         if issubclass(type(value), module_class):
-            queue.extend(_in_module(value, way, depth))
+            queue.extendleft(_modules_of(value, way, depth))
+            queue.extend(_put_on(value, way, depth))
             containers += _hooks_of(value, way)
         elif depth < MAX_DEPTH:
             queue.extend((child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
@@ -189,11 +192,15 @@ def _is_of_library(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy")
 
 
-def _in_module(module: Any, way: str, depth: int) -> Iterator[_Way]:
-    """Yield its modules, which are as near as itself, and what the job has put on it."""
-    held = attributes(module)
-    for name, child in items(held.get("_modules", {}), MAX_CHILDREN):
+def _modules_of(module: Any, way: str, depth: int) -> Iterator[_Way]:
+    """Yield its modules, which are as near as itself."""
+    for name, child in items(attributes(module).get("_modules", {}), MAX_CHILDREN):
         yield child, _below(way, name), depth, None
+
+
+def _put_on(module: Any, way: str, depth: int) -> Iterator[_Way]:
+    """Yield what the job has put on a module."""
+    held = attributes(module)
     for name, child in items(held, MAX_CHILDREN):
         if name not in _PARTS and name not in _HOOKS:
             yield child, f"attribute `{name}` of {way}", depth + 1, partial(dict.get, held, name)
