@@ -35,7 +35,7 @@ _NOT_PICKLED = ("pickle", "not serializable")
 _OF_OBJECTS = (
     "save states, not objects: state_dict() of the model, the optimizer and the schedule; a lambda, a local function,"
     " a lock or an open file in an object cannot be pickled",
-    "let the exception end the job, or log it as an error: a job that cannot save goes on in vain",
+    "let the exception end the job, or log it as an error: all that is computed since is lost with the job",
 )
 _OF_FOLDERS = ("check that the folder exists on every host, and may be written to",)
 
