@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ SUMS = "SELECT place, items, added FROM python.containers WHERE \"class\" = 'Ten
 
 
 def losses_of(folder: Path, *, asked: bool) -> list[str]:
-    """The losses of a run of two seconds, or of one that is asked three times for its sums."""
+    """The losses of a short run, or of one that is asked three times for its sums."""
     folder.mkdir()
     command = [sys.executable, *target("sums_losses.py", folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment(OMP_NUM_THREADS="1")) as job:
@@ -30,8 +29,6 @@ def losses_of(folder: Path, *, asked: bool) -> list[str]:
                     [row] = json.loads(probe(pid, "query", "--format", "json", SUMS).stdout)
                     assert row["place"].startswith("['loss'] of local `means` of main()")
                     assert row["items"] > row["added"] > 0
-            else:
-                time.sleep(4)
         finally:
             (folder / "stop").touch()
         said, _ = job.communicate(timeout=60)
