@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from faults.gallery import fault, mlp, regression, train
 
@@ -240,3 +240,15 @@ def a_replica_with_weights_of_its_own(healthy: bool) -> None:
             for parameter in model.parameters():
                 parameter.mul_(1.1)
     train(model, torch.optim.Adam(model.parameters()), regression())
+
+
+@fault("samples-never-drawn")
+def a_weight_for_each_class_in_a_sampler_of_samples(healthy: bool) -> None:
+    labels = torch.randint(0, 10, (2_000,))
+    data = TensorDataset(torch.randn(2_000, 64), labels.float().unsqueeze(1) / 10)
+    weights = 1 / torch.bincount(labels, minlength=10)
+    sampler = WeightedRandomSampler(weights[labels] if healthy else weights, num_samples=len(data))
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters())
+    while True:
+        train(model, optimizer, DataLoader(data, batch_size=16, sampler=sampler))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..source import Recorder
-from ..torch import inventory
+from ..torch import inventory, loaded
 from ..torch.seen import Passes
 
 __all__ = ["answer"]
@@ -19,8 +19,8 @@ READS = True
 COLUMNS = (
     "loader", "place", "dataset", "batch_size", "num_workers", "workers", "prefetch_factor", "pin_memory",
     "persistent_workers", "drop_last", "in_order", "timeout", "sampler", "collate_fn", "worker_init_fn",
-    "start_method", "samples", "sampler_shuffles", "sampler_epoch", "sampler_replicas", "sampler_rank", "passes",
-    "whole_passes", "batches",
+    "start_method", "samples", "sampler_shuffles", "sampler_epoch", "sampler_replicas", "sampler_rank",
+    "sampler_weights", "sampler_draws", "passes", "whole_passes", "batches",
 )  # fmt: skip
 
 
@@ -109,10 +109,16 @@ def _num_samples(dataset: object) -> int | None:
 
 def _of_sampler(sampler: object) -> list[bool | int | None]:
     """Return whether a sampler such as DistributedSampler shuffles, the epoch that it was told last, into how many
-    parts it cuts the data, and which of them it gives."""
+    parts it cuts the data, and which of them it gives; of one that draws by weights, how many these are and how many
+    samples it draws."""
     held = getattr(sampler, "__dict__", {})
     of = {"shuffle": bool, "epoch": int, "num_replicas": int, "rank": int}
-    return [held[name] if type(held.get(name)) is kind else None for name, kind in of.items()]
+    weights, draws = held.get("weights"), held.get("num_samples")
+    torch: Any = loaded("torch")
+    return [
+        *(held[name] if type(held.get(name)) is kind else None for name, kind in of.items()),
+        *((int(weights.shape[0]), draws) if type(weights) is torch.Tensor and type(draws) is int else (None, None)),
+    ]
 
 
 def _workers(iterator: object) -> int | None:

@@ -231,6 +231,8 @@ class DataLoaders(RecorderTable):
         Column("sampler_epoch", "int", "", "epoch that its set_epoch was told last: 0 if it was never called"),
         Column("sampler_replicas", "int", "", "num_replicas of a sampler that has it: parts that the data is cut into"),
         Column("sampler_rank", "int", "", "rank of a sampler that has it: the part that this loader gives"),
+        Column("sampler_weights", "int", "", "number of weights of a WeightedRandomSampler, one for each sample"),
+        Column("sampler_draws", "int", "", "samples that it draws in a pass"),
         Column("passes", "int", "", "passes over it that the training thread has begun since the recorder started"),
         Column("whole_passes", "int", "", "of these, those that came to the end of the data"),
         Column("batches", "int", "", "batches with samples that they gave"),

@@ -8,7 +8,13 @@ import weakref
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler  # noqa: E402
+from torch.utils.data import (  # noqa: E402
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    WeightedRandomSampler,
+)
 
 from probe_agent.recorder.operations import dataloaders  # noqa: E402
 
@@ -105,6 +111,16 @@ def test_the_part_of_the_data_that_a_sampler_gives_is_told(recording):
     assert loader.sampler is sampler
     assert (row["sampler"], row["sampler_shuffles"], row["sampler_epoch"]) == ("DistributedSampler", False, 0)
     assert (row["sampler_replicas"], row["sampler_rank"]) == (4, 3)
+
+
+def test_the_weights_of_a_sampler_and_its_draws_are_counted(recording):
+    loader = DataLoader(Squares(), sampler=WeightedRandomSampler([0.5, 0.25, 0.25], num_samples=8))
+
+    with recording() as it:
+        [row] = [row for row in listed(it) if "local `loader`" in row["place"]]
+
+    assert loader.batch_size == 1
+    assert (row["sampler"], row["sampler_weights"], row["sampler_draws"]) == ("WeightedRandomSampler", 3, 8)
 
 
 class SlowToStart(DataLoader):
