@@ -113,11 +113,12 @@ def _of_sampler(sampler: object) -> list[bool | int | None]:
     samples it draws."""
     held = getattr(sampler, "__dict__", {})
     of = {"shuffle": bool, "epoch": int, "num_replicas": int, "rank": int}
-    weights, draws = held.get("weights"), held.get("num_samples")
-    torch: Any = loaded("torch")
+    weights: Any = held.get("weights")
+    draws, torch = held.get("num_samples"), loaded("torch")
+    is_weighted = type(weights) is getattr(torch, "Tensor", None) and type(draws) is int
     return [
         *(held[name] if type(held.get(name)) is kind else None for name, kind in of.items()),
-        *((int(weights.shape[0]), draws) if type(weights) is torch.Tensor and type(draws) is int else (None, None)),
+        *((int(weights.shape[0]), draws) if is_weighted else (None, None)),
     ]
 
 

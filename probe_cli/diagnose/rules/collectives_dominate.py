@@ -7,7 +7,7 @@ little work between two exchanges. Where most of it are sends and receives, a pi
 DDP's reducer waits in C++, at the end of backward, and no row tells how long. The gradients that backward has last are
 in its last call, so nothing is left to compute after it: the time from that call to the end of backward counts. A step
 of several micro-batches needs its calls once; where each of them comes as often as there are micro-batches, no_sync()
-is missing.
+is missing, and as much is waited in each of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ known AS (  -- these rows come later than others
 recent AS (FROM python.steps WHERE step <= coalesce((SELECT step FROM known), step) ORDER BY step DESC LIMIT 100),
 extent AS (
     SELECT min(step) AS first, max(step) AS last, count(*) AS steps, sum(duration) AS lasted,
-        min(micro_batches) AS micro_batches
+        min(micro_batches) AS micro_batches, sum(backward) AS backward
     FROM recent),
 buckets AS (  -- of the reducer, how often each comes
     SELECT count(*) AS calls FROM calls, extent
@@ -40,7 +40,7 @@ reducer AS (
     SELECT coalesce(sum(greatest(0, least(backward, epoch(ts - start) - optimizer - other))), 0) AS waited
     FROM recent JOIN last_calls USING (step))
 SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, any_value(micro_batches) AS micro_batches,
-    (SELECT min(calls) FROM buckets) AS least_calls,
+    any_value(backward) AS backward, (SELECT min(calls) FROM buckets) AS least_calls,
     any_value(reducer.waited) AS in_reducer, coalesce(sum(wait), 0) + any_value(reducer.waited) AS waited,
     count(op) AS calls, sum(bytes) AS bytes, mode(op) AS op,
     coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two,
@@ -76,24 +76,24 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     told = [(one, one.rows[0]) for one in asked if one.rows and (one.rows[0]["steps"] or 0) >= limits["steps"]]
     if not told:
         raise NoEvidence(f"no rank has recorded {limits['steps']:.0f} steps: ask again later")
-    shares = {one.rank: row["waited"] / row["lasted"] for one, row in told}
+    shares = {one.rank: _waited(row) / row["lasted"] for one, row in told}
     least_rank, least = min(shares.items(), key=lambda item: item[1])
-    if least < limits["share"]:
-        return  # a rank that hardly waits is the one that the others wait for
     row = next(row for one, row in told if one.rank == least_rank)
-    cost = row["waited"] / row["steps"]
+    is_again = _times(row) > 1
+    if least < limits["unsynced" if is_again else "share"]:
+        return  # a rank that hardly waits is the one that the others wait for
+    cost = _waited(row) / row["steps"]
     told_where, advice = "in collectives", OF_COLLECTIVES
     if row["between_two"] > row["waited"] / 2:
         is_ring = all(_is_in_ring(row) for _, row in told)
         told_where = f"for its neighbours in the {'ring' if is_ring else 'pipeline'}"
         advice = OF_RINGS if is_ring else OF_PIPELINES
-    again: tuple[str, ...] = ()
-    is_repeated = (row["least_calls"] or 0) >= (row["micro_batches"] or 0) * row["steps"]
-    if advice is OF_COLLECTIVES and (row["micro_batches"] or 0) > 1 and is_repeated:
-        again = (f"gradients are exchanged in each of {row['micro_batches']} micro-batches of a step",)
+    again = ""
+    if advice is OF_COLLECTIVES and is_again:
+        again = f"gradients are exchanged in each of {row['micro_batches']} micro-batches of a step: "
         advice = (UNSYNCED, *advice[1:])
     yield Finding(
-        f"every rank waits {told_where} at least {percent(least)} of the time",
+        f"{again}every rank waits {told_where} at least {percent(least)} of the time",
         Certainty.LIKELY,
         cost_s=cost,
         share=least,
@@ -102,16 +102,31 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             f"rank {least_rank} waits least: {seconds(cost)} a step in {row['calls'] / row['steps']:.3g} calls"
             f" ({row['op']}, {(row['bytes'] or 0) / row['steps'] / 2**20:.3g} MiB a step)",
             *(
-                [f"of that, {seconds(row['in_reducer'] / row['steps'])} from DDP's last call to the end of backward"]
+                [
+                    f"from DDP's last call to the end of backward: {seconds(row['in_reducer'] / row['steps'])}"
+                    + (", and as much in each micro-batch" if again else "")
+                ]
                 if row["in_reducer"]
                 else []
             ),
-            *again,
             f"waits: {min(shares.values()):.0%} to {max(shares.values()):.0%} of the steps, over {row['steps']} steps",
         ),
         advice=advice,
-        try_first="probe -t PID --all compare --by collective",
+        try_first="with model.no_sync(): loss.backward()" if again else "probe -t PID --all compare --by collective",
     )
+
+
+def _times(row: Mapping[str, Any]) -> int:
+    """How often DDP exchanges the gradients in a step: in each micro-batch, if all of its calls come so often. Of the
+    first and the last of the steps not all calls may have rows."""
+    micro_batches = row["micro_batches"] or 1
+    return micro_batches if (row["least_calls"] or 0) >= 0.9 * micro_batches * row["steps"] else 1
+
+
+def _waited(row: Mapping[str, Any]) -> float:
+    """How long the rank waited in collectives, in each micro-batch as long as in the last one."""
+    again = (_times(row) - 1) * row["in_reducer"]
+    return float(row["waited"] + min(again, max(0.0, (row["backward"] or 0.0) - row["in_reducer"])))
 
 
 def _is_in_ring(row: Mapping[str, Any]) -> bool:
@@ -129,6 +144,7 @@ RULE = Rule(
     judge,
     (
         Threshold("share", 0.30, "share of the time that the rank that waits least spends waiting"),
+        Threshold("unsynced", 0.10, "the same where gradients are exchanged in each micro-batch: no_sync() saves most"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
 )

@@ -3,11 +3,12 @@
 The newest steps are held against the best ones in a row that are still recorded, those of two seconds but 20 at least.
 Something has changed since, such as a throttled clock; or steps take longer and longer, as with a list that is walked
 in each of them, hooks that are added, a graph that is never cut. What takes longer because the inputs of the model have
-grown is no fault, unless they grow with each step. Noise is not told: most of the newest steps have to be slower than
-most of the best ones were, as many steps before must be slower too, and the time must not have gone to waiting for a
-core, which is the finding of another rule, nor to loader workers and other ranks on a host where tasks wait for a core
-most of the time. Steps before a resume in the same process are another job's, those that Probe itself traced took
-longer for that, and those of the last three seconds may share the cores with the command that asks.
+grown is no fault; where they grow with each step it is a curriculum, or a context that is never cut: possible. Noise is
+not told: most of the newest steps have to be slower than most of the best ones were, as many steps before must be
+slower too, and the time must not have gone to waiting for a core, which is the finding of another rule, nor to loader
+workers and other ranks on a host where tasks wait for a core most of the time. Steps before a resume in the same
+process are another job's, those that Probe itself traced took longer for that, and those of the last three seconds may
+share the cores with the command that asks.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ MOST_DELAYED = 4
 _GROWS = {
     "backward": "cut the graph between steps: detach() what is carried over, such as a hidden state, and no"
     " retain_graph=True",
+    "input": "if longer inputs are meant, as in a curriculum, nothing is wrong; else cut what is appended to them: a"
+    " history, a context",
     "other": "look for what gets longer with each step: a list that is walked, hooks that are registered again",
 }
 
@@ -94,7 +97,8 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
     more = newest["elements"] / best["elements"] - 1 if newest["elements"] and best["elements"] else 0.0
-    if more >= limits["inputs"] * slower and not grows:
+    is_expected = more >= limits["inputs"] * slower
+    if is_expected and not grows:
         return  # there is more to compute: longer sequences, larger pictures
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     is_shared = num_ranks > 1 or (grown == "data_wait" and newest["children"])
@@ -103,8 +107,8 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     cost = newest["usual"] - best["usual"]
     yield Finding(
         f"a step takes {percent(slower)} longer than in this run's best window, most of it in {grown}"
-        + (", and grows with each step" if grows else ""),
-        Certainty.LIKELY,
+        + (f", and grows with each step{', as the input of the model does' if is_expected else ''}" if grows else ""),
+        Certainty.POSSIBLE if is_expected else Certainty.LIKELY,
         cost_s=cost,
         share=cost / newest["usual"],
         since_step=rows[0]["since"],
@@ -115,7 +119,7 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
             *_changed(rows[0]),
         ),
         advice=(
-            *([_GROWS["backward" if grown == "backward" else "other"]] if grows else []),
+            *([_GROWS["input" if is_expected else "backward" if grown == "backward" else "other"]] if grows else []),
             "put the change beside what happened then: evaluation, checkpoint, recompilation, another job on the host",
             "look where the time goes now: `probe PID profile --cpu 5s`",
             'look at the clocks: `probe PID query "FROM gpu.samples ORDER BY ts DESC LIMIT 20"`',

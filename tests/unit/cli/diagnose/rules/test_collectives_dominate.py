@@ -55,7 +55,19 @@ def test_micro_batches_that_each_exchange_their_gradients_are_told(
 
     (found,) = judged("collectives-dominate", both, both)
 
-    assert any("no_sync" in found.advice[0] and "2 micro-batches" in text for text in found.evidence) is is_told
+    assert ("no_sync" in found.advice[0] and "each of 2 micro-batches" in found.sentence) is is_told
+    assert found.share == pytest.approx(0.5 if is_told else 0.4)  # twice as much, but never more than backward
+
+
+def test_what_no_sync_would_save_is_told_where_it_is_little(judged: Judged, steps: Steps) -> None:
+    def job(micro_batches: int) -> dict[str, list[dict[str, object]]]:
+        of_steps = steps(100, optimizer=0.015, other=0.005, micro_batches=micro_batches)
+        return {"python.steps": of_steps, "python.collectives": of_reducer(0.008)}
+
+    (found,) = judged("collectives-dominate", job(2), job(2))
+
+    assert found.share == pytest.approx(0.16)
+    assert judged("collectives-dominate", job(1), job(1)) == []
 
 
 def test_a_job_that_called_only_at_its_start_is_judged(judged: Judged, steps: Steps) -> None:

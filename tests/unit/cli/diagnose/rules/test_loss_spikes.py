@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,15 @@ def test_spikes_of_a_small_loss_are_none_if_its_beginning_was_not_seen(judged: J
     assert judged("loss-spikes", {"python.steps": small})
     assert judged("loss-spikes", {"python.steps": [{**row, "counted": False} for row in small]}) == []
     assert judged("loss-spikes", {"python.steps": [{**row, "step": row["step"] + 500} for row in small]}) == []
+
+
+def test_a_few_spikes_of_a_loss_that_had_settled_before_the_attach_are_none(judged: Judged, steps: Steps) -> None:
+    def late(*at: int) -> list[dict[str, Any]]:
+        settled = steps(300, loss=lambda step: 1.2 if step in at else 0.05)
+        return [{**row, "counted": False} for row in settled]
+
+    assert judged("loss-spikes", {"python.steps": late(60, 120, 180)}) == []
+    assert judged("loss-spikes", {"python.steps": late(60, 120, 180, 240)})
 
 
 def test_losses_of_many_models_one_after_another_are_not_compared(judged: Judged, steps: Steps) -> None:
