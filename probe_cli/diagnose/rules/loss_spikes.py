@@ -52,8 +52,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     worst = spikes[0]
     came_late = is_late(row, limits)
-    is_few = len(spikes) < limits["likely"] and worst["usual"] < limits["settled"]
-    if came_late and (worst["loss"] < limits["left"] or is_few):
+    high = sum(one["loss"] >= limits["small"] for one in spikes)
+    if came_late and (
+        worst["loss"] < limits["left"] or (worst["usual"] < limits["settled"] and high < limits["likely"])
+    ):
         return
     is_sure = len(spikes) >= limits["likely"] and not (came_late and worst["loss"] < limits["small"])
     steps = sorted(one["step"] for one in spikes)
@@ -91,7 +93,7 @@ RULE = Rule(
         LATE,
         Threshold("small", 1.0, "height below which spikes of such a job are only possible"),
         Threshold("left", 0.5, "height below which such a job is not judged"),
-        Threshold("settled", 0.1, "usual loss below which a few spikes of such a job are not, either"),
+        Threshold("settled", 0.1, "usual loss below which a few spikes of such a job, or small ones, are not, either"),
         Threshold("losses", 80, "losses needed to judge"),
     ),
 )

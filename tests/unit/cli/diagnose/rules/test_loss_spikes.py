@@ -70,11 +70,12 @@ def test_spikes_of_a_small_loss_are_none_if_its_beginning_was_not_seen(judged: J
 
 
 def test_a_few_spikes_of_a_loss_that_had_settled_before_the_attach_are_none(judged: Judged, steps: Steps) -> None:
-    def late(*at: int) -> list[dict[str, Any]]:
-        settled = steps(300, loss=lambda step: 1.2 if step in at else 0.05)
+    def late(*at: int, loss: float = 1.2) -> list[dict[str, Any]]:
+        settled = steps(300, loss=lambda step: loss if step in at else 0.05)
         return [{**row, "counted": False} for row in settled]
 
     assert judged("loss-spikes", {"python.steps": late(60, 120, 180)}) == []
+    assert judged("loss-spikes", {"python.steps": late(60, 120, 180, 240, loss=0.9)}) == []
     assert judged("loss-spikes", {"python.steps": late(60, 120, 180, 240)})
 
 
