@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import time
@@ -144,3 +145,18 @@ def ranks_with_as_many_threads_as_the_host(healthy: bool) -> None:
         heavy @ heavy
 
     train_together(in_forward=multiply, pause_s=0.1 if healthy else 0.0)
+
+
+@fault("collectives-dominate", num_ranks=2)
+def gradients_that_are_exchanged_with_each_micro_batch(healthy: bool) -> None:
+    join()
+    model = DistributedDataParallel(mlp(width=512))
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for number, (inputs, targets) in enumerate(regression(width=512, batch=4)):
+        is_last = number % 8 == 7
+        time.sleep(0.006)  # a model that computes
+        with contextlib.nullcontext() if is_last or not healthy else model.no_sync():
+            nn.functional.mse_loss(model(inputs), targets).backward()
+        if is_last:
+            optimizer.step()
+            optimizer.zero_grad()
