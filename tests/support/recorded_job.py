@@ -74,6 +74,7 @@ def tables_of(rank: int) -> list[tuple[type[Table], list[tuple[object, ...]]]]:
                 "micro_batches": 1,
                 "rollout": 0,
                 "batch_size": 8,
+                "workers_started": 0,
                 "skipped": False,
                 "sampled": step % EVERY == 0,
                 "loss": nan if step == 7 else 2.0 / (1 + step),

@@ -58,8 +58,13 @@ _HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None), type))
 
 
-#: A value on the queue of the search, the way to it, how far that is, and how to get what is there later.
-_Way = tuple[Any, str, int, Holder | None]
+class Found(NamedTuple):
+    """A value that the search has come to, the way to it, how far that is, and how to get what is there later."""
+
+    value: Any
+    way: str
+    depth: int
+    holder: Holder | None = None
 
 
 class Container(NamedTuple):
@@ -133,17 +138,17 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
     tensors: list[tuple[Holder, str]] = []
     seen: set[int] = set()
     classes: set[type] = set()
-    queue: deque[_Way] = deque()
+    queue: deque[Found] = deque()
     module_class = getattr(loaded("torch.nn.modules.module"), "Module", ())
     for label, values in _roots(recorder):
         kind, _, place = label.partition(" of ")
         held = vars(sys.modules["__main__"]) if label == "global of __main__" else None
         queue.extend(
-            (value, f"{kind} `{name}` of {place}", 0, None if held is None else partial(held.get, name))
+            Found(value, f"{kind} `{name}` of {place}", 0, None if held is None else partial(held.get, name))
             for name, value in list(values.items())
         )
     # Models first, those of the outermost frames before: `layer` of a function in it says little.
-    queue.extendleft([way for way in queue if issubclass(type(way[0]), module_class)])
+    queue.extendleft([one for one in queue if issubclass(type(one.value), module_class)])
     while queue and len(seen) < MAX_OBJECTS:
         value, way, depth, holder = queue.popleft()
         if type(value) in _PLAIN or id(value) in seen:
@@ -160,7 +165,7 @@ def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]
             queue.extend(_put_on(value, way, depth))
             containers += _hooks_of(value, way)
         elif depth < MAX_DEPTH:
-            queue.extend((child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
+            queue.extend(Found(child, f"{name} of {way}", depth + 1, held) for name, child, held in _children(value))
         if type(value) not in classes and not _is_of_library(type(value)):
             classes.add(type(value))
             caches += [
@@ -192,18 +197,18 @@ def _is_of_library(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy")
 
 
-def _modules_of(module: Any, way: str, depth: int) -> Iterator[_Way]:
+def _modules_of(module: Any, way: str, depth: int) -> Iterator[Found]:
     """Yield its modules, which are as near as itself."""
     for name, child in items(attributes(module).get("_modules", {}), MAX_CHILDREN):
-        yield child, _below(way, name), depth, None
+        yield Found(child, _below(way, name), depth)
 
 
-def _put_on(module: Any, way: str, depth: int) -> Iterator[_Way]:
+def _put_on(module: Any, way: str, depth: int) -> Iterator[Found]:
     """Yield what the job has put on a module."""
     held = attributes(module)
     for name, child in items(held, MAX_CHILDREN):
         if name not in _PARTS and name not in _HOOKS:
-            yield child, f"attribute `{name}` of {way}", depth + 1, partial(dict.get, held, name)
+            yield Found(child, f"attribute `{name}` of {way}", depth + 1, partial(dict.get, held, name))
 
 
 def _below(way: str, name: str) -> str:
