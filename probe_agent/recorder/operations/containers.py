@@ -130,8 +130,9 @@ def _roots(recorder: Recorder) -> Iterable[tuple[str, Mapping[str, Any]]]:
 
 
 def _found(recorder: Recorder) -> tuple[list[Container], list[tuple[Holder, str]]]:
-    """Return the containers that the roots lead to, breadth first, each with its shortest way, and how to get the
-    tensors that may have a graph: from where they are, which may hold another one by then, or if they still live."""
+    """Return the containers that the roots lead to, those in models by the model, others by their shortest way; and how
+    to get the tensors that may have a graph: from where they are, which may hold another one by then, or if they still
+    live."""
     torch: Any = loaded("torch")
     containers: list[Container] = []
     caches: list[tuple[Any, str]] = []
@@ -194,7 +195,8 @@ def _kept_by(cache: Any) -> dict[Any, Any] | None:
 
 
 def _is_of_library(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in ("builtins", "torch", "numpy")
+    module = kind.__module__  # the job may have put anything there
+    return type(module) is str and module.partition(".")[0] in ("builtins", "torch", "numpy")
 
 
 def _modules_of(module: Any, way: str, depth: int) -> Iterator[Found]:

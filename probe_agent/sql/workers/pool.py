@@ -231,7 +231,7 @@ class _Worker:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended while it waited: only then is there something to read before it is given a statement."""
+        """Whether it has ended while idle. An idle worker says nothing, so anything to read is the news of its end."""
         try:
             self.connection.recv(1, socket.MSG_PEEK)
         except BlockingIOError:

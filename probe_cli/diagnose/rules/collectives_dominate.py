@@ -117,14 +117,15 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 
 def _times(row: Mapping[str, Any]) -> int:
-    """How often DDP exchanges the gradients in a step: in each micro-batch, if all of its calls come so often. Of the
-    first and the last of the steps not all calls may have rows."""
+    """How often DDP exchanges the gradients in a step: once for each micro-batch if all of its calls come so often,
+    else once. Some calls of the first and the last step may have no row."""
     micro_batches = row["micro_batches"] or 1
     return micro_batches if (row["least_calls"] or 0) >= 0.9 * micro_batches * row["steps"] else 1
 
 
 def _waited(row: Mapping[str, Any]) -> float:
-    """How long the rank waited in collectives, in each micro-batch as long as in the last one."""
+    """How long the rank waited in collectives. Of several exchanges in a step only the last is known: the others count
+    as much."""
     again = (_times(row) - 1) * row["in_reducer"]
     return float(row["waited"] + min(again, max(0.0, (row["backward"] or 0.0) - row["in_reducer"])))
 

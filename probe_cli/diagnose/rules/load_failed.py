@@ -37,11 +37,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             since_step=row["step"] if row["step"] >= 0 else None,
             evidence=(text[:400], f"at {row['path'] or 'an object without a path'}"),
             advice=_advice(text),
-            try_first="model.load_state_dict(saved['model'])  # strict: it raises where a key does not fit"
-            if "loaded nothing" in text
-            else "model.load_state_dict(saved['model'], strict=False)"
-            if "state_dict" in text
-            else f"ls -la {(row['path'] if row['source'] == 'load' else None) or '.'}",
+            try_first=_first(text, (row["path"] if row["source"] == "load" else None) or "."),
         )
 
 
@@ -57,6 +53,12 @@ def _why(text: str) -> str:
     if "weights only" in text.lower():
         return "it holds objects that torch does not load by default"
     return "it cannot be read"
+
+
+def _first(text: str, path: str) -> str:
+    if "loaded nothing" in text:
+        return "model.load_state_dict(saved['model'])  # strict: it raises where a key does not fit"
+    return "model.load_state_dict(saved['model'], strict=False)" if "state_dict" in text else f"ls -la {path}"
 
 
 def _advice(text: str) -> tuple[str, ...]:

@@ -136,6 +136,21 @@ def test_a_load_of_a_state_dict_that_fits_nowhere_is_noted(calls: Calls) -> None
     assert told.missing_keys == ["weight", "bias"]
 
 
+def test_a_failure_of_ours_stays_out_of_the_jobs_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Calls()
+    it.source.start()
+    try:
+        monkeypatch.setattr(it.source, "_buffer", None)  # what our code goes through
+        told = nn.Linear(2, 2).load_state_dict(state_dict={"head": torch.ones(2)}, strict=False)
+        with pytest.raises(RuntimeError, match="Missing key"):
+            nn.Linear(2, 2).load_state_dict({})
+    finally:
+        it.source.stop()
+
+    assert (told.missing_keys, told.unexpected_keys) == (["weight", "bias"], ["head"])
+    assert len(it.failures._buffer.rows) == 1
+
+
 def test_detaching_restores_torchs_own_functions() -> None:
     of_modules = nn.Module.load_state_dict
     before = (torch.save, torch.load, torch.serialization.save, torch.serialization.load)

@@ -252,6 +252,22 @@ def test_what_the_modules_of_a_model_keep_is_found_however_deep_and_their_hooks(
     }
 
 
+class Odd:
+    __module__ = 5  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        self.kept = [torch.ones(1) for _ in range(20)]
+
+
+def test_a_class_whose_module_has_no_name_is_searched_as_any_other(recorder: Recorder) -> None:
+    odd = Odd()
+
+    places = [row["place"] for row in ask(containers, recorder)]
+
+    assert len(odd.kept) == 20
+    assert any(place.startswith("attribute `kept` of local `odd`") for place in places)
+
+
 def test_containers_are_read_without_the_code_of_their_classes(recorder: Recorder) -> None:
     strict = Strict()
     for number in range(300):
