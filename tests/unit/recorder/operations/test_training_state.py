@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections import deque
 from typing import Any
 
@@ -250,6 +251,40 @@ def test_what_the_modules_of_a_model_keep_is_found_however_deep_and_their_hooks(
         "`_forward_hooks` of module `blocks.1`": 17,
         "`_backward_hooks` of module `blocks.2.0.0.weight`": 17,
     }
+
+
+def trained_in_halves(recorder: Recorder, *, asked: bool) -> tuple[list[Any], torch.Tensor]:
+    """Train for 300 steps in bfloat16, asked for the gradients in the meantime or not: the losses, and where the
+    generator of random numbers then is."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1)).bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    rows: list[dict[str, Any]] = []
+    reader = threading.Thread(target=lambda: rows.extend(ask(gradients, recorder)))
+    if asked:
+        reader.start()
+    losses = []
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = model(torch.randn(16, 8).bfloat16()).square().mean()
+        loss.backward()
+        optimizer.step()
+        recorder.at_step.run_pending()
+        losses.append(loss.item())
+        time.sleep(0.001)
+    if asked:
+        reader.join()
+        assert {row["dtype"] for row in rows} == {"bfloat16"}
+    return losses, torch.random.get_rng_state()
+
+
+def test_a_job_in_bfloat16_computes_the_same_while_its_gradients_are_read(recorder: Recorder) -> None:
+    recorder.open_device()
+
+    (alone, state), (asked, state_asked) = (trained_in_halves(recorder, asked=is_asked) for is_asked in (False, True))
+
+    assert asked == alone
+    assert torch.equal(state, state_asked)
 
 
 class Odd:
