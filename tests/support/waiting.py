@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
@@ -36,5 +37,11 @@ def until(
 def stop(pid: int) -> None:
     """Stop a process, and wait until all its threads have: on another processor one may still answer for a while."""
     os.kill(pid, signal.SIGSTOP)
-    tasks = Path(f"/proc/{pid}/task")
-    until(lambda: {(one / "stat").read_text().rpartition(") ")[2][0] for one in tasks.iterdir()} == {"T"})
+    until(lambda: set(_states(pid)) == {"T"})
+
+
+def _states(pid: int) -> Iterator[str]:
+    """Yield the state of each thread; those that end meanwhile are left out."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            yield (task / "stat").read_text().rpartition(") ")[2][0]

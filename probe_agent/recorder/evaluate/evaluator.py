@@ -14,7 +14,7 @@ from typing import Any
 
 from ..control.reply import Gone, Reply
 from ..guest import own_threads
-from ..guest.walk import innermost
+from ..guest.walk import frames_of
 from ..names import frames
 from ..names.lookup import Lookup
 from ..steps.queue import StepQueue
@@ -256,7 +256,7 @@ class _Watch:
         return self._answer(reason)
 
     def _given_up(self, reason: str) -> dict[str, object]:
-        frame = innermost().get(self._evaluation.ident or 0)
+        frame = next(iter(frames_of(self._evaluation.ident)), None)
         place = "an unknown place" if frame is None else frames.where(frame)
         del frame
         thread = "the training thread" if self._queue is not None else "its thread"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any
 
-from ..guest.walk import innermost, outwards
+from ..guest.walk import frames_of
 
 __all__ = ["Fence", "Stopped"]
 
@@ -75,7 +75,7 @@ class Fence:
 
 def _is_importing(ident: int) -> bool:
     """Return whether the thread is inside the import system: stopped there, it could leave a module lock taken."""
-    return any(frame.f_code.co_filename.startswith("<frozen importlib") for frame in outwards(innermost().get(ident)))
+    return any(frame.f_code.co_filename.startswith("<frozen importlib") for frame in frames_of(ident))
 
 
 def _set_async_exception(ident: int, kind: type[BaseException] | None) -> bool:

@@ -10,10 +10,9 @@ import _thread
 import os
 import sys
 from _thread import allocate_lock
-from types import FrameType
 from typing import Any
 
-from .walk import innermost, outwards
+from .walk import frames_of, idents
 
 __all__ = ["main_ident", "repair_threading"]
 
@@ -26,22 +25,19 @@ def main_ident() -> int | None:
     ident = _ident_by_frames()
     if ident is None and "threading" in sys.modules:
         ident = getattr(sys.modules["threading"].main_thread(), "ident", None)
-        if "greenlet" in sys.modules and ident not in (idents := list(innermost())):
-            # With gevent that is a greenlet's. The interpreter lists its first thread last.
-            ident = idents[-1]
+        if "greenlet" in sys.modules and ident not in (running := idents()):
+            ident = running[-1]  # with gevent the other one is a greenlet's
     return ident
 
 
 def _ident_by_frames() -> int | None:
     """Return the thread that runs the body of the script."""
     script = vars(sys.modules["__main__"])
-    frames = innermost()
-    # No frame in a variable: one of them is this call, which would keep alive everything that its callers hold.
-    return next((ident for ident in list(frames) if _runs(frames.pop(ident), script)), None)
+    return next((ident for ident in reversed(idents()) if _runs(ident, script)), None)
 
 
-def _runs(frame: FrameType, script: dict[str, Any]) -> bool:
-    return any(one.f_globals is script and one.f_code.co_name == "<module>" for one in outwards(frame))
+def _runs(ident: int, script: dict[str, Any]) -> bool:
+    return any(one.f_globals is script and one.f_code.co_name == "<module>" for one in frames_of(ident))
 
 
 def repair_threading() -> bool:

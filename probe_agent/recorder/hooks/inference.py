@@ -26,7 +26,7 @@ from typing import Any
 from weakref import ref
 
 from ..guest import own_threads
-from ..guest.walk import innermost, outwards
+from ..guest.walk import frames_of, idents
 from ..names import frames
 from ..source import Recorder
 from ..source import Source as BaseSource
@@ -242,11 +242,10 @@ class Source(BaseSource):
 
     def _outermost(self) -> Iterator[tuple[int, Any]]:
         """Yield the outermost module that each of the job's threads is in."""
-        stacks = innermost()
-        for thread in own_threads.idents():
-            stacks.pop(thread, None)
-        for thread in list(stacks):
-            found = [frame for frame in outwards(stacks.pop(thread)) if frame.f_code is self._code]
+        for thread in idents():
+            if thread in own_threads.idents():
+                continue
+            found = [frame for frame in frames_of(thread) if frame.f_code is self._code]
             if found:
                 (name, *_) = self._code.co_varnames
                 module = frames.read(found[-1], (name,)).get(name)

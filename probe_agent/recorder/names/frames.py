@@ -12,7 +12,7 @@ from collections.abc import Collection
 from types import CodeType, FrameType
 from typing import Any
 
-from ..guest.walk import innermost, outwards, variables
+from ..guest.walk import frames_of, variables
 from .cells import cell_name
 
 __all__ = ["defines", "is_user", "is_user_file", "library_frames", "read", "user_frames", "where"]
@@ -56,7 +56,7 @@ def _is_machinery(frame: FrameType) -> bool:
 def _frames(ident: int, runner: CodeType) -> list[FrameType]:
     """Return all frames but the recorder's, innermost first."""
     frames: list[FrameType] = []
-    for frame in outwards(innermost().get(ident)):
+    for frame in frames_of(ident):
         if frame.f_code is runner:
             frames.clear()
         elif not _is_ours(frame):

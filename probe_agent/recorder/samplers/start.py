@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from ..guest import own_threads
 from ..guest.main_thread import main_ident
-from ..guest.walk import innermost, outwards, variables
+from ..guest.walk import frames_of, variables
 from ..job.arrivals import STEPS, WAITS, Arrivals, StoreWatch, Waiting, neighbours
 from ..job.rank import meeting_place, number_in, rank_and_size
 from ..ring.folder import START
@@ -145,9 +145,7 @@ class Source(BaseSource):
 
     def _look(self) -> Now:
         """Return what the main thread does now."""
-        ident = main_ident()
-        # Not in a variable: a frame of this call must not hold what the job's frames hold.
-        frames = outwards(innermost().get(ident) if ident is not None else None)
+        frames = frames_of(main_ident())
         try:
             self._place = next((_place(frame) for frame in frames if not _is_library(frame)), "")
             init = next((frame for frame in frames if _is_init(frame)), None)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.open_files import open_files
 from support.targets import MEET, target, torchrun
 
 pytest.importorskip("torch")
@@ -85,4 +86,4 @@ def test_the_rank_that_was_killed_is_named_though_the_others_have_died_of_it(tmp
 
 
 def _watches(pid: int) -> bool:
-    return any(os.readlink(link) == "anon_inode:[pidfd]" for link in Path(f"/proc/{pid}/fd").iterdir())
+    return "anon_inode:[pidfd]" in open_files(pid)

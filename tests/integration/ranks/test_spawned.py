@@ -4,7 +4,6 @@ in earlier rows, and both launchers stand for them."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
 from support.commands import ROOT, Probe, environment
+from support.open_files import open_files
 from support.waiting import until
 
 from .conftest import NUM_RANKS, TwoRanks
@@ -123,8 +123,7 @@ def test_a_launcher_can_be_asked_itself(joined: Spawned, probe: Probe) -> None:
 
 def test_after_a_detach_no_rank_watches_another(joined: Spawned, probe: Probe) -> None:
     def watching() -> list[bool]:
-        links = [[os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()] for pid in joined.pids]
-        return ["anon_inode:[pidfd]" in of_rank for of_rank in links]
+        return ["anon_inode:[pidfd]" in open_files(pid) for pid in joined.pids]
 
     until(lambda: watching() == [True, True])
     for pid in joined.pids:

@@ -18,6 +18,7 @@ from time import monotonic
 
 import pytest
 from support.commands import plain, probe
+from support.open_files import open_files
 from support.waiting import until
 
 from .served import PROBE, serving, training
@@ -90,7 +91,7 @@ def test_nothing_of_a_command_stays_open_in_the_server_that_it_has_started(runti
     os.close(terminal)
     (server,) = servers(runtime)
     fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()
-    files = [os.readlink(entry) for entry in Path(f"/proc/{server}/fd").iterdir()]
+    files = list(open_files(server))
 
     assert "pid" in out
     assert on_a_terminal.returncode == 0

@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import pytest
 from support.commands import plain, probe
+from support.open_files import open_files
 from support.waiting import until
 
 from probe_agent.server.location import find
@@ -293,12 +294,11 @@ def test_workers_as_the_kernel_sees_them(server: Served, pid: int) -> None:
 
     for each in found:
         assert Path(f"/proc/{each}/oom_score_adj").read_text().strip() == "1000"
-        sockets = [os.readlink(entry) for entry in Path(f"/proc/{each}/fd").iterdir()]
-        assert sum(name.startswith("socket:") for name in sockets) < 8
+        assert sum(name.startswith("socket:") for name in open_files(each)) < 8
     listening = subprocess.run(["cat", f"/proc/{found[-1]}/net/unix"], capture_output=True, text=True).stdout
     inode = next(line.split()[6] for line in listening.splitlines() if line.endswith(server.unix))
     for each in found:
-        assert f"socket:[{inode}]" not in [os.readlink(entry) for entry in Path(f"/proc/{each}/fd").iterdir()]
+        assert f"socket:[{inode}]" not in open_files(each)
 
 
 def test_long_statements_of_readers_take_little_of_the_processors(server: Served, pid: int) -> None:
