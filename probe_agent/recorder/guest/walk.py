@@ -53,7 +53,7 @@ def lines_of(ident: int | None) -> list[tuple[FrameType, int | None]]:
 
 def _walk(ident: int | None) -> Iterator[FrameType]:
     """Return an iterator in C that walks when it is asked for its frames."""
-    top = map(dict.get, starmap(sys._current_frames, ((),)), (ident,))
+    top: Iterator[Any] = map(dict.get, starmap(sys._current_frames, ((),)), (ident,))  # type: ignore[arg-type]
     back: Any = accumulate(chain(top, repeat("f_back")), getattr)
     return takewhile(_is_something, back)
 
