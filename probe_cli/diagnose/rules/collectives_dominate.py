@@ -8,6 +8,9 @@ DDP's reducer waits in C++, at the end of backward, and no row tells how long. T
 in its last call, so nothing is left to compute after it: the time from that call to the end of backward counts. A step
 of several micro-batches needs its calls once; where each of them comes as often as there are micro-batches, no_sync()
 is missing, and as much is waited in each of them.
+
+On a host where tasks wait for a core all the time, ranks wait for one another while one of them has none. Only what is
+more than half of the time is told there.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, any_value(micro_b
     count(op) AS calls, sum(bytes) AS bytes, mode(op) AS op,
     coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two,
     list_sort(list_distinct(list(peer) FILTER (op ILIKE '%send%'))) AS sends_to,
-    list_sort(list_distinct(list(peer) FILTER (op ILIKE '%recv%'))) AS receives_from
+    list_sort(list_distinct(list(peer) FILTER (op ILIKE '%recv%'))) AS receives_from,
+    (SELECT avg(cpu_some) FROM host.pressure
+        WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
 FROM extent, reducer LEFT JOIN calls ON step BETWEEN first AND last
 """
 
@@ -82,6 +87,9 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     is_again = _times(row) > 1
     if least < limits["unsynced" if is_again else "share"]:
         return  # a rank that hardly waits is the one that the others wait for
+    is_busy = any((row["pressure"] or 0.0) >= limits["pressure"] for _, row in told)
+    if is_busy and not is_again and least < limits["busy"]:
+        raise NoEvidence("tasks of a host wait for a core all the time, and so the ranks for one another")
     cost = _waited(row) / row["steps"]
     told_where, advice = "in collectives", OF_COLLECTIVES
     if row["between_two"] > row["waited"] / 2:
@@ -146,6 +154,8 @@ RULE = Rule(
     (
         Threshold("share", 0.30, "share of the time that the rank that waits least spends waiting"),
         Threshold("unsynced", 0.10, "the same where gradients are exchanged in each micro-batch: no_sync() saves most"),
+        Threshold("pressure", 0.9, "share of the time in which tasks wait for a core, from which a host is busy"),
+        Threshold("busy", 0.50, "share from which ranks of a busy host are judged"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
 )

@@ -40,8 +40,8 @@ def test_a_visit_leaves_a_program_as_it_was(programs: Programs, name: str, tmp_p
     attached = inject.attach(pid)
     sample_every_step(attached.folder)
     (tmp_path / "here").touch()
-    for name in ("loss_graph", "containers"):  # noted on the training thread, as no other test does
-        ask(attached.folder, name)
+    for operation in ("loss_graph", "containers"):  # noted on the training thread, as no other test does
+        ask(attached.folder, operation)
     until((tmp_path / "leave").exists, 60.0)
     ask(attached.folder, "flush")
     tables = programs.tables(pid)

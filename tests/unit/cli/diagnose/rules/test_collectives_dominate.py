@@ -24,6 +24,20 @@ def test_ranks_that_all_wait_are_named(judged: Judged, steps: Steps) -> None:
     assert found.ranks == (0, 1)
 
 
+@pytest.mark.parametrize(("wait", "is_told"), [(0.04, False), (0.06, True)])
+def test_on_a_busy_host_only_what_takes_most_of_the_time_is_told(
+    judged: Judged, steps: Steps, wait: float, is_told: bool
+) -> None:
+    pressure = {"scope": "host", "ts": "2026-01-01 00:00:05", "cpu_some": 0.97}
+    both = {"python.steps": steps(100), "python.collectives": calls(wait), "host.pressure": [pressure]}
+
+    if is_told:
+        assert [one.share for one in judged("collectives-dominate", both, both)] == [pytest.approx(wait / 0.1)]
+    else:
+        with pytest.raises(NoEvidence, match="wait for a core all the time"):
+            judged("collectives-dominate", both, both)
+
+
 def of_reducer(before_end: float) -> list[dict[str, object]]:
     """Two calls of C++ in each backward, the last one so long before the end of it."""
     ends = [datetime(2026, 1, 1) + timedelta(seconds=0.1 * step - 0.02) for step in range(80)]  # newer ones come later
