@@ -16,7 +16,7 @@ from ..ring.buffer import RowBuffer
 from ..ring.table import NULL_FLOAT, Column, Table
 from ..torch.captures import allow_captures_elsewhere
 from ..torch.device import Device, Later
-from .governor import Governor
+from .governor import Governor, turn_of
 from .job_step import JobStep
 from .phase_spans import FORWARD
 from .step import LONG_STEP_NS, Step
@@ -461,11 +461,12 @@ class StepEnds:
             number = step.number = step.number + stride
         every = int(settings["trace.every"])
         step.sampled = step.deep = False
-        step.is_scheduled = every > 0 and number % every < stride
-        if step.is_scheduled:
+        turn = turn_of(number, every, stride) if every > 0 else None
+        step.is_scheduled = turn is not None
+        if turn is not None:
             deep_every = int(settings["trace.deep_every"])
-            step.is_deep_turn = deep_every > 0 and number % (every * deep_every) < stride
-            step.sampled = self._governor.takes(number // every)
+            step.is_deep_turn = deep_every > 0 and turn % deep_every == 0
+            step.sampled = self._governor.takes(turn)
             step.deep = step.sampled and step.is_deep_turn
         for begin in step.beginning:
             begin()

@@ -1,9 +1,12 @@
-"""Governor that keeps the recorder's cost within `trace.budget`, by comparing sampled with unsampled steps of this run.
+"""Which steps are sampled: one of each `trace.every` that follow each other, as few as keep within `trace.budget`.
+
+Which one of them it is has no period, and is the same on every rank: batches that go round among ranks, a log line or
+an evaluation every 10 steps would otherwise fall on every sampled step or on none.
 
 The hooks cannot time torch's cost of calling them, so whole steps are compared, each sampled one with the few unsampled
-ones right before and after it, so that slow periods and drifts affect both. Work of the job on exactly the sampled
-steps (a log line every 20) is separated by controls: once sampling is lowered, the scheduled steps that were left out
-at random. Only a certain cost lowers sampling, and below `MAX_UNCHECKED` only one that is certain against controls.
+ones right before and after it, so that slow periods and drifts affect both. Work of the job on mostly the sampled steps
+is separated by controls: once sampling is lowered, the scheduled steps that were left out at random. Only a certain
+cost lowers sampling, and below `MAX_UNCHECKED` only one that is certain against controls.
 
 The measured cost of the other sources is deducted from the budget first; a tenth is always reserved for sampling.
 Sampling is lowered by powers of two, at random by the step's number, so that ranks with different factors still sample
@@ -21,7 +24,7 @@ from typing import NamedTuple
 from ..config import Settings
 from .step import Step
 
-__all__ = ["Governor", "Verdict"]
+__all__ = ["Governor", "Verdict", "turn_of"]
 
 #: Unsampled steps on either side that a sampled one is compared with.
 NEIGHBOURS = 4
@@ -37,7 +40,18 @@ MIN_PART = 0.1
 COMES_BACK = 0.8
 #: Assumed cost of a module call if every step is sampled, so that there is no step to compare with.
 CALL_S = 4e-6
-MAX_FACTOR = 1 << 12
+FACTOR_BITS = 12
+MAX_FACTOR = 1 << FACTOR_BITS
+
+
+def turn_of(number: int, every: int, stride: int = 1) -> int | None:
+    """Return the number of the turn, the `every` steps, whose scheduled step is `number` or one of the `stride` - 1
+    before it, which the job's own count passes over; None if it has another one."""
+    turn = number // every
+    for one in (turn, turn - 1)[:stride]:
+        if 0 <= number - one * every - (_scattered(one) >> FACTOR_BITS) % every < stride:
+            return one
+    return None
 
 
 class Verdict(NamedTuple):
@@ -102,9 +116,9 @@ class Governor:
         """Average distance of sampled steps; 0 for none."""
         return int(self._settings["trace.every"]) * self.factor
 
-    def takes(self, index: int) -> bool:
-        """Return whether to sample the step with number `index` among those that `trace.every` selects."""
-        return not _scattered(index) & (self.factor - 1)
+    def takes(self, turn: int) -> bool:
+        """Return whether to sample the step of this turn."""
+        return not _scattered(turn) & (self.factor - 1)
 
     def note(self, step: Step) -> None:
         """Note a step that has ended."""

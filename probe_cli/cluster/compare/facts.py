@@ -47,6 +47,8 @@ __all__ = [
 
 #: Round trips to each host server: the shortest of a few is near the shortest there is.
 NUM_TRIPS = 6
+#: Steps that differ by this factor on two ranks are different things.
+OTHER_STEPS = 1.5
 #: Rows may be so far behind the newest step.
 LATE_S = 1.0
 #: A table by columns of equal length; empty where it was not asked, or has no rows.
@@ -206,11 +208,28 @@ def are_late(told: Mapping[str, Any]) -> bool:
 
 def with_borrowed_steps(facts: Sequence[Facts], enough: int) -> list[Facts]:
     """The same, where a rank that calls others but ends no steps has those of the rank that has recorded most of them:
-    a parameter server that updates without an optimizer, say. What it does in them is not known by phases."""
-    most = max((fact for fact in facts if fact.steps), key=lambda fact: len(fact.steps["number"]), default=None)
+    a parameter server that updates without an optimizer, say. So has an actor beside a learner, whose recorder takes
+    each call of the policy for a step. What they do in them is not known by phases."""
+    with_steps = [fact for fact in facts if fact.steps]
+    training = [fact for fact in with_steps if _trains(fact)]
+    most = max(training or with_steps, key=lambda fact: len(fact.steps["number"]), default=None)
     if most is None or len(most.steps["number"]) < enough:
         return list(facts)
-    return [_borrowing(fact, most) if fact.calls and not fact.steps else fact for fact in facts]
+
+    def has_none(fact: Facts) -> bool:
+        return not fact.steps or bool(training and not _trains(fact) and _ends_others(fact, most))
+
+    return [_borrowing(fact, most) if fact.calls and has_none(fact) else fact for fact in facts]
+
+
+def _trains(fact: Facts) -> bool:
+    return any(bool(np.nan_to_num(fact.steps[name]).any()) for name in ("backward", "optimizer"))
+
+
+def _ends_others(fact: Facts, most: Facts) -> bool:
+    """Whether its steps are not those of the rank `most`: they are that much shorter, or longer."""
+    ratio = float(np.mean(fact.steps["duration"]) / max(float(np.mean(most.steps["duration"])), 1e-9))
+    return not 1 / OTHER_STEPS < ratio < OTHER_STEPS
 
 
 def _borrowing(fact: Facts, most: Facts) -> Facts:

@@ -17,8 +17,10 @@ REGULAR = 0.8
 FEW = 3
 #: It has begun at some step, if before it there was less than this part of what there was after.
 LITTLE = 0.2
-#: And if so many steps are before it.
-EARLIEST = 5
+#: And if so many steps are before it, and as many as cost something so often by chance.
+EARLIEST, EARLIEST_OF_FEW = 5, 5
+#: What comes with a period of so many steps may come a step earlier or later; so often that it is no chance.
+LONG, OFTEN = 5, 6
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def cost(
     """`per_step` is what is saved, `lengths` how long the steps took, `steps` their numbers."""
     hits = costly(per_step)
     period = _period(hits)
+    frequency = float(hits.mean()) if len(hits) else 0.0
     time = float(lengths.sum())
     shares = resample(per_step, lengths, period or 1)
     low, high = np.quantile(shares, [TAIL, 1 - TAIL]) if len(shares) else (0.0, 0.0)
@@ -66,9 +69,9 @@ def cost(
         share=float(per_step.sum()) / time if time > 0 else 0.0,
         low=float(low),
         high=float(high),
-        frequency=float(hits.mean()) if len(hits) else 0.0,
+        frequency=1 / period if period else frequency,
         period=period,
-        since=_since(per_step, steps, period or 1),
+        since=_since(per_step, steps, 2 * period if period else round(EARLIEST_OF_FEW / max(frequency, 1e-9))),
         kinds=tuple(kinds),
     )
 
@@ -106,23 +109,28 @@ def costly(per_step: np.ndarray) -> np.ndarray:
 
 
 def _period(hits: np.ndarray) -> int | None:
-    at = np.flatnonzero(hits)
-    if len(at) < FEW or len(at) > len(hits) / 2 + 1:
+    every = np.flatnonzero(hits)
+    # A rank that is late at the end of a step is waited for in the next one, and half of the cost may be in each.
+    at = every[np.diff(every, prepend=-2) > 1]
+    if len(at) < FEW or len(every) > len(hits) / 2 + 1 or len(every) > 2 * len(at):
         return None
     for period in np.unique(np.diff(at)).tolist():
-        if period < 2:
-            continue
-        phase = int(np.bincount(at % period).argmax())
+        around = [-1, 0, 1] if period >= LONG and len(at) >= OFTEN else [0]
+        num_at = np.bincount(at % period, minlength=period)
+        phase = int(np.sum([np.roll(num_at, shift) for shift in around], axis=0).argmax())
         due = np.arange(phase, len(hits), period)
-        due = due[(due >= at[0]) & (due <= at[-1])]
-        if (at % period == phase).mean() >= REGULAR and hits[due].mean() >= REGULAR:
+        due = due[(due >= at[0] - 1) & (due <= at[-1] + 1)] if around[1:] else due[(due >= at[0]) & (due <= at[-1])]
+        is_due = np.isin((at - phase) % period, np.array(around) % period)
+        is_hit = np.any([hits[np.clip(due + shift, 0, len(hits) - 1)] for shift in around], axis=0)
+        if is_due.mean() >= REGULAR and is_hit.mean() >= REGULAR:
             return int(period)
     return None
 
 
-def _since(per_step: np.ndarray, steps: np.ndarray, period: int) -> int | None:
-    """Where the mean of the steps before and of those after differ most, if there was next to nothing before."""
-    num, margin = len(per_step), max(EARLIEST, 2 * period)
+def _since(per_step: np.ndarray, steps: np.ndarray, before_it: int) -> int | None:
+    """Where the mean of the steps before, `before_it` at least, and of those after differ most, if there was next to
+    nothing before."""
+    num, margin = len(per_step), max(EARLIEST, before_it)
     if num < 2 * margin:
         return None
     total = np.cumsum(per_step)

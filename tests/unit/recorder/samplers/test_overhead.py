@@ -9,6 +9,7 @@ from probe_agent.recorder.guest.failures import Errors, Failures
 from probe_agent.recorder.ring.buffer import RowBuffer
 from probe_agent.recorder.samplers import overhead
 from probe_agent.recorder.source import Recorder
+from probe_agent.recorder.steps.governor import turn_of
 from probe_agent.recorder.steps.step import Step
 
 
@@ -24,8 +25,9 @@ def test_the_governor_looks_early_for_the_first_time(monkeypatch: pytest.MonkeyP
         now = 100.0 + tenth / 10
         for number in range(tenth * 100, tenth * 100 + 100):
             step = Step()
-            step.is_scheduled = number % 20 == 0
-            step.sampled = step.is_scheduled and recorder.governor.takes(number // 20)
+            turn = turn_of(number, 20)
+            if turn is not None:
+                step.is_scheduled, step.sampled = True, recorder.governor.takes(turn)
             step.duration = 2e-3 if step.sampled else 1e-3  # one in twenty: 5 %
             recorder.governor.note(step)
         source.tick()

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.steps.governor import Governor
+from probe_agent.recorder.steps.governor import Governor, turn_of
 from probe_agent.recorder.steps.step import Step
 
 USUAL_S = 1e-3
@@ -47,9 +47,9 @@ def run(
     every = int(settings["trace.every"])
     for number in range(first, first + num_steps):
         step = Step()
-        step.is_scheduled = bool(every) and number % every == 0
-        step.sampled = step.is_scheduled and governor.takes(number // every)
-        step.is_deep_turn = step.is_scheduled and number % (every * 5) == 0
+        turn = turn_of(number, every) if every else None
+        if turn is not None:
+            step.is_scheduled, step.sampled, step.is_deep_turn = True, governor.takes(turn), turn % 5 == 0
         usual_now = usual * NOISE[kind](number, noise)
         step.duration = (usual_now + (extra if step.sampled else 0)) * noise.uniform(0.98, 1.02)
         governor.note(step)
@@ -212,3 +212,21 @@ def test_too_few_steps_say_nothing(settings: Settings) -> None:
 
     assert governor.review(37) is None
     assert governor.every == 20
+
+
+@pytest.mark.parametrize("every", [1, 2, 20, 50])
+def test_one_step_of_each_turn_is_scheduled_and_turns_have_no_period(every: int) -> None:
+    turns = {number: turn_of(number, every) for number in range(400 * every)}
+    scheduled = [number for number, turn in turns.items() if turn is not None]
+
+    assert [turns[number] for number in scheduled] == list(range(400)) == [number // every for number in scheduled]
+    for period in (2, 4, 5, 10, 20):
+        at = [sum(number % period == one for number in scheduled) / 400 for one in range(period)]
+        assert max(at) < (2.0 if every > 1 else 1.01) / period, period
+
+
+@pytest.mark.parametrize("stride", [3, 20, 33])
+def test_a_count_that_passes_over_steps_has_the_next_one_scheduled(stride: int) -> None:
+    passed = {turn for number in range(0, 20_000, stride) if (turn := turn_of(number, 20, stride)) is not None}
+
+    assert len(passed) >= 0.9 * min(1_000, 20_000 / stride)

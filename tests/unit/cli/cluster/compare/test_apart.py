@@ -102,6 +102,26 @@ def test_actors_without_steps_of_their_own_are_compared_by_those_of_their_learne
     assert slow_module(found.facts, found.facts[3].who) is None
 
 
+def test_calls_of_the_policy_are_no_steps_of_an_actor() -> None:
+    """Where a rank has no optimizer, its recorder may take each call of a module for a step."""
+    learner, *actors = server_job(0.006, slow_s=0.010)
+    learner = replace(learner, steps={**learner.steps, "backward": np.full(NUM_STEPS, 0.003)})
+
+    def by_call(actor: Facts) -> Facts:
+        num = 12 * NUM_STEPS
+        ended = np.linspace(BEGAN, actor.steps["ended"].max(), num)
+        steps = {name: np.repeat(values, 12) for name, values in actor.steps.items()}
+        steps |= {"number": np.arange(num), "ended": ended, "duration": np.full(num, ended[1] - ended[0])}
+        return replace(actor, steps=steps, calls={**actor.calls, "step": 12 * actor.calls["step"]})
+
+    found = study([learner, actors[0], *map(by_call, actors[1:])], 100)
+    verdict = judge(found, named(found))
+
+    assert (verdict.state, verdict.ranks) == ("stands out", (3,)), verdict.sentence
+    assert verdict.cost == pytest.approx(0.010, rel=0.1)
+    assert sum("ends no steps of its own" in note for note in found.notes) == 2
+
+
 def by_sends(facts: list[Facts]) -> list[Facts]:
     """The same job with a send and a receive between each worker and the server, in place of the collectives."""
     server, *workers = facts
