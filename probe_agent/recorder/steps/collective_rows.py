@@ -150,8 +150,7 @@ class CollectiveRows:
         now = perf_counter_ns()
         if sum(self._num_tensors) > MAX_TENSORS:
             return False
-        names = {call.group for call in self._unfinished if call.number >= 0 and call.op not in P2P}
-        if any(name in self.groups and not self.groups[name].is_anchored for name in names):
+        if any(name in self.groups and not self.groups[name].is_anchored for name in self._that_called()):
             return True  # at most once per group: its numbers are not known yet
         on_their_way = len(self._calls) + sum(not call.returned for call in self._unfinished)
         num_unseen = sum(group.num_unseen() for group in self.groups.values()) - on_their_way
@@ -164,6 +163,10 @@ class CollectiveRows:
             return now >= self._look_in_need
         return now >= self._look_at and (has_late or (was_unseen and num_unseen > 0))
 
+    def _that_called(self) -> set[str]:
+        """The groups of which Python has called a collective that has no row yet."""
+        return {call.group for call in self._unfinished if call.number >= 0 and call.op not in P2P}
+
     def _stands(self, now: int) -> bool:
         """Return whether the groups stand still, and what they stand in has not been read yet."""
         num_enqueued = sum(group.enqueued for group in self.groups.values())
@@ -174,7 +177,7 @@ class CollectiveRows:
     def _look(self) -> None:
         """Read Flight Recorder: learn the numbers of collectives, and write rows of operations not called from
         Python."""
-        began = perf_counter_ns()
+        began, had_called = perf_counter_ns(), self._that_called()
         dumps = list(flight_recorder.dumps(with_entries=True))
         now = perf_counter_ns()
         self._look_at = now + max(LOOK_INTERVAL_NS, round((now - began) / LOOK_SHARE))
@@ -198,8 +201,8 @@ class CollectiveRows:
         for entry, group in entries:
             if group.since_ns <= entry["time_created_ns"] < limit and entry["collective_seq_id"] not in group.written:
                 self._write_unseen(entry, group, began, epoch)
-        for group in self.groups.values():
-            group.looked()
+        for name, group in self.groups.items():
+            group.looked(name in had_called)
 
     def _seq(self, call: Call) -> int:
         if call.op in P2P or call.number < 0:

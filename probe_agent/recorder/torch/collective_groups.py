@@ -2,7 +2,8 @@
 
 A group reports the number of its operations without any communication. Operations without a call from Python were made
 by C++; Flight Recorder has them. gloo also counts sends and receives, which differ between ranks; Flight Recorder has
-both counts. Runs on the recorder's thread, under 1 µs per group and tick.
+both counts of its collectives, and none of its sends: those between its last collective and the attach are unknown
+until it has another one. Runs on the recorder's thread, under 1 µs per group and tick.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Group:
         #: Seqs that have a row; seqs that are not over, and whether they have a row for being late.
         self.written: set[int] = set()
         self.late: dict[int, bool] = {}
-        self._base = self._looked_at = base
+        self._base = self._looked_at = self._first = base
         self._called: set[int] = set()
         self._counts_p2p = counts_p2p
         self._anchor = self._offset = 0
@@ -78,11 +79,12 @@ class Group:
         """Operations since the last look at Flight Recorder, which keeps a limited number of entries."""
         return self.enqueued - self._looked_at
 
-    def looked(self) -> None:
-        """Note that Flight Recorder has been read."""
+    def looked(self, had_called: bool) -> None:
+        """Note that Flight Recorder has been read, and whether Python had called a collective, which it has if it has
+        any: another look would tell no more."""
         self._base = self._looked_at = self.enqueued
         self._called = {number for number in self._called if number > self._base}
-        self.is_anchored = True
+        self.is_anchored |= had_called or self._anchor >= self._first
         if len(self._seq_of) > MAX_KEPT:
             self._seq_of = dict(list(self._seq_of.items())[-MAX_KEPT // 2 :])
 

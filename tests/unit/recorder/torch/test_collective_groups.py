@@ -27,7 +27,7 @@ def test_calls_by_cpp_are_not_accounted_for():
         it.called(number, is_p2p=False)
 
     assert it.num_unseen() == 3
-    it.looked()
+    it.looked(had_called=True)
     assert (it.num_unseen(), it.num_since_look) == (0, 0)
 
 
@@ -64,7 +64,7 @@ def test_a_send_made_while_flight_recorder_is_read_counts():
     it.enqueued = 12  # 11 a collective, 12 a send whose number is not known yet
 
     it.learn(number=11, seq=4)
-    it.looked()
+    it.looked(had_called=True)
     it.called(12, is_p2p=True)
     it.called(12, is_p2p=True)  # it goes on
     it.called(13, is_p2p=False)
@@ -72,6 +72,33 @@ def test_a_send_made_while_flight_recorder_is_read_counts():
     assert it.seq(13) == 5
     it.enqueued = 13
     assert it.num_unseen() == 0
+
+
+def test_sends_between_the_last_collective_and_the_attach_are_unknown_until_the_next_one():
+    """Flight Recorder has none of them: it is to be read again when the group has called a collective."""
+    it = group(enqueued=100, base=100)
+    it.learn(number=30, seq=4)  # read for another group
+    it.looked(had_called=False)
+    was_anchored = it.is_anchored
+    it.called(101, is_p2p=True)
+    it.called(102, is_p2p=False)
+
+    it.learn(number=102, seq=5)
+    it.looked(had_called=True)
+    it.called(103, is_p2p=True)
+
+    assert (was_anchored, it.is_anchored) == (False, True)
+    assert (it.seq(102), it.seq(104)) == (5, 6)
+
+
+def test_a_group_without_sends_since_its_last_collective_is_known_at_once():
+    it = group(enqueued=30, base=30)
+
+    it.learn(number=30, seq=4)
+    it.looked(had_called=False)
+
+    assert it.is_anchored
+    assert it.seq(31) == 5
 
 
 def test_sends_without_end_are_not_kept_without_end():
