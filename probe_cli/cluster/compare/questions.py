@@ -223,26 +223,34 @@ def _memory_columns() -> str:
 
 
 def _newest_steps(extent: Extent) -> str:
-    return f"SELECT * FROM python.steps WHERE {_is_new(extent)} ORDER BY step DESC LIMIT {extent.steps}"
+    return f"SELECT * FROM python.steps WHERE {_is_new(extent, 'false')} ORDER BY step DESC LIMIT {extent.steps}"
+
+
+#: A rank that does not train may have the steps of one that does, which are not as long as its own.
+_OF_NO_STEP = (
+    "NOT (SELECT coalesce(bool_or(coalesce(backward, 0) + coalesce(optimizer, 0) > 0), false) FROM python.steps)"
+    " AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.collectives)"
+)
 
 
 def _newest_calls(extent: Extent) -> str:
     return (
-        f"SELECT * FROM python.collectives WHERE state != 'failed' AND {_is_new(extent)}"
+        f"SELECT * FROM python.collectives WHERE state != 'failed' AND {_is_new(extent, _OF_NO_STEP)}"
         f" ORDER BY start DESC LIMIT {extent.calls}"
     )
 
 
-def _is_new(extent: Extent) -> str:
-    """Rows of C++'s collectives come late: where there are any, their newest step counts."""
+def _is_new(extent: Extent, otherwise: str) -> str:
+    """Rows of C++'s collectives come late: where there are any, their newest step counts. Others are new as well where
+    `otherwise` holds."""
     newest = "(SELECT max(step) FROM python.steps)"
     before = ""
     if extent.ago_s:
         newest = f"(SELECT max(step) FROM python.steps WHERE epoch(ts) <= epoch(now()) - {extent.ago_s:.3f})"
         before = f" AND step <= {newest} IS NOT false"
     return (
-        f"step > least((SELECT max(step) FROM python.collectives WHERE seen_by != 'python'), {newest})"
-        f" - {extent.num_steps + MORE_STEPS} IS NOT false{before}"
+        f"(step > least((SELECT max(step) FROM python.collectives WHERE seen_by != 'python'), {newest})"
+        f" - {extent.num_steps + MORE_STEPS} IS NOT false OR {otherwise}){before}"
     )
 
 
