@@ -9,7 +9,7 @@ finalizer of the job then lets go of the GIL, the other thread may leave the fun
 writes to where its frame was: a crash of the job. CPython itself holds the collector off for `sys._current_frames()`
 since 3.11.5, not for `f_back` and `f_locals`. Here that call does, so that the job never sees its collector disabled.
 
-A walk takes 6 µs, 0.2 µs a frame and 0.03 µs for each thread of the process; lines 0.2 µs a frame.
+A walk takes 6 µs, 0.2 µs a frame and 0.03 µs for each thread of the process, lines 0.1 µs a frame.
 """
 
 from __future__ import annotations
