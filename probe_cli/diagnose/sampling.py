@@ -20,6 +20,7 @@ from probe_agent.errors import ProbeError
 from probe_agent.wire import Frame, ThreadStack
 from probe_cli.client import Client
 from probe_cli.cluster.folded import job_frame
+from probe_cli.cluster.hang.text import is_library
 from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.text import percent
 
@@ -29,7 +30,8 @@ from .rule import Limits, Look, Row
 
 __all__ = [
     "FORMATS", "ON_A_FREE_HOST", "STEPS", "Stack", "first_of", "first_stacks", "is_waiting", "line_of", "lines_of",
-    "look_for", "slept", "stacks_of", "suspected", "suspected_on_a_free_host",
+    "look_for", "meanwhile", "slept", "stacks_of", "stacks_of_a_pause", "suspected", "suspected_on_a_free_host",
+    "waits",
 ]  # fmt: skip
 
 #: A first look is as long as a step, but not shorter than this, and has so many stacks: what takes a quarter of the
@@ -175,6 +177,12 @@ async def _yet_more(job: Job, rank: int) -> list[Stack]:
     return more
 
 
+async def stacks_of_a_pause(job: Job, rank: int) -> list[Stack]:
+    """What the training thread was in for two seconds, in which it may pause or not."""
+    stacks: list[Stack] = await job.once(f"stacks of a pause of {rank}", lambda: _ask(job, rank, WATCH_S, ENOUGH))
+    return stacks
+
+
 def first_of(rank: int) -> str:
     """Return the name of the first look at a rank, for `Job.once`."""
     return f"stacks of {rank}"
@@ -235,6 +243,30 @@ def is_waiting(frames: Sequence[Frame]) -> bool:
         return False
     line = frames[0].source or ""
     return bool(WAITS.search(frames[0].file) or CALLS.search(line) or LOCKS.match(line))
+
+
+def waits(stack: Stack) -> bool:
+    """Return whether the training thread sleeps in a wait that began in the job's own code and not inside torch."""
+    if stack.holds_gil or stack.state == "running" or not is_waiting(stack.frames):
+        return False
+    for frame in stack.frames:
+        if "/torch/" in frame.file:
+            return False
+        if not is_library(frame.file):
+            return True
+    return False
+
+
+def meanwhile(stacks: Sequence[Stack]) -> Iterable[str]:
+    """Lines of the threads that work while the training thread waits, the most frequent one first."""
+    waiting = [stack for stack in stacks if waits(stack)]
+    found: Counter[tuple[str, str]] = Counter()
+    for stack in waiting:
+        for thread in stack.others:
+            if not is_waiting(thread.frames) and (line := line_of(thread.frames)) is not None:
+                found[thread.thread or "(unnamed)", line] += 1
+    for (name, line), count in found.most_common(3):
+        yield f"thread {name} meanwhile, {percent(count / len(waiting))}: {line}"
 
 
 def line_of(frames: Sequence[Frame]) -> str | None:

@@ -5,16 +5,20 @@ hundredth takes seconds. The phase in which these steps are longer tells which; 
 evaluation is meant, and told only where it takes a third of the time; a rollout is meant, and is judged by `generation-
 dominates`. A step whose forward and backward are longer has more to compute: a longer sequence, a longer episode; but a
 thread that sleeps there computes nothing. It waits for a lock, a file, a socket, and is told so, unless the model is
-called without gradients in these steps: a rollout waits for its environments. A rank that spends its long steps in
-collectives while another one pauses only waits for that one.
+called without gradients in these steps: a rollout waits for its environments. The stacks of the training thread, read
+for two seconds, tell the line where it waits, and what the other threads do meanwhile, if it pauses then. A rank that
+spends its long steps in collectives while another one pauses only waits for that one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.sampling import lines_of, meanwhile, stacks_of_a_pause, waits
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -109,6 +113,19 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    return [await _with_line(job, one) if one.where == "forward" else one for one in found]
+
+
+async def _with_line(job: Job, one: Finding) -> Finding:
+    stacks = await stacks_of_a_pause(job, one.ranks[0])
+    if not (lines := lines_of(stacks, waits)):
+        return one
+    line, part = lines[0]
+    seen = f"{percent(part)} of {len(stacks)} stacks just now: {line}"
+    return replace(one, where=line, evidence=(*one.evidence, seen, *meanwhile(stacks)))
+
+
 RULE = Rule(
     "pauses",
     "speed",
@@ -122,5 +139,6 @@ RULE = Rule(
         Threshold("steps", 50, "steps needed to judge"),
     ),
     explains=("slower-than-best",),
+    look=look,
     on_host=True,
 )

@@ -9,39 +9,10 @@ that waits for requests: the steps of a job that is judged call backward.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-
-from probe_cli.cluster.hang.text import is_library
 from probe_cli.diagnose.rule import Rule, Threshold, of_each_rank
-from probe_cli.diagnose.sampling import ON_A_FREE_HOST, Stack, is_waiting, line_of, look_for, suspected_on_a_free_host
-from probe_cli.text import percent
+from probe_cli.diagnose.sampling import ON_A_FREE_HOST, look_for, meanwhile, suspected_on_a_free_host, waits
 
 __all__ = ["RULE"]
-
-
-def _waits(stack: Stack) -> bool:
-    """Return whether the training thread sleeps in a wait that began in the job's own code and not inside torch."""
-    if stack.holds_gil or stack.state == "running" or not is_waiting(stack.frames):
-        return False
-    for frame in stack.frames:
-        if "/torch/" in frame.file:
-            return False
-        if not is_library(frame.file):
-            return True
-    return False
-
-
-def _meanwhile(stacks: Sequence[Stack]) -> Iterable[str]:
-    """Lines of the threads that work while the training thread waits, the most frequent one first."""
-    waiting = [stack for stack in stacks if _waits(stack)]
-    found: Counter[tuple[str, str]] = Counter()
-    for stack in waiting:
-        for thread in stack.others:
-            if not is_waiting(thread.frames) and (line := line_of(thread.frames)) is not None:
-                found[thread.thread or "(unnamed)", line] += 1
-    for (name, line), count in found.most_common(3):
-        yield f"thread {name} meanwhile, {percent(count / len(waiting))}: {line}"
 
 
 RULE = Rule(
@@ -57,7 +28,7 @@ RULE = Rule(
     ),
     explains=("pauses", "slower-than-best"),
     look=look_for(
-        _waits,
+        waits,
         "waits for other threads or processes of the job",
         (
             "see what they do: `probe PID backtrace --all`, and the hottest lines: `probe PID profile --cpu 5s`",
@@ -65,7 +36,7 @@ RULE = Rule(
             "let several do it: a DataLoader with worker processes, where Python code runs side by side",
         ),
         "probe PID profile --cpu 5s",
-        _meanwhile,
+        meanwhile,
     ),
     on_host=True,
 )

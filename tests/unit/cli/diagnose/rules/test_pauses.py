@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence
+from probe_agent.wire import Frame, ThreadStack
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps, Tables
+from .looking import Told, looked
 
 
 def test_the_phase_and_the_distance_of_the_pauses_are_told(judged: Judged, steps: Steps) -> None:
@@ -106,3 +110,27 @@ def test_a_rank_that_waits_for_one_that_pauses_does_not_pause(judged: Judged, st
     assert judged("pauses", evaluates, waits) == []
     assert [found.ranks for found in judged("pauses", saves, waits)] == [(0,)]
     assert [found.ranks for found in judged("pauses", waits, waits)] == [(0,), (1,)], "the exchange itself pauses"
+
+
+GUARD = Frame("main", "/job/serve.py", 150, 0, "python", "        with guard:")
+FIT = Frame("fit", "/job/serve.py", 120, 0, "python", "    self.opt.step()")
+LOCKED = Stack((GUARD,), False, "sleeping", (ThreadStack("refresher", 2, 2, False, False, False, (FIT,)),))
+ANSWERS = Stack((replace(GUARD, lineno=151, source="    answer = model(batch)"),), False, "running")
+
+
+def test_a_pause_that_is_seen_has_its_line_and_what_others_do_meanwhile() -> None:
+    pause = Finding("", Certainty.LIKELY, share=0.5, where="forward", ranks=(0,), evidence=("4 of 169 steps",))
+
+    (found,) = looked("pauses", Told(stacks_of_a_pause_of_0=[LOCKED] * 30 + [ANSWERS] * 10), [pause])
+
+    assert found.where == "main (serve.py:150): with guard:"
+    assert found.evidence[0] == "4 of 169 steps"
+    assert "75 % of 40 stacks just now: main (serve.py:150)" in found.evidence[1]
+    assert found.evidence[2] == "thread refresher meanwhile, 100 %: fit (serve.py:120): self.opt.step()"
+
+
+@pytest.mark.parametrize("where", ["forward", "other"])
+def test_a_pause_that_is_not_seen_stays_as_it_was(where: str) -> None:
+    pause = Finding("", Certainty.LIKELY, share=0.5, where=where, ranks=(0,))
+
+    assert looked("pauses", Told(stacks_of_a_pause_of_0=[ANSWERS] * 40), [pause]) == [pause]
