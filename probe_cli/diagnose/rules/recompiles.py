@@ -8,6 +8,7 @@ gives up and runs the function without compilation. What follows a graph break i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
@@ -32,13 +33,18 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         if row["times"] < limits["times"]:
             continue
         lasted = row["lasted"] or 0.0
+        guard, used, hint = _parts(row["reason"] or "no reason was recorded")
         yield Finding(
-            f"{row['function']} was compiled {row['times']} times more: {row['reason'] or 'no reason was recorded'}",
+            f"{row['function']} was compiled {row['times']} times more: {guard}",
             Certainty.CERTAIN if row["newest"] >= limits["step"] else Certainty.POSSIBLE,
             share=min(1.0, row["spent"] / lasted) if lasted else None,
             where=f"{row['file']}:{row['lineno']}",
             since_step=row["since"],
-            evidence=(f"{seconds(row['spent'])} spent, the last time at step {row['newest']} of {row['last']}",),
+            evidence=(
+                f"{seconds(row['spent'])} spent, the last time at step {row['newest']} of {row['last']}",
+                *([f"it does not hold any more for {used}"] if used else []),
+                *([f"torch says: {hint}"] if hint else []),
+            ),
             advice=(
                 "where the shape changes, mark it: torch._dynamo.mark_dynamic(tensor, 0), or dynamic=True",
                 "where a number changes, keep it in a tensor, or as an attribute that does not change every step",
@@ -46,6 +52,14 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             ),
             try_first="TORCH_LOGS=recompiles, or torch.compile(model, dynamic=True)",
         )
+
+
+def _parts(reason: str) -> tuple[str, str, str]:
+    """The guard that failed, the line of code it is there for, and torch's hint; of `0/52: self.n == 52  # return self.n
+    # model.py:24 in phase (HINT: torch.compile considers …)`. Empty where there is none."""
+    told, _, hint = reason.partition("(HINT: ")
+    guard, _, used = told.partition("  # ")
+    return re.sub(r"^\d+/\d+: ", "", guard).strip(), used.strip(), hint.strip().removesuffix(")")
 
 
 RULE = Rule(

@@ -33,3 +33,16 @@ def test_the_first_compilation_is_none(judged: Judged, steps: Steps) -> None:
 def test_a_job_that_compiles_nothing_has_nothing_to_judge(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("recompiles", {"python.steps": steps(100)})
+
+
+def test_of_a_long_reason_the_guard_is_told_and_the_rest_is_evidence(judged: Judged, steps: Steps) -> None:
+    reason = "0/52: self.anneal.n == 52  # return min(self.n, 9)  # model.py:24 in phase (HINT: make it dynamic)"
+
+    told = [{**event, "reason": reason} for event in events(4)]
+    (found,) = judged("recompiles", {"torch.compile": told, "python.steps": steps(100)})
+
+    assert found.sentence.endswith("times more: self.anneal.n == 52")
+    assert found.evidence[1:] == (
+        "it does not hold any more for return min(self.n, 9)  # model.py:24 in phase",
+        "torch says: make it dynamic",
+    )
