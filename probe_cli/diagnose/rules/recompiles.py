@@ -55,7 +55,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 
 def _parts(reason: str) -> tuple[str, str, str]:
-    """The guard that failed, the line of code it is there for, and torch's hint; of `0/52: self.n == 52  # return self.n
+    """The guard that failed, the line of code it is there for, and torch's hint; of `0/52: n == 52  # return n
     # model.py:24 in phase (HINT: torch.compile considers …)`. Empty where there is none."""
     told, _, hint = reason.partition("(HINT: ")
     guard, _, used = told.partition("  # ")
