@@ -43,6 +43,8 @@ MIN_DELAY = 0.02
 MIN_PAUSES = 0.03
 #: Part of the time that its process stood still at least, without the collector, which keeps the GIL.
 MIN_SUSPENDED = 0.05
+#: CPU of the threads that do not train, in cores.
+MIN_CORES = 0.1
 #: A GPU's clock below that of its peers.
 LOWER_CLOCK = 0.93
 
@@ -77,6 +79,7 @@ def beside(mine: Facts, peers: Sequence[Facts], since: float, until: float, *, s
         _new_pages(fields),
         _pauses(fields),
         _suspended(fields),
+        _other_threads(fields) if starved else "",
         _clock(fields),
     )
     return Beside(tuple(text for text in texts if text), fields)
@@ -143,6 +146,16 @@ def _suspended(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
     )
 
 
+def _other_threads(fields: Mapping[str, tuple[float | None, float | None]]) -> str:
+    cores, others = fields.get("cpu_others", (None, None))
+    if cores is None or others is None or cores < MIN_CORES or cores < TIMES * others:
+        return ""
+    return (
+        f"its other threads use {percent(cores)} of a CPU (its peers' {percent(others)}), and keep the GIL meanwhile if"
+        " they run Python"
+    )
+
+
 def part_suspended(period: float, usual: float) -> float:
     """The part of the time by which samples came late; what stands still between two samples is not seen."""
     return max(0.0, 1 - usual / period)
@@ -191,6 +204,12 @@ def _rate(column: str) -> Measure:
     return lambda fact, since, until: rate(fact, column, since, until)
 
 
+def _cpu_of_others(fact: Facts, since: float, until: float) -> float | None:
+    """Cores that the threads which do not train keep busy."""
+    cpu, training = (rate(fact, column, since, until) for column in ("cpu", "cpu_training"))
+    return None if cpu is None or training is None else max(0.0, cpu - training)
+
+
 def _collector(fact: Facts, since: float, until: float) -> float | None:
     """Part of the time in which Python's collector ran."""
     if not fact.samples:
@@ -232,6 +251,7 @@ def line_text(place: Place) -> str:
 Measure = Callable[[Facts, float, float], float | None]
 _MEASURES: dict[str, Measure] = {
     "cpu_share": _rate("cpu_training"),
+    "cpu_others": _cpu_of_others,
     "run_delay": _rate("run_delay"),
     "run_delay_others": _rate("run_delay_others"),
     "involuntary_switches": _rate("forced_switches"),

@@ -86,6 +86,22 @@ def test_that_other_threads_wait_for_a_cpu_is_said_where_those_of_the_peers_do_n
     assert told.sentences == ((sentence,) if said else ())
 
 
+@pytest.mark.parametrize(("cores", "starved", "said"), [(0.4, True, True), (0.4, False, False), (0.05, True, False)])
+def test_that_other_threads_are_busy_is_said_of_a_rank_that_takes_longer_in_all_phases(
+    cores: float, starved: bool, said: bool
+) -> None:
+    facts = [samples(fact, 0.01) for fact in job(3, 120, late(2))]
+    facts = [
+        replace(fact, samples={**fact.samples, "cpu": (0.5 + (cores if rank == 2 else 0.02)) * fact.samples["period"]})
+        for rank, fact in enumerate(facts)
+    ]
+
+    told = beside(facts[2], facts[:2], *study(facts, 100).span(facts[2].who), starved=starved)
+
+    sentence = "its other threads use 40 % of a CPU (its peers' 2 %), and keep the GIL meanwhile if they run Python"
+    assert told.sentences == ((sentence,) if said else ())
+
+
 @pytest.mark.parametrize(("theirs", "said"), [(100_000.0, False), (2_000.0, True)])
 def test_that_a_rank_takes_new_pages_all_the_time_is_said_where_its_peers_do_not(theirs: float, said: bool) -> None:
     facts = [samples(fact, 0.01) for fact in job(3, 120, late(2))]
