@@ -60,8 +60,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 
 def _is_by_turns(rank: int, rows: Mapping[int, Row], limits: Limits) -> bool:
-    """Return whether the large batches go round, and the sampled steps are those in which they come to this rank: they
-    are longer than its other steps then, and those of the other ranks are not."""
+    """Return whether the large batches go round, and came to this rank in the few steps that were sampled: they are
+    longer than its other steps then, and those of the other ranks are not."""
     others = [row["sampled"] for one, row in rows.items() if one != rank and row["sampled"]]
     sampled = rows[rank]["sampled"]
     return bool(others and sampled) and sampled > (1 + limits["more"]) * median(others)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from probe_agent.recorder.steps.governor import turn_of
+
 from .conftest import Trained
 
 pytestmark = pytest.mark.torch
@@ -47,7 +49,7 @@ def test_one_row_a_step_whose_phases_add_up(
     numbers = [row[0] for row in rows]
     assert training.num_steps - 1 <= len(rows) <= training.num_steps
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert [row[2] for row in rows] == [number % 2 == 0 for number in numbers]
+    assert [row[2] for row in rows] == [turn_of(number, 2) is not None for number in numbers]
     whole = rows[1:]
     assert {row[1] for row in whole} == {micro_batches}
     assert sum(row[3] for row in whole) <= training.told["ended"] - training.told["began"]
@@ -135,7 +137,7 @@ def test_a_job_that_only_generates_has_a_step_a_token(trained: Callable[..., Tra
 
     assert len(steps) >= generating.num_steps
     assert [row[0] for row in steps] == list(range(steps[0][0], steps[0][0] + len(steps)))
-    assert [row[1] for row in steps] == [row[0] % 2 == 0 for row in steps]
+    assert [row[1] for row in steps] == [turn_of(row[0], 2) is not None for row in steps]
     assert {row[2] for row in steps} == {0}
     assert all(0 < row[4] <= row[3] for row in steps)
     assert {"LlamaForCausalLM", "LlamaForCausalLM.model.layers.1.mlp.up_proj"} <= {row[0] for row in modules}

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from probe_agent.recorder.config import Settings  # noqa: E402
+from probe_agent.recorder.steps.governor import turn_of  # noqa: E402
 
 TRAINERS: list[Trainer] = []
 
@@ -53,7 +54,7 @@ def test_the_jobs_number_is_taken_where_step_from_says(recording, text, by):
     assert numbers(it)[1:] == expected[2:]
     assert {step["counted"] for step in it.steps} == {True}
     sampled = [step["step"] for step in it.steps if step["sampled"]]
-    assert sampled == [number for number in expected[1:] if number // 4 != (number - by) // 4]
+    assert sampled == [number for number in expected[1:] if turn_of(number, 4, by) is not None]
 
 
 def test_a_number_that_becomes_known_later_is_taken_from_then_on(recording):

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch.nn.modules import module as torch_module
 
+from probe_agent.recorder.steps.governor import turn_of
+
 
 class Block(torch.nn.Module):
     def __init__(self, seconds=0.0):
@@ -96,8 +98,8 @@ def test_only_sampled_steps_have_rows_and_hooks(recording):
             train(model, 1, optimizer=optimizer)
             hooked.append(bool(torch_module._global_forward_hooks))
 
-    assert {row["step"] for row in it.trace} == {3, 6}
-    assert hooked == [step % 3 == 0 for step in range(1, 10)]
+    assert {row["step"] for row in it.trace} == {4, 6}
+    assert hooked == [turn_of(step, 3) is not None for step in range(1, 10)]
 
 
 def test_a_forward_that_raises_spoils_nothing_else(recording):
@@ -205,13 +207,13 @@ def test_compiled_models_keep_their_graphs(recording):
     train(compiled, 2, optimizer=optimizer)
     graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
-    with recording(trace_every=2) as it:
+    with recording(trace_every=3) as it:
         train(compiled, 7, optimizer=optimizer)
     train(compiled, 2, optimizer=optimizer)
 
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs
     assert not torch._dynamo.utils.counters["graph_break"]
-    assert {row["module"] for row in forward_of(it.trace, 2)} == {"OptimizedModule"}
+    assert {row["module"] for row in forward_of(it.trace, 4)} == {"OptimizedModule"}
 
 
 def test_a_model_first_compiled_under_recording_compiles_to_one_graph(recording):
