@@ -71,8 +71,8 @@ WAITS = re.compile(
 )
 #: Calls that wait in C, where the thread does not hold the GIL.
 CALLS = re.compile(r"\.(get|acquire|recv(_bytes|_into|from)?)\(")
-#: `with self.lock:`, of a name and not of a call.
-LOCKS = re.compile(r"^\s*with [\w.]+(\[[^\]]+\])?:")
+#: `with self.lock:`, `with lock, torch.no_grad():`, first of a name and not of a call.
+LOCKS = re.compile(r"^\s*with [\w.]+(\[[^\]]+\])?\s*[:,]")
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def test_a_rank_that_waits_for_one_that_pauses_does_not_pause(judged: Judged, st
     assert [found.ranks for found in judged("pauses", waits, waits)] == [(0,), (1,)], "the exchange itself pauses"
 
 
-GUARD = Frame("main", "/job/serve.py", 150, 0, "python", "        with guard:")
+GUARD = Frame("main", "/job/serve.py", 150, 0, "python", "        with guard, torch.inference_mode():")
 FIT = Frame("fit", "/job/serve.py", 120, 0, "python", "    self.opt.step()")
 LOCKED = Stack((GUARD,), False, "sleeping", (ThreadStack("refresher", 2, 2, False, False, False, (FIT,)),))
 ANSWERS = Stack((replace(GUARD, lineno=151, source="    answer = model(batch)"),), False, "running")
@@ -123,7 +123,7 @@ def test_a_pause_that_is_seen_has_its_line_and_what_others_do_meanwhile() -> Non
 
     (found,) = looked("pauses", Told(stacks_of_a_pause_of_0=[LOCKED] * 30 + [ANSWERS] * 10), [pause])
 
-    assert found.where == "main (serve.py:150): with guard:"
+    assert found.where == "main (serve.py:150): with guard, torch.inference_mode():"
     assert found.evidence[0] == "4 of 169 steps"
     assert "75 % of 40 stacks just now: main (serve.py:150)" in found.evidence[1]
     assert found.evidence[2] == "thread refresher meanwhile, 100 %: fit (serve.py:120): self.opt.step()"
