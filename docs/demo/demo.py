@@ -22,7 +22,7 @@ PROBE = Path(sys.executable).parent / "probe"
 STEPS = 20_000  # more than are needed: both jobs are ended once everything is proved
 STEPS_AFTER = 20
 
-WHERE = "SELECT func, file, lineno, depth FROM python.backtrace ORDER BY depth LIMIT 10;"
+WHERE = "SELECT func, file, lineno, depth FROM python.backtrace ORDER BY depth;"
 SLOWEST = """\
 SELECT module, stage, COUNT(*) AS count, AVG(duration) AS avg_time, SUM(duration) AS total_time FROM python.torch_trace
  WHERE step > (SELECT MAX(step) - 5 FROM python.torch_trace) GROUP BY module, stage ORDER BY total_time DESC LIMIT 10;"""  # noqa: E501
