@@ -178,7 +178,7 @@ async def _yet_more(job: Job, rank: int) -> list[Stack]:
 
 
 async def stacks_of_a_pause(job: Job, rank: int) -> list[Stack]:
-    """What the training thread was in for two seconds, in which it may pause or not."""
+    """Return what the training thread was in for two seconds, in which it may pause or not."""
     stacks: list[Stack] = await job.once(f"stacks of a pause of {rank}", lambda: _ask(job, rank, WATCH_S, ENOUGH))
     return stacks
 

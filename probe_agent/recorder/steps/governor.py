@@ -1,4 +1,4 @@
-"""Which steps are sampled: one of each `trace.every` that follow each other, as few as keep within `trace.budget`.
+"""Choice of the steps that are sampled: one of each `trace.every` in a row, as few as keep within `trace.budget`.
 
 Which one of them it is has no period, and is the same on every rank: batches that go round among ranks, a log line or
 an evaluation every 10 steps would otherwise fall on every sampled step or on none.

@@ -227,7 +227,7 @@ def _trains(fact: Facts) -> bool:
 
 
 def _ends_others(fact: Facts, most: Facts) -> bool:
-    """Whether its steps are not those of the rank `most`: they are that much shorter, or longer."""
+    """Return whether its steps are not those of the rank `most`: they are that much shorter, or longer."""
     ratio = float(np.mean(fact.steps["duration"]) / max(float(np.mean(most.steps["duration"])), 1e-9))
     return not 1 / OTHER_STEPS < ratio < OTHER_STEPS
 

@@ -128,8 +128,8 @@ def _period(hits: np.ndarray) -> int | None:
 
 
 def _since(per_step: np.ndarray, steps: np.ndarray, before_it: int) -> int | None:
-    """Where the mean of the steps before, `before_it` at least, and of those after differ most, if there was next to
-    nothing before."""
+    """Return the step where the means of those before, `before_it` at least, and of those after differ most, if there
+    was next to nothing before."""
     num, margin = len(per_step), max(EARLIEST, before_it)
     if num < 2 * margin:
         return None
