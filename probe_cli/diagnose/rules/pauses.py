@@ -18,7 +18,7 @@ from dataclasses import replace
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
-from probe_cli.diagnose.sampling import lines_of, meanwhile, stacks_of_a_pause, waits
+from probe_cli.diagnose.sampling import Stack, lines_of, meanwhile, stacks_of_a_pause, waits
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -117,9 +117,15 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
     return [await _with_line(job, one) if one.where == "forward" else one for one in found]
 
 
+def _stands_still(stack: Stack) -> bool:
+    """Return whether the thread waits for something, or sleeps because the job says so."""
+    is_asleep = bool(stack.frames) and stack.state != "running" and "sleep(" in (stack.frames[0].source or "")
+    return is_asleep or waits(stack)
+
+
 async def _with_line(job: Job, one: Finding) -> Finding:
     stacks = await stacks_of_a_pause(job, one.ranks[0])
-    if not (lines := lines_of(stacks, waits)):
+    if not (lines := lines_of(stacks, _stands_still)):
         return one
     line, part = lines[0]
     seen = f"{percent(part)} of {len(stacks)} stacks just now: {line}"

@@ -129,6 +129,15 @@ def test_a_pause_that_is_seen_has_its_line_and_what_others_do_meanwhile() -> Non
     assert found.evidence[2] == "thread refresher meanwhile, 100 %: fit (serve.py:120): self.opt.step()"
 
 
+def test_a_thread_that_the_job_lets_sleep_is_told_with_the_line() -> None:
+    sleeps = replace(LOCKED, frames=(Frame("run", "/job/serve.py", 107, 0, "python", "    time.sleep(self.pause)"),))
+    pause = Finding("", Certainty.LIKELY, share=0.5, where="forward", ranks=(0,))
+
+    (found,) = looked("pauses", Told(stacks_of_a_pause_of_0=[sleeps] * 20 + [ANSWERS] * 20), [pause])
+
+    assert found.where == "run (serve.py:107): time.sleep(self.pause)"
+
+
 @pytest.mark.parametrize("where", ["forward", "other"])
 def test_a_pause_that_is_not_seen_stays_as_it_was(where: str) -> None:
     pause = Finding("", Certainty.LIKELY, share=0.5, where=where, ranks=(0,))
