@@ -1,4 +1,4 @@
-"""What another process has open, as the kernel tells it."""
+"""Files that another process has open, as the kernel tells it."""
 
 from __future__ import annotations
 

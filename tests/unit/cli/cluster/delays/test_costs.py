@@ -1,4 +1,4 @@
-"""How often something costs, and since when, from what is saved in each step."""
+"""Frequency and beginning of a cost, from what is saved in each step."""
 
 from __future__ import annotations
 
