@@ -1,7 +1,7 @@
 """DuckDB databases that can only read what is registered in them.
 
 Runs in query workers. Making one takes 12 to 20 ms, so one that a query has left clean serves the next query; it
-is dropped instead when the query failed or was interrupted. One that is waiting costs about a megabyte.
+is dropped instead when DuckDB failed or was interrupted. One that is waiting costs about a megabyte.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import duckdb
 
+from probe_agent.errors import ProbeError
 from probe_agent.wire import quoted
 
 __all__ = ["Database", "Databases", "open_database"]
@@ -61,14 +62,13 @@ class Databases:
         database = self._take(memory_mb) or Database(memory_mb, self._threads)
         try:
             yield database
+        except ProbeError:  # such as a target that does not answer: DuckDB itself has not failed
+            self._take_back(database)
+            raise
         except BaseException:
             database.connection.close()
             raise
-        with self._lock:
-            self._idle.append(database)
-            dropped = self._idle.pop(0) if len(self._idle) > _MAX_IDLE else None
-        if dropped is not None:
-            dropped.connection.close()
+        self._take_back(database)
 
     def close(self) -> None:
         """Close the idle databases."""
@@ -76,6 +76,13 @@ class Databases:
             idle, self._idle = self._idle, []
         for database in idle:
             database.connection.close()
+
+    def _take_back(self, database: Database) -> None:
+        with self._lock:
+            self._idle.append(database)
+            dropped = self._idle.pop(0) if len(self._idle) > _MAX_IDLE else None
+        if dropped is not None:
+            dropped.connection.close()
 
     def _take(self, memory_mb: int) -> Database | None:
         with self._lock:

@@ -6,6 +6,7 @@ import duckdb
 import numpy as np
 import pytest
 
+from probe_agent.errors import NoAnswer
 from probe_agent.sql.engine.databases import Database, Databases
 
 NAMES = "SELECT schema_name || '.' || view_name FROM duckdb_views() WHERE NOT internal AND NOT temporary ORDER BY ALL"
@@ -60,3 +61,15 @@ def test_a_query_that_failed_leaves_no_database_behind() -> None:
         pass
 
     assert second is not first
+
+
+def test_a_target_that_does_not_answer_costs_no_database() -> None:
+    databases = Databases()
+
+    with pytest.raises(NoAnswer, match="no recorder listens"), databases.lend(512) as first:
+        raise NoAnswer("no recorder listens", "attach again")
+    with databases.lend(512) as second:
+        answer = second.connection.execute("SELECT 1").fetchall()
+
+    assert second is first
+    assert answer == [(1,)]
