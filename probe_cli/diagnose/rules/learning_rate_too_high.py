@@ -22,14 +22,13 @@ SQL = """
 WITH recorded AS (SELECT step, loss, lr, ntile(5) OVER (ORDER BY step) AS part FROM python.steps
     WHERE isfinite(loss) AND lr IS NOT NULL),
 parts AS (SELECT part, median(loss) AS loss FROM recorded GROUP BY part)
-SELECT count(*) AS losses, min(step) AS first, median(lr) AS lr, min(loss) AS lowest,
-    (SELECT min(loss) FROM parts) AS best, (SELECT loss FROM parts WHERE part = 1) AS early,
-    (SELECT loss FROM parts WHERE part = 5) AS late,
-    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'forward') AS modules,
-    (SELECT max(rollout) FROM python.steps) AS rollouts,
-    (SELECT mode(module) FROM python.torch_trace WHERE stage = 'step') AS optimizer,
-    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers
-FROM recorded
+SELECT losses.*, medians.*, models.*, (SELECT max(rollout) FROM python.steps) AS rollouts
+FROM (SELECT count(*) AS losses, min(step) AS first, median(lr) AS lr, min(loss) AS lowest FROM recorded) AS losses,
+    (SELECT min(loss) AS best, max(loss) FILTER (part = 1) AS early, max(loss) FILTER (part = 5) AS late FROM parts)
+        AS medians,
+    (SELECT count(DISTINCT module) FILTER (stage = 'forward') AS modules,
+        count(DISTINCT module) FILTER (stage = 'step') AS optimizers, mode(module) FILTER (stage = 'step') AS optimizer
+        FROM python.torch_trace WHERE stage IN ('forward', 'step')) AS models
 """
 _ADAM = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop", "FusedAdam", "Adam8bit", "AdamW8bit")
 _USUAL = {"SGD": "0.001 to 1"} | dict.fromkeys(_ADAM, "1e-5 to 0.01")

@@ -19,14 +19,13 @@ SQL = """
 WITH losses AS (SELECT step, loss, lr, ntile(10) OVER (ORDER BY step) AS part FROM python.steps WHERE isfinite(loss)),
 parts AS (SELECT part, min(step) AS first, max(step) AS last, median(loss) AS loss, mad(loss) AS scatter,
     median(lr) AS lr, count(*) AS steps FROM losses GROUP BY part)
-SELECT (SELECT count(*) FROM losses) AS steps, (SELECT min(loss) FROM losses) AS least,
-    (SELECT max(rollout) FROM python.steps) AS rollouts,
-    (SELECT min(step) FROM python.steps) AS first, (SELECT bool_and(counted) FROM python.steps) AS counted,
-    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
-    newest, lowest, earliest.loss AS early
+SELECT recorded.*, newest, lowest, earliest.loss AS early, optimizers.*
 FROM (SELECT parts AS newest FROM parts ORDER BY part DESC LIMIT 1),
      (SELECT parts AS lowest FROM parts ORDER BY loss LIMIT 1),
-     (SELECT loss FROM parts ORDER BY part LIMIT 1) AS earliest
+     (SELECT loss FROM parts ORDER BY part LIMIT 1) AS earliest,
+     (SELECT count(*) FILTER (isfinite(loss)) AS steps, min(loss) FILTER (isfinite(loss)) AS least,
+        max(rollout) AS rollouts, min(step) AS first, bool_and(counted) AS counted FROM python.steps) AS recorded,
+     (SELECT count(DISTINCT module) AS optimizers FROM python.torch_trace WHERE stage = 'step') AS optimizers
 """
 
 

@@ -25,16 +25,14 @@ early AS (SELECT median(loss) AS at_first FROM
     (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)),
 spikes AS (SELECT step, loss, usual, loss / usual AS times, loss >= at_first / 3 AS is_high FROM around, early
     WHERE num_before >= 30 AND usual > 0 AND loss > 2 * usual AND after < 2 * usual ORDER BY times DESC LIMIT 80)
-SELECT count(*) AS losses, min(loss) AS lowest, (SELECT min(step) FROM python.steps) AS first,
-    (SELECT bool_and(counted) FROM python.steps) AS counted,
-    (SELECT list(spikes) FROM spikes) AS spikes,
-    count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged,
-    (SELECT max(rollout) FROM python.steps) AS rollouts,
-    (SELECT median(batch_size) FILTER (batch_size > 0) FROM python.steps) AS batch,
-    (SELECT count(DISTINCT module) FROM python.torch_trace WHERE stage = 'step') AS optimizers,
-    (SELECT count(DISTINCT module) FROM python.torch_trace
-        WHERE stage = 'forward' AND module LIKE '%#%' AND module NOT LIKE '%.%') AS further_models
-FROM recent
+SELECT losses.*, recorded.*, models.*, (SELECT list(spikes) FROM spikes) AS spikes
+FROM (SELECT count(*) AS losses, min(loss) AS lowest,
+        count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged FROM recent) AS losses,
+    (SELECT min(step) AS first, bool_and(counted) AS counted, max(rollout) AS rollouts,
+        median(batch_size) FILTER (batch_size > 0) AS batch FROM python.steps) AS recorded,
+    (SELECT count(DISTINCT module) FILTER (stage = 'step') AS optimizers, count(DISTINCT module) FILTER
+        (stage = 'forward' AND module LIKE '%#%' AND module NOT LIKE '%.%') AS further_models
+        FROM python.torch_trace) AS models
 """
 
 

@@ -37,15 +37,15 @@ samples AS (
     FROM process.samples AS samples, (SELECT min(ts) AS began, max(ts) AS ended FROM recent)
     WHERE samples.ts BETWEEN began AND ended AND run_delay IS NOT NULL
 )
-SELECT any_value(usual) AS usual, any_value(steps) AS steps, any_value(lasted) AS lasted,
-    (SELECT count(*) FROM long) AS pauses, (SELECT median(duration) FROM long) AS pause,
-    (SELECT sum(duration - usual.usual) FROM long, usual) AS lost, (SELECT min(step) FROM long) AS since,
-    (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited,
-    (SELECT sum(slept) FROM samples WHERE is_long) AS slept, (SELECT sum(period) FROM samples WHERE is_long) AS seen,
-    (SELECT coalesce(sum(slept) / sum(period), 0) FROM samples WHERE NOT is_long) AS usual_slept,
-    (SELECT median(gap) FROM (SELECT step - lag(step) OVER (ORDER BY step) AS gap FROM long)) AS every,
-    {", ".join(f"(SELECT sum({name} - usual_{name}) FROM long, usual) AS {name}" for name in PHASES)}
-FROM usual
+SELECT usual.usual, usual.steps, usual.lasted, of_long.*, of_samples.*, gaps.*,
+    (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited
+FROM usual,
+    (SELECT count(*) AS pauses, median(duration) AS pause, min(step) AS since, sum(duration - usual.usual) AS lost,
+        {", ".join(f"sum({name} - usual_{name}) AS {name}" for name in PHASES)} FROM long, usual) AS of_long,
+    (SELECT sum(slept) FILTER (is_long) AS slept, sum(period) FILTER (is_long) AS seen,
+        coalesce(sum(slept) FILTER (NOT is_long) / sum(period) FILTER (NOT is_long), 0) AS usual_slept
+        FROM samples) AS of_samples,
+    (SELECT median(gap) AS every FROM (SELECT step - lag(step) OVER (ORDER BY step) AS gap FROM long)) AS gaps
 """
 ADVICE = {
     "evaluation": "evaluate less often, on fewer batches, or in a job of its own",

@@ -47,14 +47,14 @@ delayed AS (
             AND NOT contains(module, '.') AND step BETWEEN first AND last) AS elements
     FROM windows
 )
-SELECT (SELECT count(*) FROM windows) AS windows, newest, before, best,
-    (SELECT count(*) FROM windows WHERE usual < 1.15 * best.usual) AS near_best,
-    (SELECT CASE WHEN regr_slope(usual, w) > 0 THEN regr_r2(usual, w) ELSE 0 END FROM windows) AS steadiness,
-    (SELECT min(first) FROM windows WHERE usual > 1.1 * best.usual AND first > best.last) AS since,
-    (SELECT count(*) FROM torch.compile WHERE step > best.last) AS compilations
+SELECT newest, before, best, compared.*, (SELECT count(*) FROM torch.compile WHERE step > best.last) AS compilations
 FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
      (SELECT delayed AS before FROM delayed ORDER BY w DESC LIMIT 1 OFFSET 1),
-     (SELECT delayed AS best FROM delayed ORDER BY usual LIMIT 1)
+     (SELECT delayed AS best FROM delayed ORDER BY usual LIMIT 1),
+     (SELECT count(*) AS windows, count(*) FILTER (usual < 1.15 * least) AS near_best,
+        CASE WHEN regr_slope(usual, w) > 0 THEN regr_r2(usual, w) ELSE 0 END AS steadiness,
+        min(first) FILTER (usual > 1.1 * least AND first > last_of_best) AS since
+      FROM windows, (SELECT min(usual) AS least, arg_min(last, usual) AS last_of_best FROM windows)) AS compared
 """
 
 

@@ -49,13 +49,15 @@ def test_rings_and_recorder_are_one_question_each() -> None:
     assert told.rows == {name: [{"of": name}] for name in "abcd"}
 
 
-def test_steps_are_read_once_for_all_statements() -> None:
+def test_each_table_is_read_once_for_all_statements() -> None:
     host = Host(QueryFailed)
+    own = ("FROM python.steps", "SELECT 1", "FROM (FROM python.steps LIMIT 5), python.collectives")
 
-    told = asked(host, *rules("python.steps", "a", "(FROM python.steps LIMIT 5)"))
+    told = asked(host, *(replace(rule, sql=sql) for rule, sql in zip(rules("a", "b", "c"), own, strict=True)))
 
-    assert len(re.findall(r"FROM python\.steps\b", host.sql)) == 1
-    assert set(told.rows) == {"python.steps", "a", "(FROM python.steps LIMIT 5)"}
+    assert re.findall(r"FROM (python\.\w+)", host.sql) == ["python.collectives", "python.steps"]
+    assert host.sql.count('FROM "python.steps"') == 2
+    assert set(told.rows) == {"a", "b", "c"}
 
 
 def test_a_statement_that_fails_costs_its_own_rule() -> None:
