@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from statistics import median
 
 import numpy as np
@@ -53,6 +54,8 @@ LOWER_CLOCK = 0.93
 Place = tuple[str, str]
 #: The least part of the time that a line must take beyond what it takes on a peer, and of the samples that it takes.
 MIN_EXCESS, MIN_SAMPLES = 0.05, 5
+#: Standard deviations of it that are chance: a step has some dozens of lines, and one of them is ahead.
+BY_CHANCE = 2.5
 #: What a call is for, where its name tells.
 _MEANS = {"torch.save": "saves a checkpoint", "torch.load": "loads a checkpoint"}
 
@@ -236,9 +239,15 @@ def slow_line(mine: Mapping[Place, int], peer: Mapping[Place, int]) -> Place | N
     num_mine, num_peer = sum(mine.values()), sum(peer.values())
     if not num_mine or not num_peer:
         return None
-    excess = {place: count / num_mine - peer.get(place, 0) / num_peer for place, count in mine.items()}
-    top = max(excess, key=lambda place: excess[place])
-    return top if excess[top] >= MIN_EXCESS and mine[top] >= MIN_SAMPLES else None
+    parts = {place: (count / num_mine, peer.get(place, 0) / num_peer) for place, count in mine.items()}
+    found = {
+        place: part - usual
+        for place, (part, usual) in parts.items()
+        if mine[place] >= MIN_SAMPLES
+        and part - usual
+        >= max(MIN_EXCESS, BY_CHANCE * sqrt(part * (1 - part) / num_mine + usual * (1 - usual) / num_peer))
+    }
+    return max(found, key=lambda place: found[place], default=None)
 
 
 def line_text(place: Place) -> str:

@@ -217,7 +217,9 @@ def with_borrowed_steps(facts: Sequence[Facts], enough: int) -> list[Facts]:
         return list(facts)
 
     def has_none(fact: Facts) -> bool:
-        return not fact.steps or bool(training and not _trains(fact) and _ends_others(fact, most))
+        if not fact.steps or not training or _trains(fact):
+            return not fact.steps
+        return _ends_others(fact, most) or _calls_between(fact)
 
     return [_borrowing(fact, most) if fact.calls and has_none(fact) else fact for fact in facts]
 
@@ -230,6 +232,11 @@ def _ends_others(fact: Facts, most: Facts) -> bool:
     """Return whether its steps are not those of the rank `most`: they are that much shorter, or longer."""
     ratio = float(np.mean(fact.steps["duration"]) / max(float(np.mean(most.steps["duration"])), 1e-9))
     return not 1 / OTHER_STEPS < ratio < OTHER_STEPS
+
+
+def _calls_between(fact: Facts) -> bool:
+    """Return whether most of its calls are in no step of its own: its recorder began to see steps long after them."""
+    return bool(fact.calls) and float(np.mean(fact.calls["step"] < 0)) > 0.5
 
 
 def _borrowing(fact: Facts, most: Facts) -> Facts:

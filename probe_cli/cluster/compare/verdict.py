@@ -80,7 +80,7 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
     if apart := study.apart():
         alone = study.analysis.cost_at_once(apart)
         if alone.share >= UNSURE and alone.low >= MIN_SHARE and not unclear_clocks(study, each(alone)):
-            return _alone_verdict(study, alone, over, about)
+            return _alone_verdict(study, alone, data, over, about)
     if unclear := unclear_clocks(study, MIN_SHARE * analysis.step_s):
         return Verdict("not enough data", f"not enough data: {unclear}: {over}", **about)
     most, delay = study.most_costly, usual_delay(study, told or {}) or 0.0
@@ -224,13 +224,13 @@ def _suspended_verdict(study: Study, stopped: Suspended, over: str, about: dict[
     )
 
 
-def _alone_verdict(study: Study, cost: Cost, over: str, about: dict[str, Any]) -> Verdict:
+def _alone_verdict(study: Study, cost: Cost, data: str, over: str, about: dict[str, Any]) -> Verdict:
     """The verdict where all ranks wait for work that only some have, so that nobody says how long it ought to take."""
     who, slot = who_text(study, cost), study.slot(cost, 1)
     verb, does = ("hold", "do") if len(cost.ranks) > 1 else ("holds", "does")
     text = (
         f"{who} {verb} the job up, by up to {cost_text(cost)}: all others wait for work that only {who} {does}"
-        f"{f', {slot}' if slot else ''}: {over}"
+        f"{f', {slot}' if slot else ''}{data}: {over}"
     )
     return Verdict(
         "stands out",

@@ -122,6 +122,21 @@ def test_calls_of_the_policy_are_no_steps_of_an_actor() -> None:
     assert sum("ends no steps of its own" in note for note in found.notes) == 2
 
 
+def test_steps_that_an_actor_began_to_count_late_are_not_its_own() -> None:
+    """As long as those of the learner, but most of its calls came before the first of them."""
+    learner, *actors = server_job(0.006, slow_s=0.010)
+    learner = replace(learner, steps={**learner.steps, "backward": np.full(NUM_STEPS, 0.003)})
+    num = NUM_STEPS // 5
+    late = {name: values[-num:] for name, values in actors[0].steps.items()} | {"number": np.arange(num)}
+    calls = {**actors[0].calls, "step": np.maximum(actors[0].calls["step"] - NUM_STEPS + num, -1)}
+
+    found = study([learner, replace(actors[0], steps=late, calls=calls), *actors[1:]], 100)
+    verdict = judge(found, named(found))
+
+    assert "rank 1 ends no steps of its own: those of another rank are taken for it" in found.notes
+    assert (verdict.state, verdict.ranks) == ("stands out", (3,)), verdict.sentence
+
+
 def by_sends(facts: list[Facts]) -> list[Facts]:
     """The same job with a send and a receive between each worker and the server, in place of the collectives."""
     server, *workers = facts
