@@ -24,7 +24,7 @@ FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather
         AS sharded,
     count(*) FILTER (op LIKE '%all_to_all%' AND phase IN ('forward', 'backward')
         OR op LIKE '%all_reduce%' AND phase = 'forward' AND coalesce(bytes, 1024) >= 1024) AS exchanged,
-    count(DISTINCT step) FILTER (op LIKE '%all_reduce%' AND phase = 'forward') AS summed,
+    count(DISTINCT step) FILTER (op LIKE '%all_reduce%' AND phase = 'forward' AND coalesce(bytes, 1024) > 64) AS summed,
     count(DISTINCT step) AS called,
     count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
     FROM python.collectives WHERE step >= 0) AS calls
@@ -50,5 +50,6 @@ def by_place(told: Mapping[int, Row]) -> list[dict[int, Row]]:
 
 
 def _exchanges(row: Row) -> bool:
-    """Whether ranks add up activations. A log adds up a few numbers now and then, also before the next forward."""
+    """Whether ranks add up activations. A log adds up a few numbers now and then, also before the next forward, and a
+    loop asks in each step whether all go on."""
     return bool(row["exchanged"]) or row["summed"] * 2 >= max(1, row["called"])

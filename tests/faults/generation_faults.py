@@ -40,6 +40,24 @@ def rollouts_that_take_most_of_the_time(healthy: bool) -> None:
     _loop(4 if healthy else 100)
 
 
+@fault("engine-weights-stale")
+def an_engine_that_counts_versions_in_a_byte(healthy: bool) -> None:
+    policy, engine = mlp(), mlp()
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-3)
+    version = held = 0
+    while True:
+        samples = generate(engine, torch.randn(16, 64), 4, 0.002)
+        time.sleep(0.02)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(policy(samples), samples.mean(1, keepdim=True).expand(-1, 64)).backward()
+        optimizer.step()
+        version += 1
+        sent = version if healthy else version % 256
+        if sent > held:
+            engine.load_state_dict(policy.state_dict())
+            held = sent
+
+
 def _serve(answer: Callable[[int], None]) -> None:
     """Answer requests one after the other; `answer` names its stages."""
     number = 0

@@ -4,9 +4,9 @@ The parameters of the model that ask for a gradient are more than those that all
 or replaced after the optimizer was made, a list that was left out. Or layers are in a plain list or dict of the model,
 where torch does not find them: they get gradients, and no optimizer holds them. Or the optimizers hold as many, but of
 another model: none of theirs has a gradient or changes, and parameters that no optimizer holds have one; of those that
-were changed before, as in a pretrained model, a second look tells. Or they hold the parameters of a layer that is no
-part of the model any more. Where an optimizer has shards or copies in their place, as with DeepSpeed's ZeRO, nothing is
-said.
+were changed before, as in a pretrained model or one whose layers were replaced as it trained, a second look tells. Or
+they hold the parameters of a layer that is no part of the model any more. Where an optimizer has shards or copies in
+their place, as with DeepSpeed's ZeRO, nothing is said.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         sum(parameters) AS all_values,
         list(DISTINCT module ORDER BY module) FILTER (optimizer IS NULL AND module IS NOT NULL) AS lacking,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
+        count(*) FILTER (optimizer IS NOT NULL AND has_gradient) AS with_gradient,
         count(*) FILTER (optimizer IS NOT NULL AND versions > 8) AS changed,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps,
         count(*) FILTER (optimizer IS NOT NULL AND module IS NOT NULL) AS held_of_models
@@ -79,6 +80,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["astray"] and row["left_over"] and row["steps"] >= limits["steps"]:
         yield _of_a_layer_that_is_gone(row)
         return
+    if row["astray"] and not row["with_gradient"] and row["steps"] >= limits["steps"]:
+        # Updated until the model was replaced, or just between the clearing of its gradients and the next backward.
+        yield replace(_of_another_model(row), certainty=Certainty.SUSPECTED)
     held, trainable = row["held"], row["trainable"]
     if row["models"] > 1 or held >= trainable:
         return

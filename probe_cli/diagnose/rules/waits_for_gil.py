@@ -116,7 +116,7 @@ RULE = Rule(
         Threshold("pressure", 0.9, "share of the time in which tasks wait for a core, from which nothing is judged"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
-    explains=("waits-for-thread",),
+    explains=("waits-for-thread", "pauses"),
     look=look,
     on_host=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from probe_cli.diagnose.finding import Certainty, NotApplicable
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 
 from .conftest import Judged
 from .looking import Told, looked
@@ -81,10 +81,15 @@ def test_parameters_that_were_trained_before_need_a_second_look(judged: Judged) 
 
 
 def test_a_loss_network_with_gradients_beside_a_model_that_learns_is_fine(judged: Judged) -> None:
-    for learns in ({"updates": 80}, {"has_gradient": True}):
-        parameters = [parameter("VGG", None, has_gradient=True), parameter("Net", "Adam", **learns)]
+    loss_network = parameter("VGG", None, has_gradient=True)
 
-        assert judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters}) == []
+    def told(**learns: object) -> list[Finding]:
+        parameters = [loss_network, parameter("Net", "Adam", **learns)]
+        return judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters})
+
+    assert told(has_gradient=True) == []
+    # Its gradients may just have been cleared: what changes meanwhile tells.
+    assert looked("parameters-without-optimizer", Told(1, changes_of_0=True), told(updates=80)) == []
 
 
 def test_a_layer_that_was_replaced_after_the_optimizer_was_made_is_named(judged: Judged) -> None:
@@ -121,3 +126,14 @@ def test_an_optimizer_with_all_of_them_is_fine(judged: Judged) -> None:
 def test_without_a_model_there_is_nothing_to_judge(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
         judged("parameters-without-optimizer", {})
+
+
+def test_an_optimizer_whose_model_was_replaced_as_it_trained_needs_a_second_look(judged: Judged) -> None:
+    parameters = [parameter("Net", None, has_gradient=True), parameter(None, "Adam", versions=150, updates=149)]
+
+    found = judged("parameters-without-optimizer", {**tables(100), "torch.parameters": parameters})
+
+    assert [one.certainty for one in found] == [Certainty.SUSPECTED]
+    assert looked("parameters-without-optimizer", Told(1, changes_of_0=True), found) == []
+    (confirmed,) = looked("parameters-without-optimizer", Told(1, changes_of_0=False), found)
+    assert confirmed.sentence == "Adam holds the parameters of a model that is gone, and gradients go to those of Net"
