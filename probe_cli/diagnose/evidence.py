@@ -21,7 +21,7 @@ from probe_cli.client import Client
 from . import gpu_load
 from .rule import Question, Row, Rule
 
-__all__ = ["Evidence", "question_of"]
+__all__ = ["Evidence", "question_of", "together"]
 
 MAX_ROWS = 2000
 #: A question that took so much of its time was not refused: nobody answered.
@@ -30,8 +30,8 @@ SILENT = 0.5
 RINGS = 4
 _NO_JSON = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 _ANY_ANSWER = "SELECT count(*) FROM process.env"
-#: Rules read the same tables, some of forty columns: each is bound once for all of them, which halves the time.
-_TABLE = re.compile(r"\b(?:gpu|host|probe|process|python|torch)\.[a-z_]+\b")
+#: Rules read the same tables, some of forty columns: each is bound once for all of them, which takes a third off.
+_TABLE = re.compile(r"\b(FROM|JOIN)\s+((?:gpu|host|probe|process|python|torch)\.[a-z_]+)\b")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ async def _answers(client: Client, timeout_s: float) -> bool:
 
 async def _asked(client: Client, statements: Mapping[str, str], timeout_s: float) -> Evidence:
     answer = await client.send(
-        QueryResult, "POST", "/v1/query", QueryRequest(_together(statements), timeout_s=timeout_s, max_rows=1)
+        QueryResult, "POST", "/v1/query", QueryRequest(together(statements), timeout_s=timeout_s, max_rows=1)
     )
     (lists,) = answer.rows
     rows: dict[str, Sequence[Row]] = {}
@@ -127,15 +127,15 @@ def _with_numbers(value: object) -> object:
     return value
 
 
-def _together(statements: Mapping[str, str]) -> str:
+def together(statements: Mapping[str, str]) -> str:
     """One statement of one row: a list of rows for each statement."""
     lists = [
         f'(SELECT list(r) FROM (SELECT * FROM ({sql}) LIMIT {MAX_ROWS}) r) AS "{name}"'
         for name, sql in statements.items()
     ]
-    together = ",\n".join(lists)
-    tables = ", ".join(f'"{name}" AS (FROM {name})' for name in sorted(set(_TABLE.findall(together))))
-    return (f"WITH {tables} " if tables else "") + "SELECT " + _TABLE.sub(r'"\g<0>"', together)
+    every = ",\n".join(lists)
+    tables = ", ".join(f'"{name}" AS (FROM {name})' for name in sorted({name for _, name in _TABLE.findall(every)}))
+    return (f"WITH {tables} " if tables else "") + "SELECT " + _TABLE.sub(r'\1 "\2"', every)
 
 
 def _halves(statements: Mapping[str, str]) -> list[dict[str, str]]:

@@ -18,8 +18,8 @@ SQL = """
 SELECT device, max(retries) - min(retries) AS retries, max(retries) AS ever, max(ooms) AS ooms,
     arg_max(allocated, ts) AS allocated, max(peak_allocated) AS peak, arg_max(reserved, ts) AS reserved,
     arg_max(inactive, ts) AS inactive, min(step) FILTER (retries > 0) AS since, max(step) AS last,
-    (SELECT max(memory_total) FROM gpu.samples AS g WHERE g.device = torch.memory.device) AS total
-FROM torch.memory GROUP BY device
+    (SELECT max(memory_total) FROM gpu.samples AS g WHERE g.device = memory.device) AS total
+FROM torch.memory AS memory GROUP BY device
 """
 
 

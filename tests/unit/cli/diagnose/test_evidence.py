@@ -51,12 +51,17 @@ def test_rings_and_recorder_are_one_question_each() -> None:
 
 def test_each_table_is_read_once_for_all_statements() -> None:
     host = Host(QueryFailed)
-    own = ("FROM python.steps", "SELECT 1", "FROM (FROM python.steps LIMIT 5), python.collectives")
+    own = (
+        "FROM python.steps",
+        "SELECT 'python.steps' AS name",
+        "FROM (FROM python.steps LIMIT 5) JOIN python.collectives USING (step)",
+    )
 
     told = asked(host, *(replace(rule, sql=sql) for rule, sql in zip(rules("a", "b", "c"), own, strict=True)))
 
     assert re.findall(r"FROM (python\.\w+)", host.sql) == ["python.collectives", "python.steps"]
     assert host.sql.count('FROM "python.steps"') == 2
+    assert "'python.steps' AS name" in host.sql, "a text that is called like a table"
     assert set(told.rows) == {"a", "b", "c"}
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from probe_agent.recorder.ring.table import COORDINATES
 from probe_agent.sql.tables.declarations import known_tables
+from probe_cli.diagnose.evidence import together
 from probe_cli.diagnose.finding import Finding
 from probe_cli.diagnose.rule import Asked
 from probe_cli.diagnose.rules import rules
@@ -54,8 +55,7 @@ def rows_of(database: duckdb.DuckDBPyConnection, sql: str, tables: Tables) -> li
             marks = ", ".join(f"({', '.join('?' * len(row))})" for row in rows)
             values = [value for row in rows for value in row.values()]
             database.execute(f"INSERT INTO {name} ({names}) VALUES {marks}", values)
-    together = f"SELECT to_json((SELECT list(r) FROM ({sql}) r))"
-    ((text,),) = database.execute(together).fetchall()
+    ((text,),) = database.execute(f"SELECT to_json(told) FROM ({together({'told': sql})})").fetchall()
     return json.loads(text) if text else []
 
 
