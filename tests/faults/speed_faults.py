@@ -291,7 +291,7 @@ def a_log_that_is_flushed_to_disk_in_every_step(healthy: bool) -> None:
         def log(step: int) -> None:
             for name, parameter in model.named_parameters():
                 if not healthy or step % 200 == 0:
-                    file.write(f"{step} {name} {parameter.flatten()[:200].tolist()}\n" * 20)
+                    file.write(f"{step} {name} {parameter.flatten()[:4000].tolist()}\n" * 20)
                     file.flush()
 
         train(model, torch.optim.Adam(model.parameters()), regression(), after_step=log)
