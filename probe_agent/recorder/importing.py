@@ -49,8 +49,10 @@ _EMPTY = {"array"}
 #: file name contains these two words, so `stacklevel` names the same line of the job as without the recorder.
 _UNCOUNTED = "#importlib._bootstrap"
 _HELD_S, _PAUSE_S = 0.002, 0.0001
-#: Pauses of this length for an iteration over `sys.modules` to end, and how many at most.
-_ITERATION_S, _MOST_PAUSES = 0.001, 200
+#: Pauses of this length for an iteration over `sys.modules` to end, how many at most, and how many where it may be that
+#: the job keeps a reference instead: nobody else does in so many references.
+_ITERATION_S, _MOST_PAUSES, _UNSURE_PAUSES = 0.001, 200, 100
+_OWNERS = 3 if sys.version_info >= (3, 12) else 4
 
 
 class Carried:
@@ -133,6 +135,8 @@ class Importer:
         self._hidden: dict[str, ModuleType] = {}
         #: How many refer to `sys.modules` while nobody iterates over it.
         self._num_owners = sys.getrefcount(sys.modules)
+        #: At the start of a process nobody does.
+        self._unsure_pauses = 0 if isinstance(ours, Folder) else _UNSURE_PAUSES
         self._builtins = {**vars(builtins), "__import__": self.import_}
         # C modules import with the builtins of the code that loads them: this module's.
         globals()["__builtins__"] = self._builtins
@@ -241,8 +245,11 @@ class Importer:
     def _wait_for_iterations(self) -> None:
         """Wait for an end of what iterates over `sys.modules` and so refers to it, but not for long: others may keep
         a reference, too."""
-        for _ in range(_MOST_PAUSES):
-            if sys.getrefcount(sys.modules) <= self._num_owners:
+        for paused in range(_MOST_PAUSES):
+            owners = sys.getrefcount(sys.modules)
+            is_over = owners <= _OWNERS or owners < self._num_owners
+            if is_over or (owners == self._num_owners and paused >= self._unsure_pauses):
+                self._num_owners = owners
                 return
             self._time.sleep(_ITERATION_S)
 

@@ -7,7 +7,6 @@ waits for the device and none of its memory is taken.
 from __future__ import annotations
 
 import base64
-import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +28,7 @@ def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapp
     torch: Any = loaded("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {"error": _NOT_USED}
+    pickle: Any = loaded("pickle")  # as torch has it
     data = pickle.dumps(torch.cuda.memory._snapshot())
     for at in range(0, len(data), CHUNK_BYTES):
         reply.send({"data": base64.b64encode(data[at : at + CHUNK_BYTES]).decode("ascii")})

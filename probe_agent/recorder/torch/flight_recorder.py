@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 from collections.abc import Iterator
 from functools import partial
 from time import time_ns
@@ -60,6 +59,7 @@ def _unpickled(data: bytes) -> Dump:
     Before Python 3.12 that would run 28 times meanwhile, and keep the containers for so long that after some dumps it
     would look at all objects of the job, which stands still for that: 0.15 to 0.35 s with torch loaded.
     """
+    pickle: Any = loaded("pickle")  # by torch: to import it puts modules into `sys.modules` for a moment
     load = partial(pickle.loads, data)
     if not gc.isenabled():
         return cast(Dump, load())
