@@ -49,8 +49,8 @@ _EMPTY = {"array"}
 #: file name contains these two words, so `stacklevel` names the same line of the job as without the recorder.
 _UNCOUNTED = "#importlib._bootstrap"
 _HELD_S, _PAUSE_S = 0.002, 0.0001
-#: Pauses of this length for an iteration over `sys.modules` to end, how many at most, and how many where it may be that
-#: the job keeps a reference instead: nobody else does in so many references.
+#: Pauses of this length for an iteration over `sys.modules` to end, how many at most, and how many where the job may as
+#: well keep a reference of its own: an attach finds `_OWNERS` where it does neither.
 _ITERATION_S, _MOST_PAUSES, _UNSURE_PAUSES = 0.001, 200, 100
 _OWNERS = 3 if sys.version_info >= (3, 12) else 4
 
@@ -135,7 +135,7 @@ class Importer:
         self._hidden: dict[str, ModuleType] = {}
         #: How many refer to `sys.modules` while nobody iterates over it.
         self._num_owners = sys.getrefcount(sys.modules)
-        #: At the start of a process nobody does.
+        #: At the start of a process nobody does, so that the number is right.
         self._unsure_pauses = 0 if isinstance(ours, Folder) else _UNSURE_PAUSES
         self._builtins = {**vars(builtins), "__import__": self.import_}
         # C modules import with the builtins of the code that loads them: this module's.

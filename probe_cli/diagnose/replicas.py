@@ -50,6 +50,6 @@ def by_place(told: Mapping[int, Row]) -> list[dict[int, Row]]:
 
 
 def _exchanges(row: Row) -> bool:
-    """Whether ranks add up activations. A log adds up a few numbers now and then, also before the next forward, and a
-    loop asks in each step whether all go on."""
+    """Return whether ranks add up activations. A few numbers are none: a log adds them up now and then, also before the
+    next forward, and a loop asks in each step whether all ranks go on."""
     return bool(row["exchanged"]) or row["summed"] * 2 >= max(1, row["called"])

@@ -51,7 +51,8 @@ def _pairs(rows: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     """See whether the engine's parameters change while the trained ones do."""
-    told = []
+    told: list[Finding] = []
+    unclear: list[str] = []
     for one in found:
         first: tuple[Row, Row] | None = None
         missed = 0.0
@@ -68,7 +69,9 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
                 break
             await asyncio.sleep(PAUSE_S)
         else:
-            raise NoEvidence(f"by its rate {one.where} would have got new weights {missed:.1f} times: too few to tell")
+            unclear.append(f"by its rate {one.where} would have got new weights {missed:.1f} times: too few to tell")
+    if unclear and not told:
+        raise NoEvidence(unclear[0])
     return told
 
 

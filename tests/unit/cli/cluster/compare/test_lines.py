@@ -1,4 +1,4 @@
-"""Which line of a slow rank takes longer than on a peer, from samples of both."""
+"""The line of a slow rank that takes longer there than on a peer, found from samples of both."""
 
 from __future__ import annotations
 
