@@ -93,7 +93,7 @@ RULE = Rule(
     ),
     explains=(
         "stalled", "timeout-near", "rank-works-alone", "collectives-dominate", "data-bound", "slower-than-best",
-        "rank-holds-up", "waits-for-thread",
+        "rank-holds-up", "waits-for-thread", "python-bound", "output-too-often", "values-read-back",
     ),
     look=look,
 )  # fmt: skip

@@ -24,7 +24,8 @@ SELECT (SELECT count(*) FROM python.steps) AS steps,
     (SELECT avg({ELEMENTS}) FROM seen) AS elements,
     (SELECT avg(forward) FILTER (step IN (SELECT step FROM seen)) / avg(forward) FROM python.steps
         WHERE step >= (SELECT min(step) FROM seen)) AS sampled,
-    (SELECT max(stage) FROM python.roles) AS stage, (SELECT max(pp) FROM python.roles) AS pp
+    (SELECT max(stage) FROM python.roles) AS stage, (SELECT max(pp) FROM python.roles) AS pp,
+    (SELECT count(*) FROM python.collectives WHERE peer IS NOT NULL) AS sends
 """
 
 
@@ -33,8 +34,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         raise NotApplicable("one rank")
     rows = {one.rank: one.rows[0] for one in asked if one.rows and one.rows[0]["steps"] >= limits["steps"]}
     for name, what in (("samples", "samples"), ("elements", "elements of input")):
-        # Stages of a pipeline have inputs of their own.
-        sizes = {rank: row[name] for rank, row in rows.items() if row[name] and row["pp"] is row["stage"] is None}
+        sizes = {rank: row[name] for rank, row in rows.items() if row[name] and not _is_stage(row, name)}
         if len(sizes) < 2:
             continue
         usual = median(sizes.values()) if len(sizes) > 2 else min(sizes.values())
@@ -56,7 +56,15 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
                 try_first="DataLoader(..., sampler=DistributedSampler(dataset), drop_last=True)",
             )
         return
+    if any(_is_stage(row, "elements") for row in rows.values()):
+        raise NotApplicable("ranks that send to each other may be stages of a pipeline, with inputs of their own")
     raise NoEvidence("no sizes of batches are recorded of two ranks: neither a DataLoader nor a sampled step")
+
+
+def _is_stage(row: Row, name: str) -> bool:
+    """Return whether a rank may be a stage of a pipeline, which has an input of its own. One made by hand is known by
+    its sends and receives alone."""
+    return row["pp"] is not None or row["stage"] is not None or (name == "elements" and row["sends"] > 0)
 
 
 def _is_by_turns(rank: int, rows: Mapping[int, Row], limits: Limits) -> bool:

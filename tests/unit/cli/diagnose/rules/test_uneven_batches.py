@@ -52,8 +52,19 @@ def test_equal_batches_and_stages_of_a_pipeline_are_fine(judged: Judged, steps: 
     same = {"python.steps": steps(50, batch_size=16)}
     assert judged("uneven-batches", same, same) == []
     stages = [{"python.steps": steps(50, batch_size=16 * (1 + at)), "python.roles": [{"pp": at}]} for at in range(2)]
-    with pytest.raises(NoEvidence):
+    with pytest.raises(NotApplicable):
         judged("uneven-batches", *stages)
+
+
+def test_stages_of_a_pipeline_by_hand_are_known_by_their_sends(judged: Judged, steps: Steps) -> None:
+    def stage(shape: str, peer: int | None) -> dict[str, list[dict[str, object]]]:
+        call = {"step": 1, "module": "net", "stage": "forward", "phase": "train", "input_shapes": shape}
+        sends = [] if peer is None else [{"step": 1, "op": "send", "group": "0", "seq": 0, "peer": peer}]
+        return {"python.steps": steps(50), "python.torch_trace": [call], "python.collectives": sends}
+
+    with pytest.raises(NotApplicable):
+        judged("uneven-batches", stage("8x32", 1), stage("8x32x96", 0))
+    assert judged("uneven-batches", stage("8x32", None), stage("8x32x96", None))
 
 
 def test_one_rank_has_nothing_to_share_and_without_sizes_there_is_no_evidence(judged: Judged, steps: Steps) -> None:
