@@ -14,8 +14,13 @@ from probe_cli.cluster.memory.trend import MIN_SAMPLES, Sample, State, Trend, tr
 
 from .rule import Row
 
-__all__ = ["SERIES", "Growth", "growing", "is_seen", "too_early"]
+__all__ = ["OF_EXCEPTIONS", "SERIES", "Growth", "growing", "is_seen", "too_early"]
 
+#: What to do where the items of a container are exceptions, as `python.containers` calls it.
+OF_EXCEPTIONS = (
+    "keep the text, str(error): an exception keeps the frames that it came through, with all their tensors",
+    "or cut them off: error.with_traceback(None)",
+)
 #: A row for each series, thinned out, with what is known of its limits.
 SERIES = f"""
 WITH seen AS (

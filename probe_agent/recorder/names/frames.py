@@ -15,9 +15,10 @@ from typing import Any
 from ..guest.walk import frames_of, variables
 from .cells import cell_name
 
-__all__ = ["defines", "is_user", "is_user_file", "library_frames", "read", "user_frames", "where"]
+__all__ = ["CO_OPTIMIZED", "defines", "is_user", "is_user_file", "library_frames", "read", "user_frames", "where"]
 
-_CO_OPTIMIZED = 1
+#: Flag of the code of a function, whose locals are not those of a module.
+CO_OPTIMIZED = 1
 _PACKAGE = __name__.rpartition(".names.")[0]
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 #: Before Python 3.13 `frame.f_locals` fills a dict that stays with the frame.
@@ -99,7 +100,7 @@ def where(frame: FrameType, line: int | None = None) -> str:
 def defines(frame: FrameType, name: str) -> bool:
     """Return whether `name` can be a local variable of the frame; cheap, touches no value."""
     code = frame.f_code
-    if code.co_flags & _CO_OPTIMIZED:
+    if code.co_flags & CO_OPTIMIZED:
         return name in code.co_varnames or name in code.co_cellvars or name in code.co_freevars
     return name in variables(frame)
 
@@ -110,7 +111,7 @@ def read(frame: FrameType, names: Collection[str] | None = None) -> dict[str, An
     values = {name: found[name] for name in (list(found) if names is None else names) if name in found}
     # A snapshot known only to the frame and the recorder is emptied: it would keep tensors alive until the frame ends.
     # A snapshot that the job got from locals() is left alone.
-    if _SNAPSHOTS and frame.f_code.co_flags & _CO_OPTIMIZED and sys.getrefcount(found) <= 3:
+    if _SNAPSHOTS and frame.f_code.co_flags & CO_OPTIMIZED and sys.getrefcount(found) <= 3:
         code = frame.f_code
         for name in (*code.co_varnames, *code.co_cellvars, *code.co_freevars):
             found.pop(name, None)

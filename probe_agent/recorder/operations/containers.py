@@ -40,10 +40,13 @@ MIN_ITEMS = 16
 MAX_ITEMS = 200
 MAX_ROWS = 50
 MAX_PARTS = 20
+#: Of an exception so many frames are looked at.
+MAX_FRAMES = 20
 PAUSE_S, NUM_LOOKS = 0.4, 8
 #: So many tensors may be sums, and so long the second look waits for a step to end.
 MAX_SUMS, WAIT_S = 200, 0.4
 _GROWING = (list, dict, set, deque)
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
 _CACHE: Any = type(lru_cache(len))
 #: What torch keeps of a module: its parts, and its hooks, of which those are long that a job adds in each step.
 _PARTS = frozenset(
@@ -75,6 +78,19 @@ class Container(NamedTuple):
     kind: str
 
 
+class Held(NamedTuple):
+    """What the items of a container hold, judged by the newest ones."""
+
+    #: Of all items, how many hold tensors, and how many of these keep their graph.
+    tensors: int
+    graphs: int
+    #: MiB of these tensors, and of the items.
+    tensor_size: float
+    size: float
+    #: Whether all items that were looked at are exceptions: they keep the frames that they came through.
+    exceptions: bool
+
+
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return a row for each of the longest containers, and for each sum that keeps graphs."""
     found, tensors = _found(recorder)
@@ -95,9 +111,10 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     for at, (one, num) in enumerate(zip(found, lengths)):
         added = 0 if at in shrunk else num - before[at]
         if num >= MIN_ITEMS and id(one.held) in still:
-            row = [one.place, one.kind, num, added, PAUSE_S, *_held(one.held, num), passed]
-            graphs = int(str(row[6]))
-            listed.append(((-graphs, -added, -num), row))
+            held = _held(one.held, num)
+            kind = f"{one.kind} of exceptions" if held.exceptions else one.kind
+            row = [one.place, kind, num, added, PAUSE_S, held.tensors, held.graphs, held.tensor_size, held.size, passed]
+            listed.append(((-held.graphs, -added, -num), row))
     listed.sort(key=lambda one: one[0])
     early.withdraw()
     rows = [*([] if late is None else _of_sums(early, late)), *(row for _, row in listed)]
@@ -265,22 +282,29 @@ def _newest(container: Any) -> list[Any]:
     return list(islice(set.__iter__(container), MAX_ITEMS))
 
 
-def _held(container: Any, num: int) -> tuple[int, int, float, float]:
-    """Return how many of all items hold tensors, how many of these keep their graph, the MiB of these tensors and that
-    of the items; judged by the newest ones."""
+def _held(container: Any, num: int) -> Held:
     torch: Any = loaded("torch")
     newest = _newest(container)
-    tensors = graphs = 0
+    tensors = graphs = exceptions = 0
     size = of_objects = 0.0
+    known: set[int] = set()
     for item in newest:
-        parts = _parts(item)
+        is_exception = issubclass(type(item), BaseException)
+        exceptions += is_exception
+        parts = _locals_of(item, known) if is_exception else _parts(item)
         of_objects += sum(map(_size, parts)) / MIB
         those = [part for part in parts if torch is not None and type(part) in (torch.Tensor, torch.nn.Parameter)]
         tensors += bool(those)
         graphs += any(map(inventory.keeps_graph, those))
         size += sum(part.numel() * part.element_size() for part in those) / MIB
     share = num / max(1, len(newest))
-    return round(tensors * share), round(graphs * share), size * share, (size + of_objects) * share
+    return Held(
+        round(tensors * share),
+        round(graphs * share),
+        size * share,
+        (size + of_objects) * share,
+        0 < exceptions == len(newest),
+    )
 
 
 def _size(value: Any) -> int:
@@ -293,3 +317,19 @@ def _parts(item: Any) -> list[Any]:
     if type(item) in (tuple, list):
         return list(islice(item, MAX_PARTS))
     return list(islice(dict.values(item), MAX_PARTS)) if type(item) is dict else [item]
+
+
+def _locals_of(exception: Any, known: set[int]) -> list[Any]:
+    """Return what the local variables hold of the frames that an exception came through, which it keeps, without what
+    is `known`, which grows by it: a frame that still runs is in all of its exceptions."""
+    found: list[Any] = []
+    trace = _TRACEBACK.__get__(exception)
+    for _ in range(MAX_FRAMES):
+        if trace is None:
+            break
+        if trace.tb_frame.f_code.co_flags & frames.CO_OPTIMIZED:  # those of a module are its globals
+            found += [part for value in frames.read(trace.tb_frame).values() for part in _parts(value)]
+        trace = trace.tb_next
+    new = [part for part in found if id(part) not in known]
+    known.update(map(id, new))
+    return list({id(part): part for part in new}.values())

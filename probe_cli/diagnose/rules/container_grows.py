@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from probe_cli.cluster.memory.look import OWN
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
-from probe_cli.diagnose.growth import SERIES, growing, is_seen
+from probe_cli.diagnose.growth import OF_EXCEPTIONS, SERIES, growing, is_seen
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import mebibytes
 
@@ -47,7 +47,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             f"{worst['added']} items more in {worst['period']:g} s ({worst['steps']} steps): {worst['place']}",
             f"memory has grown from {mebibytes(grown.first)} to {mebibytes(grown.last)}",
         ),
-        advice=(
+        advice=OF_EXCEPTIONS
+        if worst["kind"].endswith("exceptions")
+        else (
             "empty it, or bound it: collections.deque(maxlen=N), functools.lru_cache(maxsize=N)",
             "keep what is needed of an item: a number instead of a tensor or a batch",
         ),
@@ -66,6 +68,6 @@ RULE = Rule(
         Threshold("share", 0.04, "growth as a share of the memory at first"),
         Threshold("part", 0.1, "size of what it holds as a share of that growth"),
     ),
-    explains=("memory-grows", "memory-limit-near", "slower-than-best"),
+    explains=("memory-grows", "cycles-uncollected", "memory-limit-near", "slower-than-best"),
     is_live=True,
 )

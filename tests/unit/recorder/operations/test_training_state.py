@@ -178,6 +178,36 @@ def test_a_sum_that_keeps_graphs_over_steps_is_told_from_one_that_a_step_makes(r
     assert all(row["steps"] > 0 for row in rows)
 
 
+def test_exceptions_that_are_kept_hold_the_tensors_of_the_frames_they_came_through(recorder: Recorder) -> None:
+    weight = torch.ones(4, requires_grad=True)
+    shared = torch.ones(100)
+    kept: list[BaseException] = []
+    texts: list[str] = []
+
+    def work(batch: dict[str, Any]) -> None:
+        product = weight * batch["inputs"]
+        raise ValueError(f"too short: {product.numel()}, {shared.numel()}")
+
+    def step() -> None:
+        try:
+            work({"inputs": torch.ones(1000, 4)})
+        except ValueError as error:
+            kept.append(error)
+            texts.append(str(error))
+
+    for _ in range(40):
+        step()
+
+    found = {row["place"].partition("`")[2].partition("`")[0]: row for row in ask(containers, recorder)}
+
+    row = found["kept"]
+    assert row["class"] == "list of exceptions"
+    assert (row["items"], row["tensors"], row["graphs"]) == (40, 40, 40)
+    each = 2 * 16_000 / 2**20  # the inputs, and what was made of them
+    assert row["tensor_size"] == pytest.approx(40 * each, rel=0.02), "what all frames have in common is counted once"
+    assert (found["texts"]["class"], found["texts"]["tensors"]) == ("list", 0)
+
+
 class Loader:
     """Its methods are cached: the first one without a bound."""
 

@@ -28,6 +28,15 @@ def test_a_sum_of_losses_is_named_with_what_to_write_instead(judged: Judged) -> 
     assert found.try_first == "total += loss.item()"
 
 
+def test_exceptions_with_the_tensors_of_their_frames_are_named_with_what_to_keep_of_them(judged: Judged) -> None:
+    rows = {"python.containers": [{**KEPT, "class": "list of exceptions"}], "python.steps": []}
+    (found,) = judged("graphs-kept", rows)
+
+    assert found.sentence == "200 tensors are kept with their autograd graphs in a list of exceptions"
+    assert "str(error)" in found.advice[0]
+    assert found.try_first == "errors.append(str(error))"
+
+
 def test_a_list_that_does_not_grow_is_fine(judged: Judged) -> None:
     assert judged("graphs-kept", {"python.containers": [{**KEPT, "added": 0}]}) == []
     assert judged("graphs-kept", {"python.containers": [{**KEPT, "graphs": 4}]}) == []
