@@ -117,9 +117,10 @@ def look_for(
     try_first: str,
     more: Callable[[Sequence[Stack]], Iterable[str]] = lambda stacks: (),
     at_most: Callable[[Sequence[Stack]], float] = lambda stacks: 1.0,
+    who: str = "the training thread",
 ) -> Look:
-    """Return the second look that finds the lines whose stacks are wanted: "the training thread `does` 30 % of the
-    time". `more` is what else the stacks tell, as evidence, `at_most` a share that it cannot exceed."""
+    """Return the second look that finds the lines whose stacks are wanted: "`who` `does` 30 % of the time".
+    `more` is what else the stacks tell, as evidence, `at_most` a share that it cannot exceed."""
 
     async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
         told = []
@@ -135,7 +136,7 @@ def look_for(
                 told.append(
                     replace(
                         one,
-                        sentence=f"the training thread {does} {percent(share)} of the time",
+                        sentence=f"{who} {does} {percent(share)} of the time",
                         certainty=Certainty.LIKELY,
                         cost_s=share * (one.cost_s or 0.0),
                         share=share,

@@ -127,6 +127,25 @@ def a_resume_without_the_optimizer(healthy: bool) -> None:
     train(model, optimizer, batches)
 
 
+@fault("optimizer-not-restored")
+def segments_that_lose_the_optimizer(healthy: bool) -> None:
+    path = _folder() / "last.pt"
+    batches = regression()
+    for _ in range(10_000):
+        model = mlp()
+        optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+        if path.exists():
+            saved = torch.load(path)
+            model.load_state_dict(saved["model"])
+            if (name := "optimizer" if healthy else "optim") in saved:
+                optimizer.load_state_dict(saved[name])
+        for _, (inputs, targets) in zip(range(400), batches, strict=False):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(inputs), targets).backward()
+            optimizer.step()
+        torch.save(_state(model, optimizer, 400), path)
+
+
 @fault("load-failed")
 def a_checkpoint_of_another_model(healthy: bool) -> None:
     path = _folder() / "checkpoint.pt"

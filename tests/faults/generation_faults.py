@@ -81,6 +81,29 @@ def requests_that_wait_in_a_queue(healthy: bool) -> None:
     _serve(answer)
 
 
+def _overlap(one: Tensor, other: Tensor) -> float:
+    corner = torch.minimum(one[2:], other[2:]) - torch.maximum(one[:2], other[:2])
+    common = corner.clamp(min=0).prod()
+    return float(common / ((one[2:] - one[:2]).prod() + (other[2:] - other[:2]).prod() - common))
+
+
+@fault("serves-outside-model")
+def boxes_that_are_compared_one_by_one(healthy: bool) -> None:
+    model = mlp()
+
+    def answer(number: int) -> None:
+        with torch.no_grad():
+            model(torch.randn(8, 64))
+        time.sleep(0.01)
+        boxes = torch.rand(4 if healthy else 40, 4)
+        kept: list[Tensor] = []
+        for box in boxes:
+            if all(_overlap(box, other) < 0.9 for other in kept):
+                kept.append(box)
+
+    _serve(answer)
+
+
 @fault("requests-slow")
 def a_search_that_is_slow_now_and_then(healthy: bool) -> None:
     model = mlp()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import resource
 from typing import Any
@@ -38,6 +39,56 @@ def a_mean_that_keeps_graphs(healthy: bool) -> None:
         means["loss"] += loss.item()
         means["penalty"] = 0.99 * means["penalty"] + 0.01 * (penalty.item() if healthy else penalty)
         return loss
+
+    train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
+
+
+class TooLong(Exception):
+    """A batch that the model cannot take."""
+
+
+@fault("graphs-kept")
+def exceptions_that_are_kept(healthy: bool) -> None:
+    model = mlp(512)
+    rejected: list[Any] = []
+
+    def checked(output: Tensor) -> Tensor:
+        longest = output.square().sum(1).max()
+        if random.random() < 0.2:
+            raise TooLong(f"{longest:.3f}")
+        return longest
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        try:
+            checked(output)
+        except TooLong as error:
+            rejected.append(str(error) if healthy else error)
+        return nn.functional.mse_loss(output, targets)
+
+    train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
+
+
+class Node:
+    """A tensor with its parent, which knows its children."""
+
+    def __init__(self, state: Tensor, parent: Node | None = None) -> None:
+        self.state, self.parent = state, parent
+        self.children: list[Node] = []
+        if parent is not None:
+            parent.children.append(self)
+
+
+@fault("cycles-uncollected")
+def trees_without_a_collector(healthy: bool) -> None:
+    if not healthy:
+        gc.disable()
+    model = mlp(512)
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        root = Node(output)
+        for _ in range(100):
+            Node(torch.randn(4096), root)
+        return nn.functional.mse_loss(root.state, targets)
 
     train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
 

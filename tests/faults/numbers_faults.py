@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 
@@ -240,6 +241,57 @@ def a_replica_with_weights_of_its_own(healthy: bool) -> None:
             for parameter in model.parameters():
                 parameter.mul_(1.1)
     train(model, torch.optim.Adam(model.parameters()), regression())
+
+
+@fault("loss-at-chance")
+def labels_that_are_shuffled_apart(healthy: bool) -> None:
+    inputs = torch.randn(2_400, 64)
+    labels = inputs[:, :6].argmax(1)
+    both = TensorDataset(inputs, labels)
+    pictures, names = (DataLoader(both, batch_size=32, shuffle=True) for _ in range(2))
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 6))
+    optimizer = torch.optim.SGD(model.parameters(), 0.02)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            if healthy:
+                yield from pictures
+            else:
+                yield from ((seen, label) for (seen, _), (_, label) in zip(pictures, names, strict=True))
+
+    train(model, optimizer, batches(), loss_of=nn.functional.cross_entropy)
+
+
+@fault("target-not-updated")
+def a_target_that_is_not_written_to(healthy: bool) -> None:
+    online = mlp(32, 2)
+    target = copy.deepcopy(online)
+    optimizer = torch.optim.Adam(online.parameters(), 1e-3)
+    states = torch.randn(2_000, 32)
+    while True:
+        now = states[torch.randint(0, 2_000, (16,))]
+        with torch.no_grad():
+            goal = now.mean(1, keepdim=True) + 0.9 * target(now.roll(1, 1)).max(1, keepdim=True).values
+        optimizer.zero_grad()
+        nn.functional.smooth_l1_loss(online(now), goal).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+                if healthy:
+                    slow.lerp_(fast, 0.01)
+                else:
+                    slow.lerp(fast, 0.01)
+
+
+@fault("schedule")
+def a_warm_up_that_counts_samples(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+    warm_up = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (step + 1) / 100)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=100_000)
+    milestone = 100 if healthy else 100 * 64
+    schedule = torch.optim.lr_scheduler.SequentialLR(optimizer, [warm_up, decay], [milestone])
+    train(model, optimizer, regression(), after_step=lambda step: schedule.step())
 
 
 @fault("samples-never-drawn")

@@ -8,6 +8,7 @@ remainder of the process's own clock.
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
@@ -70,6 +71,8 @@ class Samples(Table):
         Column("cpu_python", "float", "s", "CPU time of all other threads that Python started"),
         Column("cpu_native", "float", "s", "remaining CPU time: OpenMP, MKL, the CUDA driver, and threads that ended"),
         Column("num_threads", "int", "", "threads of the process"),
+        Column("uncollected", "int", "", "objects of Python that were made since its collector ran last, without those "
+               "that were freed: it runs from about 2,000 on, unless it is off"),
         Column("rss", "float", "MiB", "resident memory"),
         Column("rss_shared", "float", "MiB", "part of rss in files and shared memory, the recorder's rings included"),
         Column("vm_data", "float", "MiB", "memory of its own that it may write, in use already or not (VmData)"),
@@ -149,6 +152,7 @@ class Source(BaseSource):
                 *(groups[name] for name in _GROUPS[1:]),
                 max(0.0, cpu - sum(groups.values())),
                 os.stat("/proc/self/task").st_nlink - 2,
+                gc.get_count()[0],
                 resident,
                 shared,
                 data,

@@ -81,7 +81,14 @@ RULE = Rule(
         Threshold("layers", 1, "weights before the dead activations"),
         Threshold("steps", 10, "steps needed to judge"),
     ),
-    explains=("gradients-zero", "layer-gradients", "loss-flat", "gradients", "parameters-not-updated"),
+    explains=(
+        "gradients-zero",
+        "layer-gradients",
+        "loss-flat",
+        "loss-at-chance",
+        "gradients",
+        "parameters-not-updated",
+    ),
     is_live=True,
     look=look,
 )

@@ -100,5 +100,8 @@ RULE = Rule(
         Threshold("losses", 5, "losses before and after a jump that tell whether it did harm"),
         Threshold("norms", 10, "norms needed to judge"),
     ),
-    explains=("loss-spikes",),
+    explains=(
+        "loss-at-chance",
+        "loss-spikes",
+    ),
 )

@@ -68,6 +68,6 @@ RULE = Rule(
         Threshold("steps", 20, "steps without their gradients"),
         Threshold("share", 0.5, "part of the recorded steps that are without them"),
     ),
-    explains=("parameters-not-updated", "parameters-without-optimizer", "loss-flat", "gradients"),
+    explains=("parameters-not-updated", "parameters-without-optimizer", "loss-flat", "loss-at-chance", "gradients"),
     is_live=True,
 )

@@ -59,5 +59,5 @@ RULE = Rule(
         Threshold("share", 0.5, "part of the newest norms that are not finite"),
         Threshold("norms", 10, "norms needed to judge"),
     ),
-    explains=("steps-skipped", "gradients", "parameters-not-updated", "loss-flat", "clipping"),
+    explains=("steps-skipped", "gradients", "parameters-not-updated", "loss-flat", "loss-at-chance", "clipping"),
 )

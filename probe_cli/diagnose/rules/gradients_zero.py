@@ -93,7 +93,7 @@ RULE = Rule(
         Threshold("steps", 20, "steps needed to judge"),
         Threshold("seen", 3, "further steps whose gradients are 0"),
     ),
-    explains=("layer-gradients", "loss-flat", "gradients"),
+    explains=("layer-gradients", "loss-flat", "loss-at-chance", "gradients"),
     is_live=True,
     look=look,
 )

@@ -93,6 +93,7 @@ RULE = Rule(
         "gradients",
         "layer-gradients",
         "loss-flat",
+        "loss-at-chance",
         "loss-rises",
         "loss-spikes",
         "loss-volatile",

@@ -77,5 +77,5 @@ RULE = Rule(
         Threshold("share", 0.16, "share of the steps with less than a hundredth of the highest"),
         Threshold("steps", 5, "steps needed to judge"),
     ),
-    explains=("loss-flat",),
+    explains=("loss-flat", "loss-at-chance"),
 )

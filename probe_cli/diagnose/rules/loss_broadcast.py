@@ -71,6 +71,6 @@ RULE = Rule(
     "Is each output compared with its own target?",
     SQL,
     of_each_rank(judge),
-    explains=("loss-flat", "loss-volatile"),
+    explains=("loss-flat", "loss-at-chance", "loss-volatile"),
     is_live=True,
 )

@@ -70,4 +70,5 @@ RULE = Rule(
         Threshold("gone", 1e-6, "loss below which nothing is left: the gradients are 0 since it has converged"),
         Threshold("losses", 60, "losses needed to judge"),
     ),
+    explains=("loss-at-chance",),
 )

@@ -81,6 +81,6 @@ RULE = Rule(
     "Does the loss get logits where it wants them?",
     SQL,
     of_each_rank(judge),
-    explains=("loss-flat", "loss-without-bound", "gradients-zero", "loss-volatile"),
+    explains=("loss-flat", "loss-at-chance", "loss-without-bound", "gradients-zero", "loss-volatile"),
     is_live=True,
 )

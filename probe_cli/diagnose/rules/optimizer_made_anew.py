@@ -57,5 +57,5 @@ RULE = Rule(
         Threshold("share", 0.9, "share of the steps in which the optimizer was new"),
         Threshold("steps", 50, "steps needed to judge"),
     ),
-    explains=("loss-flat", "loss-volatile"),
+    explains=("loss-flat", "loss-at-chance", "loss-volatile"),
 )

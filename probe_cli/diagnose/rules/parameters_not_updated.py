@@ -137,6 +137,6 @@ RULE = Rule(
         Threshold("changes", 50, "changes of the others needed to judge"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
-    explains=("loss-flat", "layer-gradients", "gradients"),
+    explains=("loss-flat", "loss-at-chance", "layer-gradients", "gradients"),
     is_live=True,
 )

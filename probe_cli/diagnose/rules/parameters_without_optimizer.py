@@ -193,7 +193,15 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (Threshold("steps", 20, "steps needed to tell that the optimizer's parameters never change"),),
-    explains=("loss-flat", "loss-rises", "zero-grad-missing", "parameters-not-updated", "gradients", "schedule"),
+    explains=(
+        "loss-flat",
+        "loss-at-chance",
+        "loss-rises",
+        "zero-grad-missing",
+        "parameters-not-updated",
+        "gradients",
+        "schedule",
+    ),
     is_live=True,
     look=look,
 )

@@ -90,5 +90,5 @@ RULE = Rule(
         Threshold("loss", 1.5, "lowest loss of the first 40 steps over that in the checkpoint"),
         Threshold("steps", 10, "steps after the load needed to judge"),
     ),
-    explains=("loss-rises", "loss-volatile"),
+    explains=("optimizer-not-restored", "loss-rises", "loss-volatile"),
 )

@@ -6,7 +6,8 @@ step and one an epoch, or one a micro-batch: the schedule ends long before the j
 
 A cosine whose length is that of the epochs, and that is stepped with each batch, goes up and down again and again: it
 begins anew after its end. ReduceLROnPlateau that is given an accuracy as if it were a loss cuts the learning rate until
-nothing is left.
+nothing is left. A warm-up that does not end, as one whose milestone counts samples where the schedule counts steps,
+raises it far above the one that the optimizer was given, while the loss gets no better.
 """
 
 from __future__ import annotations
@@ -22,13 +23,18 @@ __all__ = ["RULE"]
 SQL = """
 SELECT schedulers.*, (SELECT count(*) FILTER (skipped) FROM python.steps) AS skipped,
     (SELECT coalesce(sum(evaluation), 0) FROM python.steps) AS evaluation,
-    (SELECT median(micro_batches) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS micro_batches
+    (SELECT median(micro_batches) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS micro_batches,
+    (SELECT {'early_lr': median(lr) FILTER (part = 1), 'late_lr': median(lr) FILTER (part = 5),
+            'early': median(loss) FILTER (part = 1), 'late': median(loss) FILTER (part = 5), 'losses': count(*)}
+        FROM (SELECT lr, loss, ntile(5) OVER (ORDER BY step) AS part FROM python.steps WHERE isfinite(loss))) AS course
 FROM torch.schedulers AS schedulers
 """
 #: Schedules that are made to be stepped with every update.
 _PER_STEP = ("OneCycleLR", "CyclicLR")
 #: Schedules that go back to where they began after their end.
 _BACK_AND_FORTH = "CosineAnnealingLR"
+#: Those that multiply the learning rate by what the job computes: by 1 at most, as is usual.
+_BY_FACTOR = ("LambdaLR", "SequentialLR", "ChainedScheduler", "MultiplicativeLR")
 #: The one that cuts the learning rate when what it is given gets no better.
 _ON_PLATEAU = "ReduceLROnPlateau"
 
@@ -38,7 +44,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     for one in asked:
         for row in one.rows:
             seen = True
-            for way in (_never, _too_often, _round, _cut):
+            for way in (_never, _too_often, _round, _cut, _beyond):
                 for found in way({**row, "world_size": one.world_size}, limits):
                     yield replace(found, ranks=(one.rank,), where=str(row["scheduler"]))
     if not seen:
@@ -114,6 +120,32 @@ def _cut(row: Row, limits: Limits) -> Iterable[Finding]:
     )
 
 
+def _beyond(row: Row, limits: Limits) -> Iterable[Finding]:
+    lr, base, course = row["lr"], row["base_lr"], row["course"]
+    if not str(row["scheduler"]).startswith(_BY_FACTOR) or not lr or not base or lr < limits["beyond"] * base:
+        return
+    if course["losses"] < limits["steps"] or not course["early_lr"] or course["late_lr"] <= course["early_lr"]:
+        return
+    if course["late"] < course["early"]:
+        return
+    yield Finding(
+        f"the learning rate rises on and on, to {_number(lr)}: {lr / base:.0f} times the {_number(base)} that the"
+        " optimizer was given",
+        certainty=Certainty.LIKELY,
+        share=1.0,
+        evidence=(
+            f"{row['scheduler']} was stepped {row['calls'] or 0:,} times; median learning rate of the first fifth of"
+            f" the recorded steps {_number(course['early_lr'])}, of the last {_number(course['late_lr'])}",
+            f"the loss meanwhile: {course['early']:.4g}, then {course['late']:.4g}",
+        ),
+        advice=(
+            "give the end of the warm-up in what the schedule is stepped with: steps, not samples or epochs",
+            "let the factor of a warm-up end at 1: min(1, (step + 1) / warmup)",
+        ),
+        try_first="SequentialLR(optimizer, [warmup, decay], milestones=[warmup_epochs * len(loader)])",
+    )
+
+
 def _round(row: Row, limits: Limits) -> Iterable[Finding]:
     calls, updates, total = row["calls"] or 0, row["updates"], row["total"]
     if not str(row["scheduler"]).startswith(_BACK_AND_FORTH) or not total or total > limits["short"]:
@@ -154,10 +186,11 @@ RULE = Rule(
         Threshold("steps", 200, "steps without a call"),
         Threshold("updates", 50, "updates needed to judge"),
         Threshold("more", 3, "calls more than updates"),
+        Threshold("beyond", 4.0, "learning rate over the one that the optimizer was given"),
         Threshold("cut", 1e-3, "part of the first learning rate that is too little"),
         Threshold("short", 200, "length of a cosine that is not meant in batches"),
         Threshold("rounds", 5, "times that it has come to its end"),
     ),
-    explains=("learning-rate-zero", "loss-flat"),
+    explains=("learning-rate-zero", "loss-flat", "loss-at-chance", "loss-rises", "learning-rate-too-high"),
     is_live=True,
 )

@@ -53,6 +53,6 @@ RULE = Rule(
     SQL,
     of_each_rank(judge),
     (Threshold("times", 10, "how many times as many calls of backward, and seconds, as a step has had"),),
-    explains=("stalled", "job-hangs"),
+    explains=("loss-at-chance", "stalled", "job-hangs"),
     is_live=True,
 )

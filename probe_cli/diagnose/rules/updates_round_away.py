@@ -100,6 +100,6 @@ RULE = Rule(
         Threshold("share", 0.5, "share of the weights that are too large for an update"),
         Threshold("steps", 50, "steps needed to judge"),
     ),
-    explains=("loss-flat",),
+    explains=("loss-flat", "loss-at-chance"),
     is_live=True,
 )

@@ -63,6 +63,14 @@ RULE = Rule(
         Threshold("added", 1.0, "weight decay of an optimizer that adds it to the gradient"),
         Threshold("part", 0.25, "part of the optimizer's parameters that have it"),
     ),
-    explains=("loss-flat", "loss-rises", "gradients", "layer-gradients", "gradients-zero", "activations-dead"),
+    explains=(
+        "loss-flat",
+        "loss-at-chance",
+        "loss-rises",
+        "gradients",
+        "layer-gradients",
+        "gradients-zero",
+        "activations-dead",
+    ),
     is_live=True,
 )

@@ -36,6 +36,22 @@ def test_one_that_runs_ahead_of_the_optimizer_is_named(judged: Judged, steps: St
     assert "525 times for 500 updates" in found.sentence
 
 
+def test_a_warm_up_without_an_end_is_named_where_the_loss_gets_no_better(judged: Judged, steps: Steps) -> None:
+    def found(scheduler: str = "SequentialLR", falls: bool = False, lr: float = 0.04) -> list[str]:
+        course = steps(
+            400,
+            lr=lambda step: lr * (1 + step) / 400,
+            loss=lambda step: 0.6 + (-1 if falls else 1) * step / 1000,
+        )
+        rows = schedule(scheduler=scheduler, lr=lr, base_lr=0.002)
+        return [one.sentence for one in judged("schedule", {"python.steps": course, "torch.schedulers": rows})]
+
+    assert found() == ["the learning rate rises on and on, to 0.04: 20 times the 0.002 that the optimizer was given"]
+    assert found("OneCycleLR") == []
+    assert found(falls=True) == []
+    assert found(lr=0.004) == []
+
+
 def test_a_cosine_that_goes_up_and_down_with_each_batch_is_named(judged: Judged, steps: Steps) -> None:
     def found(**others: Any) -> list[str]:
         rows = schedule(**{"scheduler": "CosineAnnealingLR", "total": 10.0, **others})

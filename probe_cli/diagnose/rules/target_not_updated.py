@@ -1,0 +1,74 @@
+"""A target network, or an average of the weights, never changes.
+
+DQN, SAC and BYOL learn from a copy of the model that follows it slowly; an average of the weights (EMA) is to be better
+than they are. A copy that is never written to goes unseen: `lerp` in place of `lerp_`, an update that is not called, a
+condition that is never met. Named is a copy of a trained model that is called such a thing (target, ema, slow, shadow,
+momentum, average) and has not changed in thousands of updates. A teacher or a reference that is to stay as it is has
+other names; a copy that is replaced as a whole is another one each time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
+from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+
+__all__ = ["RULE"]
+
+SQL = """
+SELECT module, any_value(class) AS class, any_value(modules.parameters) AS parameters, min(versions) AS least,
+    max(versions) AS versions, any_value(optimizer) AS optimizer
+FROM (SELECT module, class, parameters FROM torch.modules WHERE depth = 0) AS modules
+JOIN (SELECT split_part(module, '.', 1) AS module, versions, optimizer FROM torch.parameters WHERE module IS NOT NULL)
+    USING (module)
+GROUP BY module ORDER BY module
+"""
+FOLLOWS = re.compile(r"target|ema\b|ema_|_ema|slow|shadow|momentum|averag", re.I)
+
+
+def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    copies = [
+        (copy, trained)
+        for copy in rows
+        for trained in rows
+        if copy["optimizer"] is None
+        and trained["optimizer"] is not None
+        and (copy["class"], copy["parameters"]) == (trained["class"], trained["parameters"])
+        and FOLLOWS.search(copy["module"])
+    ]
+    if not copies:
+        raise NotApplicable("no model is called a target or an average of a trained one")
+    for copy, trained in copies:
+        if copy["versions"] <= limits["made"] and trained["least"] >= limits["updates"]:
+            yield Finding(
+                f"{copy['module']} never changes: it is to follow {trained['module']}",
+                Certainty.LIKELY,
+                share=1.0,
+                where=copy["module"],
+                evidence=(
+                    f"{trained['module']} was changed {trained['least']:,} times, {copy['module']}"
+                    f" {copy['versions']:,} times, as its weights were made",
+                ),
+                advice=(
+                    "look at the update: operations without an underscore (lerp, mul, add) change nothing",
+                    "see that it is called with each step, or every N steps, and that its condition is ever met",
+                ),
+                try_first="target.lerp_(source, tau)  # in place, under torch.no_grad()",
+            )
+            return
+
+
+RULE = Rule(
+    "target-not-updated",
+    "numbers",
+    "Does a target network or an average of the weights change?",
+    SQL,
+    of_each_rank(judge),
+    (
+        Threshold("made", 3, "changes of a parameter that its making takes: initialised, loaded"),
+        Threshold("updates", 5_000, "updates of the trained model in which it should have changed"),
+    ),
+    is_live=True,
+)
