@@ -1,9 +1,10 @@
 """The loss is that of guessing, and stays there.
 
 A model that tells C classes nothing apart has a cross-entropy of ln C: 0.693 for two, 1.79 for six. Each training
-begins near it. One that is still there after some hundred steps, neither above nor below, learns nothing of what its
-labels say: they do not belong to the inputs, as where inputs and labels are shuffled each for itself, or the inputs
-say nothing of them. What the loss is made of, and of how many classes, is read from its graph.
+begins near it. One that is still there after some hundred steps and several passes over its data, neither above nor
+below, learns nothing of what its labels say: they do not belong to the inputs, as where inputs and labels are shuffled
+each for itself, or the inputs say nothing of them. What the loss is made of, and of how many classes, is read from its
+graph.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SELECT (SELECT count(*) FROM losses) AS losses, (SELECT min(step) FROM losses) A
     (SELECT min(loss) FROM parts) AS lowest, (SELECT max(loss) FROM parts) AS highest,
     (SELECT max(rollout) FROM python.steps) AS rollouts,
     (SELECT list(DISTINCT {'operation': operation, 'shape': shape}) FROM torch.autograd_graph
-        WHERE operation IN ('LogSoftmax', 'BinaryCrossEntropyWithLogits')) AS made_of
+        WHERE operation IN ('LogSoftmax', 'BinaryCrossEntropyWithLogits')) AS made_of,
+    (SELECT max(whole_passes) FROM torch.dataloaders) AS passes
 """
 
 
@@ -32,6 +34,10 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     classes = {_classes(one) for one in row["made_of"] or ()}
     if len(classes) != 1 or None in classes or row["rollouts"]:
         raise NotApplicable("the loss is no cross-entropy of one number of classes")
+    if row["passes"] is None:
+        raise NotApplicable("no DataLoader was found: the data may be new in each step, and random")
+    if row["passes"] < limits["passes"]:
+        raise NotApplicable(f"{row['passes']} whole passes over the data, {limits['passes']:.0f} needed")
     if row["losses"] < limits["losses"]:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
     num = int(classes.pop() or 0)
@@ -44,8 +50,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         share=1.0,
         since_step=row["first"],
         evidence=(
-            f"ln {num} = {chance:.4g}; medians of fifths of {row['losses']} losses: {row['lowest']:.4g} to"
-            f" {row['highest']:.4g}",
+            f"after {row['passes']} passes over the data; ln {num} = {chance:.4g}",
+            f"medians of fifths of {row['losses']} losses: {row['lowest']:.4g} to {row['highest']:.4g}",
         ),
         advice=(
             "see that labels belong to their inputs: one shuffle, one order, one index for both",
@@ -71,6 +77,7 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("near", 0.015, "how far from the loss of guessing it may be, as a share of it"),
+        Threshold("passes", 3, "whole passes over the data: a model that learns by heart has begun to"),
         Threshold("losses", 400, "losses needed to judge"),
     ),
     is_live=True,

@@ -19,13 +19,14 @@ __all__ = ["RULE"]
 
 SQL = """
 SELECT module, any_value(class) AS class, any_value(modules.parameters) AS parameters, min(versions) AS least,
-    max(versions) AS versions, any_value(optimizer) AS optimizer
-FROM (SELECT module, class, parameters FROM torch.modules WHERE depth = 0) AS modules
+    max(versions) AS versions, any_value(optimizer) AS optimizer, any_value(place) AS place
+FROM (SELECT module, class, parameters, place FROM torch.modules WHERE depth = 0) AS modules
 JOIN (SELECT split_part(module, '.', 1) AS module, versions, optimizer FROM torch.parameters WHERE module IS NOT NULL)
     USING (module)
 GROUP BY module ORDER BY module
 """
-FOLLOWS = re.compile(r"target|ema\b|ema_|_ema|slow|shadow|momentum|averag", re.I)
+#: In the name of the variable: "attribute `target` of local `agent` of main() at dqn.py:80".
+FOLLOWS = re.compile(r"^[^`]*`\w*?(target|(?<![a-z])ema(?![a-z])|slow|shadow|momentum|averag)", re.I)
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
@@ -36,19 +37,19 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         if copy["optimizer"] is None
         and trained["optimizer"] is not None
         and (copy["class"], copy["parameters"]) == (trained["class"], trained["parameters"])
-        and FOLLOWS.search(copy["module"])
+        and FOLLOWS.search(copy["place"])
     ]
     if not copies:
         raise NotApplicable("no model is called a target or an average of a trained one")
     for copy, trained in copies:
         if copy["versions"] <= limits["made"] and trained["least"] >= limits["updates"]:
             yield Finding(
-                f"{copy['module']} never changes: it is to follow {trained['module']}",
+                f"a copy of {trained['module']} never changes, and is to follow it by its name",
                 Certainty.LIKELY,
                 share=1.0,
-                where=copy["module"],
+                where=str(copy["place"]),
                 evidence=(
-                    f"{trained['module']} was changed {trained['least']:,} times, {copy['module']}"
+                    f"{trained['module']} was changed {trained['least']:,} times, the copy ({copy['module']})"
                     f" {copy['versions']:,} times, as its weights were made",
                 ),
                 advice=(

@@ -14,11 +14,18 @@ from .conftest import Judged
 def job(copy: str = "target", *, copied: int = 1, trained: int = 9_000, size: int = 500) -> dict[str, Any]:
     """A model and a copy of it, with how often their parameters have changed."""
     modules = [
-        {"module": name, "class": "QNet", "parameters": num, "depth": 0} for name, num in (("q", 500), (copy, size))
+        {
+            "module": module,
+            "class": "QNet",
+            "parameters": num,
+            "depth": 0,
+            "place": f"attribute `{name}` of local `agent`",
+        }
+        for module, name, num in (("QNet", "q", 500), ("QNet-2", copy, size))
     ]
     parameters = [
-        {"module": "q.0", "parameter": "weight", "versions": trained, "optimizer": "Adam"},
-        {"module": f"{copy}.0", "parameter": "weight", "versions": copied, "optimizer": None},
+        {"module": "QNet.0", "parameter": "weight", "versions": trained, "optimizer": "Adam"},
+        {"module": "QNet-2.0", "parameter": "weight", "versions": copied, "optimizer": None},
     ]
     return {"torch.modules": modules, "torch.parameters": parameters}
 
@@ -26,8 +33,9 @@ def job(copy: str = "target", *, copied: int = 1, trained: int = 9_000, size: in
 def test_a_copy_that_never_changes_is_named(judged: Judged) -> None:
     (found,) = judged("target-not-updated", job())
 
-    assert found.sentence == "target never changes: it is to follow q"
-    assert "q was changed 9,000 times, target 1 times" in found.evidence[0]
+    assert found.sentence == "a copy of QNet never changes, and is to follow it by its name"
+    assert found.where == "attribute `target` of local `agent`"
+    assert "QNet was changed 9,000 times, the copy (QNet-2) 1 times" in found.evidence[0]
 
 
 def test_one_that_follows_and_one_that_may_yet_are_fine(judged: Judged) -> None:
@@ -36,6 +44,6 @@ def test_one_that_follows_and_one_that_may_yet_are_fine(judged: Judged) -> None:
 
 
 def test_a_teacher_a_reference_and_another_model_are_none(judged: Judged) -> None:
-    for rows in (job("teacher"), job("reference"), job(size=900), {}):
+    for rows in (job("teacher"), job("reference"), job("schema"), job(size=900), {}):
         with pytest.raises(NotApplicable):
             judged("target-not-updated", rows)
