@@ -16,6 +16,7 @@ from probe_cli.cluster.delays.rows import CALLS, STEPS, RankRows
 
 from .facts import Facts, Who, one_clock_a_host, with_borrowed_steps, with_recent
 from .phases import PHASES, Longer, longer, own_phases
+from .rounds import in_rounds
 
 __all__ = ["MIN_STEPS", "Study", "study"]
 
@@ -278,6 +279,11 @@ def study(told: Sequence[Facts], num_steps: int) -> Study:
     for fact, before in zip(facts, own, strict=True):
         if fact.steps is not before.steps:
             notes.append(f"{fact.who} ends no steps of its own: those of another rank are taken for it")
+    with_steps, facts = facts, in_rounds(facts, MIN_STEPS)
+    if any(fact is not before for fact, before in zip(facts, with_steps, strict=True)):
+        notes.append(
+            "ranks take different numbers of steps between two meetings: what lies between two is called a step"
+        )
     for fact in facts:
         num = len(np.unique(fact.steps["number"])) if fact.steps else 0
         if num >= MIN_STEPS:
