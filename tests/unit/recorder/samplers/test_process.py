@@ -171,4 +171,4 @@ def test_two_hours_fit():
     kept = Samples.capacity * 15 // 16
 
     assert kept * INTERVAL_S >= 2 * 3600
-    assert Samples.capacity * Samples.row_struct().size < 2.1 * 2**20
+    assert Samples.capacity * Samples.row_struct().size < 2.2 * 2**20
