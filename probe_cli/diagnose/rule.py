@@ -10,7 +10,7 @@ from .finding import Finding, NoEvidence, NotApplicable
 from .job import Job
 
 __all__ = [
-    "ELEMENTS", "LATE", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "gradients_by_model",
+    "ACTS", "ELEMENTS", "LATE", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "gradients_by_model",
     "is_late", "of_each_rank",
 ]  # fmt: skip
 
@@ -20,6 +20,13 @@ Limits = Mapping[str, float]
 #: SQL: the number of elements of a module's first input, from a row of python.torch_trace.
 ELEMENTS = """list_product(list_transform(string_split(split_part(input_shapes, ',', 1), 'x'),
     lambda size: try_cast(size AS DOUBLE)))"""
+
+#: SQL: whether the model is called without gradients, often and with far smaller batches than it trains on: a policy
+#: that acts in its environments between updates. In a function not named rollout… it counts as an evaluation.
+ACTS = """(SELECT coalesce(4 * median(samples) FILTER (phase = 'eval') <= median(samples) FILTER (phase = 'train')
+        AND count(*) FILTER (phase = 'eval') >= 16 * count(DISTINCT step) FILTER (phase = 'eval'), false)
+    FROM (SELECT step, phase, try_cast(split_part(split_part(input_shapes, ',', 1), 'x', 1) AS DOUBLE) AS samples
+        FROM python.torch_trace WHERE stage = 'forward' AND input_shapes <> '' AND NOT contains(module, '.')))"""
 
 
 @dataclass(frozen=True)

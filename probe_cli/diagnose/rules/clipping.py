@@ -3,7 +3,8 @@
 `clip_grad_norm_` is meant for the odd step. Where every step is cut down to a small part of its gradient, the learning
 rate is no longer what it says, and a gradient that grows is not seen. Where nothing clips, and single gradients are
 many times as long as the usual one, one batch can throw the weights. A policy that has nearly settled has such
-gradients too, when it draws a rare action, and is no worse for it: so the loss has to be higher after the jump.
+gradients too, when it draws a rare action, and is no worse for it: so the loss has to be higher after the jump. PPO and
+its kin clip every step to a small norm, as a loss of values far from 0 makes them long: they are not judged by that.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import ACTS, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH norms AS (SELECT step, grad_norm, clip_norm FROM python.steps WHERE isfinite(grad_norm)
     ORDER BY step DESC LIMIT 300),
 around AS (SELECT step, grad_norm,
@@ -29,7 +30,7 @@ told AS (SELECT loss, step > jumped AS is_after FROM python.steps JOIN jumps ON 
     QUALIFY row_number() OVER (PARTITION BY is_after ORDER BY abs(step - jumped)) <= 20),
 losses AS (SELECT quantile_cont(loss, 0.9) FILTER (NOT is_after) AS before, median(loss) FILTER (is_after) AS after,
         least(count(*) FILTER (NOT is_after), count(*) FILTER (is_after)) AS losses FROM told)
-SELECT totals.*, jumps.*, losses.*
+SELECT totals.*, jumps.*, losses.*, {ACTS} OR (SELECT coalesce(max(rollout), 0) FROM python.steps) > 0 AS acts
 FROM (SELECT count(*) AS norms, count(clip_norm) AS clips, median(clip_norm) AS clip_norm, median(grad_norm) AS usual,
     count(*) FILTER (grad_norm > clip_norm) AS clipped, min(step) AS first FROM norms) AS totals
 LEFT JOIN jumps ON true LEFT JOIN losses ON true
@@ -70,7 +71,7 @@ def _missing(row: Row, limits: Limits) -> Iterable[Finding]:
 def _always(row: Row, limits: Limits) -> Iterable[Finding]:
     share = row["clipped"] / row["clips"]
     times = row["usual"] / row["clip_norm"] if row["clip_norm"] else 0.0
-    if share < limits["share"] or times < limits["times"]:
+    if row["acts"] or share < limits["share"] or times < limits["times"]:
         return
     yield Finding(
         f"gradients are clipped in {percent(share)} of the steps, to 1/{times:.0f} of their length",

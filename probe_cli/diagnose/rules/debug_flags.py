@@ -14,7 +14,7 @@ from probe_cli.diagnose.rule import Limits, Row, Rule, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = "SELECT kind, name, value FROM process.env WHERE kind IN ('variable', 'setting')"
+SQL = "SELECT kind, name, value FROM process.env WHERE kind IN ('variable', 'setting', 'hardware')"
 #: Name -> values that are harmless, and what it does.
 FLAGS = {
     "CUDA_LAUNCH_BLOCKING": (("", "0"), "every kernel is waited for"),
@@ -70,6 +70,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not rows:
         raise NoEvidence("process.env has no rows: the recorder did not answer")
     is_on = {row["name"] for row in rows if row["kind"] == "setting" and str(row["value"]).lower() == "true"}
+    if not any(row["name"] == "cuda devices" for row in rows):
+        is_on -= {name for name in is_on if ".cudnn." in name}  # without a GPU in use they cost nothing
     variables = {row["name"]: str(row["value"] or "") for row in rows if row["kind"] == "variable"}
     left_on = [
         (f"{name}={value}", FLAGS[name][1], f"unset {name}")

@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.job import Job
-from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import ACTS, Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.diagnose.sampling import Stack, lines_of, meanwhile, stacks_of_a_pause, waits
 from probe_cli.text import percent, seconds
 
@@ -37,7 +37,7 @@ samples AS (
     FROM process.samples AS samples, (SELECT min(ts) AS began, max(ts) AS ended FROM recent)
     WHERE samples.ts BETWEEN began AND ended AND run_delay IS NOT NULL
 )
-SELECT usual.usual, usual.steps, usual.lasted, of_long.*, of_samples.*, gaps.*,
+SELECT usual.usual, usual.steps, usual.lasted, of_long.*, of_samples.*, gaps.*, {ACTS} AS acts,
     (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited
 FROM usual,
     (SELECT count(*) AS pauses, median(duration) AS pause, min(step) AS since, sum(duration - usual.usual) AS lost,
@@ -89,7 +89,7 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     sleeps = phase == "forward"
     if sleeps and not _sleeps(row):
         return
-    if phase == "generation" or (phase == "evaluation" and share < limits["evaluation"]):
+    if phase == "generation" or (phase == "evaluation" and (row["acts"] or share < limits["evaluation"])):
         return
     often = ""
     if row["every"]:

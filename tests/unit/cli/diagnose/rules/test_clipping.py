@@ -16,6 +16,18 @@ def test_clipping_to_a_small_part_in_every_step_is_named(judged: Judged, steps: 
     assert "1/50" in found.sentence
 
 
+def test_a_policy_that_acts_between_updates_is_clipped_as_usual(judged: Judged, steps: Steps) -> None:
+    def calls(samples: int) -> list[dict[str, object]]:
+        call = {"module": "Agent", "stage": "forward", "step": 40}
+        acts = [{**call, "phase": "eval", "input_shapes": f"{samples}x8"}] * 32
+        return [*acts, {**call, "phase": "train", "input_shapes": "128x8"}]
+
+    told = steps(50, grad_norm=50.0, clip_norm=1.0)
+
+    assert judged("clipping", {"python.steps": told, "python.torch_trace": calls(4)}) == []
+    assert len(judged("clipping", {"python.steps": told, "python.torch_trace": calls(128)})) == 1
+
+
 def noisy(step: int, after: float) -> float:
     return (1.0 if step <= 30 else after) + 0.1 * (step * 7 % 10)
 

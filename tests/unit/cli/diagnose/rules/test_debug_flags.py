@@ -55,3 +55,11 @@ def test_deterministic_algorithms_may_be_wanted(judged: Judged) -> None:
     (found,) = judged("debug-flags", {"process.env": rows})
 
     assert found.certainty is Certainty.POSSIBLE
+
+
+def test_cudnn_is_of_no_concern_without_a_gpu_in_use(judged: Judged) -> None:
+    setting = {"kind": "setting", "name": "torch.backends.cudnn.deterministic", "value": "True"}
+    gpu = {"kind": "hardware", "name": "cuda devices", "value": "8"}
+
+    assert judged("debug-flags", {"process.env": [setting]}) == []
+    assert len(judged("debug-flags", {"process.env": [setting, gpu]})) == 1

@@ -16,6 +16,17 @@ from .conftest import Judged, Steps, Tables
 from .looking import Told, looked
 
 
+def test_a_policy_that_acts_between_updates_does_not_pause(judged: Judged, steps: Steps) -> None:
+    rows = steps(
+        400, duration=lambda step: 4.1 if step % 50 == 49 else 0.1, evaluation=lambda step: 4.0 * (step % 50 == 49)
+    )
+    call = {"module": "Agent", "stage": "forward", "step": 99}
+    acts = [{**call, "phase": "eval", "input_shapes": "4x8"}] * 128
+    trained = {**call, "phase": "train", "input_shapes": "128x8"}
+
+    assert judged("pauses", {"python.steps": rows, "python.torch_trace": [*acts, trained]}) == []
+
+
 def test_the_phase_and_the_distance_of_the_pauses_are_told(judged: Judged, steps: Steps) -> None:
     rows = steps(
         400, duration=lambda step: 4.1 if step % 50 == 49 else 0.1, evaluation=lambda step: 4.0 * (step % 50 == 49)
