@@ -10,8 +10,8 @@ from .finding import Finding, NoEvidence, NotApplicable
 from .job import Job
 
 __all__ = [
-    "ACTS", "ELEMENTS", "LATE", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold", "gradients_by_model",
-    "is_late", "of_each_rank",
+    "ACTS", "ELEMENTS", "LATE", "ROLLOUTS", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold",
+    "gradients_by_model", "is_late", "of_each_rank",
 ]  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -27,6 +27,9 @@ ACTS = """(SELECT coalesce(4 * median(samples) FILTER (phase = 'eval') <= median
         AND count(*) FILTER (phase = 'eval') >= 16 * count(DISTINCT step) FILTER (phase = 'eval'), false)
     FROM (SELECT step, phase, try_cast(split_part(split_part(input_shapes, ',', 1), 'x', 1) AS DOUBLE) AS samples
         FROM python.torch_trace WHERE stage = 'forward' AND input_shapes <> '' AND NOT contains(module, '.')))"""
+
+#: SQL, of rows of python.steps: above 0 where the job learns from rollouts, recorded as such or known by ACTS.
+ROLLOUTS = f"greatest(max(rollout), {ACTS}::INTEGER)"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
-from probe_cli.diagnose.rule import ACTS, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import ROLLOUTS, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
@@ -30,7 +30,7 @@ told AS (SELECT loss, step > jumped AS is_after FROM python.steps JOIN jumps ON 
     QUALIFY row_number() OVER (PARTITION BY is_after ORDER BY abs(step - jumped)) <= 20),
 losses AS (SELECT quantile_cont(loss, 0.9) FILTER (NOT is_after) AS before, median(loss) FILTER (is_after) AS after,
         least(count(*) FILTER (NOT is_after), count(*) FILTER (is_after)) AS losses FROM told)
-SELECT totals.*, jumps.*, losses.*, {ACTS} OR (SELECT coalesce(max(rollout), 0) FROM python.steps) > 0 AS acts
+SELECT totals.*, jumps.*, losses.*, (SELECT {ROLLOUTS} FROM python.steps) > 0 AS acts
 FROM (SELECT count(*) AS norms, count(clip_norm) AS clips, median(clip_norm) AS clip_norm, median(grad_norm) AS usual,
     count(*) FILTER (grad_norm > clip_norm) AS clipped, min(step) AS first FROM norms) AS totals
 LEFT JOIN jumps ON true LEFT JOIN losses ON true

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import ROLLOUTS, Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH losses AS (SELECT step, loss, ntile(5) OVER (ORDER BY step) AS part FROM python.steps WHERE isfinite(loss))
 SELECT steps.*, early.*, late.*,
     (SELECT mode(module) FROM python.torch_trace WHERE stage = 'step') AS optimizer
 FROM (SELECT count(lr) AS steps, min(step) AS first, sum(lr) AS moved, max(lr) AS lr, median(grad_norm) AS norm,
-        count(loss) FILTER (isfinite(loss)) AS losses, max(rollout) AS rollouts FROM python.steps) AS steps,
+        count(loss) FILTER (isfinite(loss)) AS losses, {ROLLOUTS} AS rollouts FROM python.steps) AS steps,
     (SELECT median(loss) AS early, mad(loss) AS scatter FROM losses WHERE part = 1) AS early,
     (SELECT median(loss) AS late FROM losses WHERE part = 5) AS late
 """

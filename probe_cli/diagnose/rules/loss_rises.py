@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import LATE, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH losses AS (SELECT step, loss, lr, ntile(10) OVER (ORDER BY step) AS part FROM python.steps WHERE isfinite(loss)),
 parts AS (SELECT part, min(step) AS first, max(step) AS last, median(loss) AS loss, mad(loss) AS scatter,
     median(lr) AS lr, count(*) AS steps FROM losses GROUP BY part)
@@ -24,7 +24,7 @@ FROM (SELECT parts AS newest FROM parts ORDER BY part DESC LIMIT 1),
      (SELECT parts AS lowest FROM parts ORDER BY loss LIMIT 1),
      (SELECT loss FROM parts ORDER BY part LIMIT 1) AS earliest,
      (SELECT count(*) FILTER (isfinite(loss)) AS steps, min(loss) FILTER (isfinite(loss)) AS least,
-        max(rollout) AS rollouts, min(step) AS first, bool_and(counted) AS counted FROM python.steps) AS recorded,
+        {ROLLOUTS} AS rollouts, min(step) AS first, bool_and(counted) AS counted FROM python.steps) AS recorded,
      (SELECT count(DISTINCT module) AS optimizers FROM python.torch_trace WHERE stage = 'step') AS optimizers
 """
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import LATE, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH recent AS (SELECT step, loss, lr, grad_norm FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 500),
 around AS (SELECT step, loss, quantile_cont(loss, 0.9) OVER before AS usual, count(*) OVER before AS num_before,
         median(loss) OVER (ORDER BY step ROWS BETWEEN 1 FOLLOWING AND 10 FOLLOWING) AS after
@@ -28,7 +28,7 @@ spikes AS (SELECT step, loss, usual, loss / usual AS times, loss >= at_first / 3
 SELECT losses.*, recorded.*, models.*, (SELECT list(spikes) FROM spikes) AS spikes
 FROM (SELECT count(*) AS losses, min(loss) AS lowest,
         count(*) FILTER (step > (SELECT min(step) + 30 FROM recent)) AS judged FROM recent) AS losses,
-    (SELECT min(step) AS first, bool_and(counted) AS counted, max(rollout) AS rollouts,
+    (SELECT min(step) AS first, bool_and(counted) AS counted, {ROLLOUTS} AS rollouts,
         median(batch_size) FILTER (batch_size > 0) AS batch FROM python.steps) AS recorded,
     (SELECT count(DISTINCT module) FILTER (stage = 'step') AS optimizers, count(DISTINCT module) FILTER
         (stage = 'forward' AND module LIKE '%#%' AND module NOT LIKE '%.%') AS further_models

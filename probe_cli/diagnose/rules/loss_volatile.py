@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import LATE, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = """
+SQL = f"""
 WITH recent AS (SELECT step, loss, lr FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 100),
 beside AS (SELECT step, loss, lag(loss) OVER w AS before, lead(loss) OVER w AS after, lag(loss, 2) OVER w AS earlier
     FROM recent WINDOW w AS (ORDER BY step)),
@@ -41,7 +41,7 @@ FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(los
         (SELECT median(within) FROM parts) AS within FROM crossed) AS waves,
     (SELECT median(loss) AS at_first FROM
         (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)) AS early,
-    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, max(rollout) AS rollouts, min(step) AS first,
+    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, {ROLLOUTS} AS rollouts, min(step) AS first,
         bool_and(counted) AS counted FROM python.steps) AS samples
 """
 

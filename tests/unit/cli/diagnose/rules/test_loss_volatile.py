@@ -19,6 +19,16 @@ def test_a_loss_that_goes_up_and_down_in_turns_is_named(judged: Judged, steps: S
     assert "in turns" in found.sentence
 
 
+def test_a_policy_that_acts_between_updates_has_such_a_loss(judged: Judged, steps: Steps) -> None:
+    rows = steps(100, loss=lambda step: 1.0 + 0.5 * (step % 2), lr=0.1)
+    call = {"module": "Agent", "stage": "forward", "step": 40}
+    acts = [{**call, "phase": "eval", "input_shapes": "4x8"}] * 32
+    trained = {**call, "phase": "train", "input_shapes": "128x8"}
+
+    with pytest.raises(NotApplicable):
+        judged("loss-volatile", {"python.steps": rows, "python.torch_trace": [*acts, trained]})
+
+
 @pytest.mark.parametrize("first", [1.0, 3e-6])
 def test_of_a_loss_of_which_nothing_is_left_turns_are_none(judged: Judged, steps: Steps, first: float) -> None:
     """Adam goes to and fro around the weights that make it 0, though it came there before the recorder, too."""
