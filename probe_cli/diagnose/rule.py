@@ -10,7 +10,7 @@ from .finding import Finding, NoEvidence, NotApplicable
 from .job import Job
 
 __all__ = [
-    "ACTS", "ELEMENTS", "LATE", "ROLLOUTS", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold",
+    "ACTS", "ELEMENTS", "GOALS", "LATE", "ROLLOUTS", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold",
     "gradients_by_model", "is_late", "of_each_rank",
 ]  # fmt: skip
 
@@ -28,6 +28,11 @@ ACTS = """(SELECT coalesce(4 * median(samples) FILTER (phase = 'eval') <= median
     FROM (SELECT step, phase, try_cast(split_part(split_part(input_shapes, ',', 1), 'x', 1) AS DOUBLE) AS samples
         FROM python.torch_trace WHERE stage = 'forward' AND input_shapes <> '' AND NOT contains(module, '.')))"""
 
+#: SQL: whether a model is called without gradients in each step: what it answers is what the other one is to learn, as
+#: of the target network of DQN.
+GOALS = """(SELECT count(DISTINCT step) FILTER (phase = 'eval') >= 0.9 * count(DISTINCT step) FILTER (phase = 'train')
+        AND count(DISTINCT step) FILTER (phase = 'train') >= 10
+    FROM python.torch_trace WHERE stage = 'forward' AND NOT contains(module, '.'))"""
 #: SQL, of rows of python.steps: above 0 where the job learns from rollouts, recorded as such or known by ACTS.
 ROLLOUTS = f"greatest(max(rollout), {ACTS}::INTEGER)"
 

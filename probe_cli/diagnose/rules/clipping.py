@@ -3,8 +3,8 @@
 `clip_grad_norm_` is meant for the odd step. Where every step is cut down to a small part of its gradient, the learning
 rate is no longer what it says, and a gradient that grows is not seen. Where nothing clips, and single gradients are
 many times as long as the usual one, one batch can throw the weights. A policy that has nearly settled has such
-gradients too, when it draws a rare action, and is no worse for it: so the loss has to be higher after the jump. PPO and
-its kin clip every step to a small norm, as a loss of values far from 0 makes them long: they are not judged by that.
+gradients too, when it draws a rare action, and is no worse for it: so the loss has to be higher after the jump. PPO,
+DQN and their kin clip every step to a small norm, as a loss of values far from 0 makes them long: that is not judged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
-from probe_cli.diagnose.rule import ROLLOUTS, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import GOALS, ROLLOUTS, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
@@ -30,7 +30,7 @@ told AS (SELECT loss, step > jumped AS is_after FROM python.steps JOIN jumps ON 
     QUALIFY row_number() OVER (PARTITION BY is_after ORDER BY abs(step - jumped)) <= 20),
 losses AS (SELECT quantile_cont(loss, 0.9) FILTER (NOT is_after) AS before, median(loss) FILTER (is_after) AS after,
         least(count(*) FILTER (NOT is_after), count(*) FILTER (is_after)) AS losses FROM told)
-SELECT totals.*, jumps.*, losses.*, (SELECT {ROLLOUTS} FROM python.steps) > 0 AS acts
+SELECT totals.*, jumps.*, losses.*, (SELECT {ROLLOUTS} FROM python.steps) > 0 OR {GOALS} AS acts
 FROM (SELECT count(*) AS norms, count(clip_norm) AS clips, median(clip_norm) AS clip_norm, median(grad_norm) AS usual,
     count(*) FILTER (grad_norm > clip_norm) AS clipped, min(step) AS first FROM norms) AS totals
 LEFT JOIN jumps ON true LEFT JOIN losses ON true

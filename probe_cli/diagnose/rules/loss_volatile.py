@@ -5,7 +5,7 @@ scatters by about 1/sqrt(B) by itself: small batches are allowed that much and m
 turns comes from steps that are too long, unless hardly anything is left of it: Adam does that to one of 1e-7. So do
 waves: of parts of five losses, the logarithms of the medians leave their straight line by much, on both sides of it and
 again and again, and by more than the five scatter: the logarithms of losses near zero are far apart by themselves.
-Losses of both signs, several optimizers and rollouts are not judged.
+Losses of both signs, several optimizers, rollouts, and goals that another model gives in each step are not judged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import GOALS, LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
 
 __all__ = ["RULE"]
 
@@ -41,8 +41,8 @@ FROM (SELECT count(*) AS losses, avg(loss) AS mean, min(loss) AS lowest, max(los
         (SELECT median(within) FROM parts) AS within FROM crossed) AS waves,
     (SELECT median(loss) AS at_first FROM
         (SELECT loss FROM python.steps WHERE isfinite(loss) ORDER BY step LIMIT 30)) AS early,
-    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, {ROLLOUTS} AS rollouts, min(step) AS first,
-        bool_and(counted) AS counted FROM python.steps) AS samples
+    (SELECT median(batch_size) FILTER (batch_size > 0) AS batch, greatest({ROLLOUTS}, {GOALS}::INTEGER) AS rollouts,
+        min(step) AS first, bool_and(counted) AS counted FROM python.steps) AS samples
 """
 
 
@@ -51,7 +51,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["losses"] < limits["losses"]:
         raise NoEvidence(f"{row['losses']} losses recorded, {limits['losses']:.0f} needed: ask again later")
     if row["lowest"] <= 0 or row["optimizers"] > 1 or row["rollouts"]:
-        raise NotApplicable("losses of both signs, of several optimizers, or of rollouts")
+        raise NotApplicable("losses of both signs, of several optimizers, of rollouts, or of what another model says")
     batch = row["batch"] or _first_size(row["shapes"]) or 8
     takes_turns = row["turns"] is not None and row["turns"] < -limits["turns"] and row["mean"] >= limits["gone"]
     allowed = limits["ratio"] if takes_turns else max(limits["ratio"], limits["noise"] / batch**0.5)

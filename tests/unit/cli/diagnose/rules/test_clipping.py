@@ -28,6 +28,18 @@ def test_a_policy_that_acts_between_updates_is_clipped_as_usual(judged: Judged, 
     assert len(judged("clipping", {"python.steps": told, "python.torch_trace": calls(128)})) == 1
 
 
+def test_goals_that_another_model_gives_are_clipped_as_usual(judged: Judged, steps: Steps) -> None:
+    def calls(every: int) -> list[dict[str, object]]:
+        call = {"module": "QNet", "stage": "forward", "input_shapes": "32x4"}
+        trained = [{**call, "phase": "train", "step": step} for step in range(50)]
+        return [*trained, *({**call, "phase": "eval", "step": step} for step in range(0, 50, every))]
+
+    told = steps(50, grad_norm=50.0, clip_norm=1.0)
+
+    assert judged("clipping", {"python.steps": told, "python.torch_trace": calls(1)}) == []
+    assert len(judged("clipping", {"python.steps": told, "python.torch_trace": calls(10)})) == 1
+
+
 def noisy(step: int, after: float) -> float:
     return (1.0 if step <= 30 else after) + 0.1 * (step * 7 % 10)
 
