@@ -24,9 +24,10 @@ def losses_of(folder: Path, *, asked: bool) -> list[str]:
         try:
             if asked:
                 pid = str(job.pid)
-                until(lambda: probe(pid, "query", "SELECT 1 FROM python.steps LIMIT 1").returncode == 0)
+                # A sum is told once it has grown between two looks, which takes steps that end meanwhile.
+                until(lambda: json.loads(probe(pid, "query", "--format", "json", SUMS).stdout or "[]"))
                 for _ in range(3):
-                    [row] = json.loads(probe(pid, "query", "--format", "json", SUMS).stdout)
+                    [row] = until(lambda: json.loads(probe(pid, "query", "--format", "json", SUMS).stdout))
                     assert row["place"].startswith("['loss'] of local `means` of main()")
                     assert row["items"] > row["added"] > 0
         finally:
