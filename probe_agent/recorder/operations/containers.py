@@ -79,7 +79,7 @@ class Container(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What the items of a container hold, judged by the newest ones."""
+    """The contents of a container's items, judged by the newest ones."""
 
     #: Of all items, how many hold tensors, and how many of these keep their graph.
     tensors: int

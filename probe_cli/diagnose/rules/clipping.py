@@ -30,7 +30,7 @@ told AS (SELECT loss, step > jumped AS is_after FROM python.steps JOIN jumps ON 
     QUALIFY row_number() OVER (PARTITION BY is_after ORDER BY abs(step - jumped)) <= 20),
 losses AS (SELECT quantile_cont(loss, 0.9) FILTER (NOT is_after) AS before, median(loss) FILTER (is_after) AS after,
         least(count(*) FILTER (NOT is_after), count(*) FILTER (is_after)) AS losses FROM told)
-SELECT totals.*, jumps.*, losses.*, (SELECT {ROLLOUTS} FROM python.steps) > 0 OR {GOALS} AS acts
+SELECT totals.*, jumps.*, losses.*, (SELECT {ROLLOUTS} FROM python.steps) > 0 OR {GOALS} AS learns_values
 FROM (SELECT count(*) AS norms, count(clip_norm) AS clips, median(clip_norm) AS clip_norm, median(grad_norm) AS usual,
     count(*) FILTER (grad_norm > clip_norm) AS clipped, min(step) AS first FROM norms) AS totals
 LEFT JOIN jumps ON true LEFT JOIN losses ON true
@@ -71,7 +71,7 @@ def _missing(row: Row, limits: Limits) -> Iterable[Finding]:
 def _always(row: Row, limits: Limits) -> Iterable[Finding]:
     share = row["clipped"] / row["clips"]
     times = row["usual"] / row["clip_norm"] if row["clip_norm"] else 0.0
-    if row["acts"] or share < limits["share"] or times < limits["times"]:
+    if row["learns_values"] or share < limits["share"] or times < limits["times"]:
         return
     yield Finding(
         f"gradients are clipped in {percent(share)} of the steps, to 1/{times:.0f} of their length",

@@ -12,27 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
+from probe_cli.diagnose.copies import SQL, copies
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = """
-SELECT module, any_value(class) AS class, any_value(modules.parameters) AS parameters, min(versions) AS versions,
-    any_value(optimizer) AS optimizer, bool_or(module IN
-        (SELECT module FROM python.torch_trace WHERE phase = 'generate' AND stage = 'forward')) AS generates
-FROM (SELECT module, class, parameters FROM torch.modules WHERE depth = 0) AS modules
-JOIN (SELECT split_part(module, '.', 1) AS module, versions, optimizer FROM torch.parameters WHERE module IS NOT NULL)
-    USING (module)
-GROUP BY module ORDER BY module
-"""
 #: Between two looks, and how many there are at most.
 PAUSE_S, NUM_LOOKS = 0.5, 12
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    pairs = list(_pairs(rows))
+    pairs = _pairs(rows)
     if not pairs:
         raise NotApplicable("no copy of a trained model generates in this process")
     for engine, trained in pairs:
@@ -40,13 +32,9 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             yield Finding("an engine may not get the weights", Certainty.SUSPECTED, where=engine["module"])
 
 
-def _pairs(rows: Sequence[Row]) -> Iterable[tuple[Row, Row]]:
-    """Yield each model that generates and that no optimizer holds, with the trained one that it is a copy of."""
-    for engine in rows:
-        for trained in rows:
-            like = (engine["class"], engine["parameters"]) == (trained["class"], trained["parameters"])
-            if like and engine["generates"] and engine["optimizer"] is None and trained["optimizer"] is not None:
-                yield engine, trained
+def _pairs(rows: Sequence[Row]) -> list[tuple[Row, Row]]:
+    """Return each model that generates and that no optimizer holds, with the trained one that it is a copy of."""
+    return [(engine, trained) for engine, trained in copies(rows) if engine["generates"]]
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:

@@ -12,45 +12,30 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from probe_cli.diagnose.copies import SQL, copies
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
 
-SQL = """
-SELECT module, any_value(class) AS class, any_value(modules.parameters) AS parameters, min(versions) AS least,
-    max(versions) AS versions, any_value(optimizer) AS optimizer, any_value(place) AS place
-FROM (SELECT module, class, parameters, place FROM torch.modules WHERE depth = 0) AS modules
-JOIN (SELECT split_part(module, '.', 1) AS module, versions, optimizer FROM torch.parameters WHERE module IS NOT NULL)
-    USING (module)
-GROUP BY module ORDER BY module
-"""
 #: In the name of the variable: "attribute `target` of local `agent` of main() at dqn.py:80".
 FOLLOWS = re.compile(r"^[^`]*`\w*?(target|(?<![a-z])ema(?![a-z])|slow|shadow|momentum|averag)", re.I)
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    copies = [
-        (copy, trained)
-        for copy in rows
-        for trained in rows
-        if copy["optimizer"] is None
-        and trained["optimizer"] is not None
-        and (copy["class"], copy["parameters"]) == (trained["class"], trained["parameters"])
-        and FOLLOWS.search(copy["place"])
-    ]
-    if not copies:
+    found = [(copy, trained) for copy, trained in copies(rows) if FOLLOWS.search(copy["place"])]
+    if not found:
         raise NotApplicable("no model is called a target or an average of a trained one")
-    for copy, trained in copies:
-        if copy["versions"] <= limits["made"] and trained["least"] >= limits["updates"]:
+    for copy, trained in found:
+        if copy["most"] <= limits["made"] and trained["versions"] >= limits["updates"]:
             yield Finding(
                 f"a copy of {trained['module']} never changes, and is to follow it by its name",
                 Certainty.LIKELY,
                 share=1.0,
                 where=str(copy["place"]),
                 evidence=(
-                    f"{trained['module']} was changed {trained['least']:,} times, the copy ({copy['module']})"
-                    f" {copy['versions']:,} times, as its weights were made",
+                    f"{trained['module']} was changed {trained['versions']:,} times, the copy ({copy['module']})"
+                    f" {copy['most']:,} times, as its weights were made",
                 ),
                 advice=(
                     "look at the update: operations without an underscore (lerp, mul, add) change nothing",
