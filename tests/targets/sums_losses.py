@@ -1,4 +1,5 @@
-"""A job that sums up its losses with their graphs, until FOLDER has a file `stop`: then it prints the losses.
+"""A job that sums up its losses with their graphs, and keeps exceptions with their frames, until FOLDER has a file
+`stop`: then it prints the losses.
 
 sums_losses.py FOLDER
 """
@@ -15,13 +16,18 @@ from torch import nn
 MIN_STEPS = 200
 
 
+def check(loss, limit):
+    scaled = loss * limit
+    raise ValueError(f"{scaled.item():.3f}")
+
+
 def main(folder):
     torch.manual_seed(3)
     torch.set_num_threads(1)
     model = nn.Sequential(nn.Linear(16, 64), nn.Dropout(0.1), nn.Tanh(), nn.Linear(64, 1))
     optimizer = torch.optim.Adam(model.parameters())
     means = {"loss": 0.0}
-    losses = []
+    losses, kept = [], []
     while len(losses) < MIN_STEPS or not (folder / "stop").exists():
         inputs = torch.randn(32, 16)
         loss = (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()
@@ -30,6 +36,11 @@ def main(folder):
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
+        try:
+            check(loss.detach(), 2.0)
+        except ValueError as error:
+            kept.append(error)
+            del kept[:-300]
     print(*losses, flush=True)
 
 

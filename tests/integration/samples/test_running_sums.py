@@ -1,4 +1,4 @@
-"""Whoever asks for sums that keep graphs changes no number of the job that makes them."""
+"""Whoever asks for sums that keep graphs, and for what exceptions keep, changes no number of the job."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from support.waiting import until
 pytestmark = pytest.mark.torch
 SUMS = "SELECT place, items, added FROM python.containers WHERE \"class\" = 'Tensor'"
 
+EXCEPTIONS = "SELECT place FROM python.containers WHERE \"class\" = 'list of exceptions'"
+
 
 def losses_of(folder: Path, *, asked: bool) -> list[str]:
     """The losses of a short run, or of one that is asked three times for its sums."""
@@ -28,6 +30,8 @@ def losses_of(folder: Path, *, asked: bool) -> list[str]:
                 until(lambda: json.loads(probe(pid, "query", "--format", "json", SUMS).stdout or "[]"))
                 for _ in range(3):
                     [row] = until(lambda: json.loads(probe(pid, "query", "--format", "json", SUMS).stdout))
+                    exceptions = probe(pid, "query", EXCEPTIONS).stdout
+                    assert "local `kept` of main()" in exceptions, exceptions
                     assert row["place"].startswith("['loss'] of local `means` of main()")
                     assert row["items"] > row["added"] > 0
         finally:
