@@ -58,6 +58,10 @@ class Client:
         self._selector = selector
         self._batches = batches
 
+    def beside(self, endpoint: Endpoint) -> Client:
+        """The client for another endpoint behind the same host server."""
+        return Client(endpoint, self._http, endpoint.selector, self._batches)
+
     async def get(self, kind: type[T], path: str, **params: str) -> T:
         """The `kind` at `path`."""
         return self._read(kind, await self._whole("GET", path, params, None))

@@ -56,7 +56,8 @@ def command(session: Session, chosen: Sequence[str], list_: bool, format_: str, 
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
     asked_rules = [rules()[name] for name in sorted({name for check in wanted for name in check.rules})]
     readings = [check.question_asked for check in wanted if check.read is not None]
-    answers = session.ask_ranks(question_of([*asked_rules, *readings], timeout_s), timeout_s=3 * timeout_s, ranks=ranks)
+    question = question_of([*asked_rules, *readings], timeout_s, targets=targets)
+    answers = session.ask_ranks(question, timeout_s=3 * timeout_s, ranks=ranks)
     told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
     if not told:
         return answers.exit_code

@@ -70,7 +70,8 @@ def command(session: Session, by: str, num_steps: int, watch_s: int, format_: st
     extent = Extent(num_steps, max(1, len(asked)))
     has_calls = "calls" in way.needs
     clocks = run(clocks_of({one.info.host: endpoint for endpoint, one in ranks.answered})) if has_calls else {}
-    answers = session.ask_ranks(question(way.needs, extent, timeout_s), timeout_s=timeout_s + GRACE_S, ranks=ranks)
+    asked_of = question(way.needs, extent, timeout_s, dict(asked.values()))
+    answers = session.ask_ranks(asked_of, timeout_s=timeout_s + GRACE_S, ranks=ranks)
     now = time()
     by_endpoint = {endpoint: who for who, (endpoint, _) in asked.items()}
     facts = [

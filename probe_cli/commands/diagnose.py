@@ -98,20 +98,21 @@ def command(
     overrides = dict(_override(every, text) for text in set_)
     ranks = session.list_ranks()
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
-    evidence_of = question_of(wanted, timeout_s)
     looks = [-1 if one.rank is None else one.rank for one in targets.values() if any(rule.look for rule in wanted)]
     known: dict[str, list[Stack]] = {}
 
-    async def asked(client: Client) -> Evidence:
-        """Of a single target, take the stacks of the first look meanwhile: it would wait for them later."""
-        if len(looks) != 1:
-            return await evidence_of(client)
-        told, stacks = await asyncio.gather(evidence_of(client), first_stacks(client))
-        known.update({first_of(looks[0]): stacks} if stacks else {})
-        return told
-
     def judged() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]], Diagnosis]:
         began = time.monotonic()
+        evidence_of = question_of(wanted, timeout_s, targets=targets)
+
+        async def asked(client: Client) -> Evidence:
+            """Of a single target, take the stacks of the first look meanwhile: it would wait for them later."""
+            if len(looks) != 1:
+                return await evidence_of(client)
+            told, stacks = await asyncio.gather(evidence_of(client), first_stacks(client))
+            known.update({first_of(looks[0]): stacks} if stacks else {})
+            return told
+
         answers = session.ask_ranks(asked, timeout_s=6 * timeout_s, ranks=ranks)
         told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
         return answers, told, diagnose(wanted, told, overrides, Job(targets, timeout_s, known, began))

@@ -74,8 +74,9 @@ def command(session: Session, format_: str, timeout_s: float) -> int:
     """
     ranks = session.list_ranks()
     every = rules().values()
-    answers = session.ask_ranks(question_of(every, timeout_s, STATEMENTS), timeout_s=6 * timeout_s, ranks=ranks)
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
+    question = question_of(every, timeout_s, STATEMENTS, targets)
+    answers = session.ask_ranks(question, timeout_s=6 * timeout_s, ranks=ranks)
     told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
     if told:
         _show(told, answers, diagnose(every, told, {}), format_)

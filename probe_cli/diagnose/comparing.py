@@ -83,7 +83,7 @@ async def _comparison(job: Job, step_s: float | None) -> Comparison:
     if step_s and len(who) <= FEW_RANKS:
         num_steps = min(MAX_STEPS, max(NUM_STEPS, int(SPAN_S / step_s)))
     extent = Extent(num_steps, len(who), job.seconds_asked)
-    asked = question(WAYS["step"].needs, extent, job.timeout_s)
+    asked = question(WAYS["step"].needs, extent, job.timeout_s, {at: job.targets[at] for at in who})
     told = await job.ask(asked, who, timeout_s=job.timeout_s + GRACE_S)
     facts = [
         replace(one, who=who[at], clock=clocks.get(who[at].host), roles=job.targets[at].roles)

@@ -7,31 +7,28 @@ it.
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import cast
 
 from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
-from probe_agent.wire import QueryRequest, QueryResult
+from probe_agent.wire import QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
+from probe_cli.cluster.by_host import ByHost
+from probe_cli.endpoint import Endpoint
 
 from . import gpu_load
 from .rule import Question, Row, Rule
+from .statements import rows_in, together
 
-__all__ = ["Evidence", "question_of", "together"]
+__all__ = ["Evidence", "question_of"]
 
-MAX_ROWS = 2000
 #: A question that took so much of its time was not refused: nobody answered.
 SILENT = 0.5
 #: How much longer a host may take for the rings, which take processor time alone: the machine may be busy.
 RINGS = 4
-_NO_JSON = {text: float(text) for text in ("NaN", "Infinity", "-Infinity")}
 _ANY_ANSWER = "SELECT count(*) FROM process.env"
-#: Rules read the same tables, some of forty columns: each is bound once for all of them, which takes a third off.
-_TABLE = re.compile(r"\b(FROM|JOIN)\s+((?:gpu|host|probe|process|python|torch)\.[a-z_]+)\b")
 
 
 @dataclass(frozen=True)
@@ -48,16 +45,29 @@ class Evidence:
 
 
 def question_of(
-    rules: Collection[Question], timeout_s: float, others: Mapping[str, str] = MappingProxyType({})
+    rules: Collection[Question],
+    timeout_s: float,
+    others: Mapping[str, str] = MappingProxyType({}),
+    targets: Mapping[Endpoint, TargetInfo] = MappingProxyType({}),
 ) -> Callable[[Client], Awaitable[Evidence]]:
     """What to put to a target: the statements of `rules`, and `others` by their names. What its rings tell and what the
-    recorder itself has to answer are two questions, put at the same time: a target that hangs may not answer that."""
-    of_rings = {**others, **{rule.name: rule.sql for rule in rules if not rule.is_live}}
-    recorded = _question(of_rings, RINGS * timeout_s)
+    recorder itself has to answer are two questions, put at the same time: a target that hangs may not answer that.
+    Ranks of one host that are among `targets`, all that are asked in this round, tell what is in their rings together.
+    """
+    of_ranks = {rule.name: rule.sql for rule in rules if not rule.is_live and not rule.per_host}
+    of_hosts = {rule.name: rule.sql for rule in rules if not rule.is_live and rule.per_host}
+    by_host = ByHost(of_ranks, RINGS * timeout_s, targets)
     of_live = {rule.name: rule.sql for rule in rules if rule.is_live}
     if any(isinstance(rule, Rule) and rule.on_host for rule in rules):
         of_live[gpu_load.NAME] = gpu_load.SQL
     live = _question(of_live, timeout_s, asks_recorder=True)
+
+    async def recorded(client: Client) -> Evidence:
+        rows = rows_in(await by_host.told(client))
+        left = {**others, **{name: sql for name, sql in of_ranks.items() if name not in rows}}
+        if not targets or by_host.speaks_for_host(client.endpoint):
+            left.update(of_hosts)
+        return Evidence(rows, {}, ()).with_(await _question(left, RINGS * timeout_s)(client))
 
     async def ask(client: Client) -> Evidence:
         told, told_live = await asyncio.gather(recorded(client), live(client))
@@ -110,32 +120,7 @@ async def _asked(client: Client, statements: Mapping[str, str], timeout_s: float
         QueryResult, "POST", "/v1/query", QueryRequest(together(statements), timeout_s=timeout_s, max_rows=1)
     )
     (lists,) = answer.rows
-    rows: dict[str, Sequence[Row]] = {}
-    for name, told in zip(statements, lists, strict=True):
-        rows[name] = cast(list[Row], _with_numbers(told)) if isinstance(told, list) else []
-    return Evidence(rows, {}, tuple(answer.notes))
-
-
-def _with_numbers(value: object) -> object:
-    """Return an answer with the numbers that JSON has no form for, and that come as texts."""
-    if isinstance(value, str):
-        return _NO_JSON.get(value, value)
-    if isinstance(value, list):
-        return [_with_numbers(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _with_numbers(each) for name, each in value.items()}
-    return value
-
-
-def together(statements: Mapping[str, str]) -> str:
-    """One statement of one row: a list of rows for each statement."""
-    lists = [
-        f'(SELECT list(r) FROM (SELECT * FROM ({sql}) LIMIT {MAX_ROWS}) r) AS "{name}"'
-        for name, sql in statements.items()
-    ]
-    every = ",\n".join(lists)
-    tables = ", ".join(f'"{name}" AS (FROM {name})' for name in sorted({name for _, name in _TABLE.findall(every)}))
-    return (f"WITH {tables} " if tables else "") + "SELECT " + _TABLE.sub(r'\1 "\2"', every)
+    return Evidence(rows_in(dict(zip(statements, lists, strict=True))), {}, tuple(answer.notes))
 
 
 def _halves(statements: Mapping[str, str]) -> list[dict[str, str]]:

@@ -99,7 +99,8 @@ class Job:
             session = self._session()
             found = session.list_ranks()
             targets = {endpoint: one.info for endpoint, one in found.answered}
-            answers = session.ask_ranks(question_of(every, timeout_s), timeout_s=3 * timeout_s, ranks=found)
+            question = question_of(every, timeout_s, targets=targets)
+            answers = session.ask_ranks(question, timeout_s=3 * timeout_s, ranks=found)
             if not answers.answered:
                 raise _first(answers)
             told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]

@@ -156,8 +156,8 @@ class Watcher:
         found = self._ranks()
         every = list(rules().values())
         endpoints = [endpoint for endpoint, _ in found.answered]
-        answers = self._ask(endpoints, question_of(every, self._timeout_s), 3 * self._timeout_s)
         targets = {endpoint: one.info for endpoint, one in found.answered}
+        answers = self._ask(endpoints, question_of(every, self._timeout_s, targets=targets), 3 * self._timeout_s)
         told = [(targets[endpoint], evidence) for endpoint, evidence in answers.answered]
         return diagnose(every, told, {})
 

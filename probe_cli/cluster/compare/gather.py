@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from probe_agent.errors import NoAnswer, ProbeError, QueryFailed
-from probe_agent.wire import QueryRequest
+from probe_agent.wire import QueryRequest, TargetInfo
 from probe_cli.client import Client
+from probe_cli.cluster.by_host import ByHost
+from probe_cli.endpoint import Endpoint
 
 from .facts import Facts, Who
 from .questions import FACTS, Extent
@@ -28,10 +31,17 @@ class _Rows:
     rows: tuple[list[Any], ...]
 
 
-def question(needs: Sequence[str], extent: Extent, timeout_s: float) -> Callable[[Client], Awaitable[Facts]]:
-    """Return the question for each rank, whose identity the caller knows; a fact that it cannot tell is a gap."""
+def question(
+    needs: Sequence[str],
+    extent: Extent,
+    timeout_s: float,
+    targets: Mapping[Endpoint, TargetInfo] = MappingProxyType({}),
+) -> Callable[[Client], Awaitable[Facts]]:
+    """Return the question for each rank, whose identity the caller knows; a fact that it cannot tell is a gap. Ranks of
+    one host that are among `targets`, all that are asked, tell together what they have recorded."""
     first = [name for name in needs if FACTS[name].is_wanted is None]
     recorded = [name for name in first if not FACTS[name].is_live]
+    by_host = ByHost({name: FACTS[name].sql(extent) for name in recorded}, timeout_s, targets)
 
     async def ask(client: Client) -> Facts:
         told: dict[str, Any] = {}  # each by the field of Facts it fills
@@ -48,7 +58,16 @@ def question(needs: Sequence[str], extent: Extent, timeout_s: float) -> Callable
             except ProbeError as error:
                 errors.update(dict.fromkeys(names, error))
 
-        await asyncio.gather(ask_for(recorded), *(ask_for([name]) for name in first if name not in recorded))
+        async def ask_for_recorded() -> None:
+            known = await by_host.told(client)
+            for name, rows in known.items():
+                try:
+                    told[name] = _fact(client, name, _values(rows))
+                except NoAnswer as failure:
+                    errors[name] = failure
+            await ask_for([name for name in recorded if name not in known])
+
+        await asyncio.gather(ask_for_recorded(), *(ask_for([name]) for name in first if name not in recorded))
         for name in needs:
             is_wanted = FACTS[name].is_wanted
             if is_wanted is not None and is_wanted(told):
@@ -73,8 +92,12 @@ async def _facts(client: Client, names: Sequence[str], extent: Extent, timeout_s
         if len(names) > 1 or older is None:
             raise
         found = await _rows_of(client, [older(extent)], timeout_s)
+    return {name: _fact(client, name, rows) for name, rows in zip(names, found, strict=True)}
+
+
+def _fact(client: Client, name: str, rows: Sequence[Sequence[Any]]) -> Any:
     try:
-        return {name: FACTS[name].read(rows) for name, rows in zip(names, found, strict=True)}
+        return FACTS[name].read(rows)
     except (ValueError, TypeError, IndexError, AttributeError) as wrong:
         raise NoAnswer(
             f"{client.endpoint} answered with rows that do not fit the question ({wrong})",
@@ -87,4 +110,8 @@ async def _rows_of(client: Client, statements: Sequence[str], timeout_s: float) 
     # Named, or the statements would come back as the names of the columns.
     lists = ", ".join(f'(SELECT list(r) FROM ({sql}) AS r) AS "{at}"' for at, sql in enumerate(statements))
     told = (await client.send(_Rows, "POST", "/v1/query", QueryRequest(f"SELECT {lists}", timeout_s=timeout_s))).rows
-    return [[list(row.values()) for row in rows or ()] for rows in told[0]]
+    return [_values(rows) for rows in told[0]]
+
+
+def _values(rows: Sequence[Mapping[str, Any]] | None) -> list[list[Any]]:
+    return [list(row.values()) for row in rows or ()]
