@@ -45,6 +45,7 @@ class _Rows:
     """The part of a QueryResult that is read here: to check the rest takes time for each of thousands of ranks."""
 
     rows: tuple[list[Any], ...]
+    notes: tuple[str, ...]
 
 
 class ByHost:
@@ -62,11 +63,17 @@ class ByHost:
         self._timeout_s = PART * timeout_s
         self._hosts = _ranks_of_hosts(targets)
         self._answers: dict[Endpoint, asyncio.Task[dict[int, dict[str, Told]]]] = {}
+        self._notes: dict[Endpoint, dict[str, None]] = {}
 
     def speaks_for_host(self, endpoint: Endpoint) -> bool:
         """Return whether a target is to be asked for what is the host's: one of those that are asked there."""
         host = _host_of(endpoint, self._targets)
         return host is None or host not in self._hosts or self._hosts[host][0] == self._targets[endpoint].rank
+
+    def notes(self, endpoint: Endpoint) -> tuple[str, ...]:
+        """Return what was said of the tables of the host that has told of this target."""
+        host = _host_of(endpoint, self._targets)
+        return () if host is None else tuple(self._notes.get(host, ()))
 
     async def told(self, client: Client) -> Mapping[str, Told]:
         """Return the rows of the target behind `client`, by the names of the statements that were answered for it; none
@@ -100,6 +107,7 @@ class ByHost:
             answer = await client.send(_Rows, "POST", "/v1/query", request)
         except ProbeError:
             return {}  # each rank is asked by itself, and tells what is wrong
+        self._notes.setdefault(client.endpoint, {}).update(dict.fromkeys(answer.notes))
         return {rank: dict(zip(statements, lists, strict=True)) for rank, *lists in answer.rows}
 
 

@@ -52,9 +52,10 @@ def question_of(
 ) -> Callable[[Client], Awaitable[Evidence]]:
     """What to put to a target: the statements of `rules`, and `others` by their names. What its rings tell and what the
     recorder itself has to answer are two questions, put at the same time: a target that hangs may not answer that.
-    Ranks of one host that are among `targets`, all that are asked in this round, tell what is in their rings together.
+    Ranks of one host that are among `targets`, all that are asked in this round, tell what is in their rings together,
+    which `others` have to be about then.
     """
-    of_ranks = {rule.name: rule.sql for rule in rules if not rule.is_live and not rule.per_host}
+    of_ranks = {**others, **{rule.name: rule.sql for rule in rules if not rule.is_live and not rule.per_host}}
     of_hosts = {rule.name: rule.sql for rule in rules if not rule.is_live and rule.per_host}
     by_host = ByHost(of_ranks, RINGS * timeout_s, targets)
     of_live = {rule.name: rule.sql for rule in rules if rule.is_live}
@@ -64,10 +65,11 @@ def question_of(
 
     async def recorded(client: Client) -> Evidence:
         rows = rows_in(await by_host.told(client))
-        left = {**others, **{name: sql for name, sql in of_ranks.items() if name not in rows}}
+        left = {name: sql for name, sql in of_ranks.items() if name not in rows}
         if not targets or by_host.speaks_for_host(client.endpoint):
             left.update(of_hosts)
-        return Evidence(rows, {}, ()).with_(await _question(left, RINGS * timeout_s)(client))
+        notes = by_host.notes(client.endpoint) if rows else ()
+        return Evidence(rows, {}, notes).with_(await _question(left, RINGS * timeout_s)(client))
 
     async def ask(client: Client) -> Evidence:
         told, told_live = await asyncio.gather(recorded(client), live(client))

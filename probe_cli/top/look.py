@@ -137,7 +137,8 @@ class Watcher:
         """Look at all ranks; raises ProbeError if there is none to look at."""
         found = self._ranks()
         endpoints = [endpoint for endpoint, _ in found.answered]
-        answers = self._ask(endpoints, question_of((), self._timeout_s, STATEMENTS), self._wait_s)
+        targets = {endpoint: one.info for endpoint, one in found.answered}
+        answers = self._ask(endpoints, question_of((), self._timeout_s, STATEMENTS, targets), self._wait_s)
         told = dict(answers.answered)
         # A rank that hangs may not tell its line: it is asked again when the ranks are listed the next time.
         asked = [endpoint for endpoint in endpoints if endpoint in told and endpoint not in self._without_line]
