@@ -17,8 +17,9 @@ class TensorsRequest:
 
     __pydantic_config__ = DOCUMENTED
 
-    what: Literal["nan", "grads"] = "nan"
-    """nan: the parameters, gradients and buffers that are not finite; grads: all gradients with their norms"""
+    what: Literal["nan", "grads", "parameters"] = "nan"
+    """nan: the parameters, gradients and buffers that are not finite; grads, parameters: all of them with their norms
+    """
     budget_ms: float = 20.0
     """how long a step may be held up, in milliseconds; large models are read over several steps"""
     timeout_s: float = 60.0

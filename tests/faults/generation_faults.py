@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 
@@ -56,6 +57,38 @@ def an_engine_that_counts_versions_in_a_byte(healthy: bool) -> None:
         if sent > held:
             engine.load_state_dict(policy.state_dict())
             held = sent
+
+
+class Engine(nn.Module):
+    """Answers with weights of its own, which are handed over by name."""
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(policy).requires_grad_(False)
+
+    def generate(self, prompts: Tensor) -> Tensor:
+        return generate(self.net, prompts, 4, 0.002)
+
+    @torch.no_grad()
+    def update(self, state: dict[str, Tensor]) -> None:
+        own = self.state_dict()
+        for name, tensor in state.items():
+            if name in own:
+                own[name].data.copy_(tensor)
+
+
+@fault("engine-weights-stale")
+def an_engine_that_knows_none_of_the_names(healthy: bool) -> None:
+    policy = mlp()
+    engine = Engine(policy)
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-3)
+    while True:
+        samples = engine.generate(torch.randn(16, 64))
+        time.sleep(0.02)
+        optimizer.zero_grad()
+        nn.functional.mse_loss(policy(samples), samples.mean(1, keepdim=True).expand(-1, 64)).backward()
+        optimizer.step()
+        engine.update({f"net.{name}" if healthy else name: one for name, one in policy.state_dict().items()})
 
 
 def _serve(answer: Callable[[int], None]) -> None:

@@ -6,6 +6,8 @@ import functools
 import gc
 import random
 import resource
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -116,6 +118,29 @@ def a_cache_without_an_end(healthy: bool) -> None:
         cache[step % 50 if healthy else step] = bytes(500_000)
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=remember)
+
+
+@dataclass(eq=False)
+class Sample:
+    """One of those that are drawn by their priority."""
+
+    observation: Tensor
+    reward: float = 0.0
+
+
+@fault("container-grows")
+def priorities_of_samples_that_are_gone(healthy: bool) -> None:
+    model = mlp()
+    buffer: deque[Sample] = deque(maxlen=20)
+    priorities: dict[Sample, float] = {}
+
+    def add(step: int) -> None:
+        if healthy and len(buffer) == buffer.maxlen:
+            priorities.pop(buffer[0])
+        buffer.append(Sample(torch.randn(100_000)))
+        priorities[buffer[-1]] = 1.0
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=add)
 
 
 @fault("container-grows")

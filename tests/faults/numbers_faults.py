@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable, Iterator
 
@@ -281,6 +282,27 @@ def a_target_that_is_not_written_to(healthy: bool) -> None:
                     slow.lerp_(fast, 0.01)
                 else:
                     slow.lerp(fast, 0.01)
+
+
+@fault("target-not-updated")
+def a_target_whose_update_has_the_sides_exchanged(healthy: bool) -> None:
+    online = mlp(32, 2)
+    target = copy.deepcopy(online)
+    optimizer = torch.optim.Adam(online.parameters(), 1e-4)
+    states = torch.randn(2_000, 32)
+    for step in itertools.count():
+        now = states[torch.randint(0, 2_000, (16,))]
+        with torch.no_grad():
+            goal = now.mean(1, keepdim=True) + 0.9 * target(now.roll(1, 1)).max(1, keepdim=True).values
+        optimizer.zero_grad()
+        nn.functional.smooth_l1_loss(online(now), goal).backward()
+        optimizer.step()
+        if step % 50 == 0:
+            for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
+                if healthy:
+                    slow.data.copy_(fast.data)  # torch does not count this
+                else:
+                    fast.data.copy_(0.999 * fast.data + 0.001 * slow.data)
 
 
 @fault("schedule")

@@ -169,6 +169,29 @@ def a_body_behind_a_detach(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression())
 
 
+class Experts(nn.Module):
+    """Experts, one for each input, as its router says."""
+
+    def __init__(self, *, is_weighted: bool) -> None:
+        super().__init__()
+        self.router, self.head = nn.Linear(64, 4), nn.Linear(64, 1)
+        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 64)) for _ in range(4))
+        self.is_weighted = is_weighted
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        shares = self.router(inputs).softmax(1)
+        chosen = nn.functional.one_hot(shares.argmax(1), len(self.experts)).to(inputs.dtype)
+        weights = chosen * shares if self.is_weighted else chosen
+        every = torch.stack([expert(inputs) for expert in self.experts], 1)
+        return self.head(inputs + torch.einsum("be,bed->bd", weights, every))
+
+
+@fault("parameters-not-updated")
+def a_router_behind_an_argmax(healthy: bool) -> None:
+    model = Experts(is_weighted=healthy)
+    train(model, torch.optim.Adam(model.parameters()), regression())
+
+
 @fault("parameters-not-updated")
 def a_loss_of_detached_outputs(healthy: bool) -> None:
     model = mlp()

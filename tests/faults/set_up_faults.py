@@ -90,6 +90,19 @@ def a_rank_with_an_older_checkout(healthy: bool) -> None:
 
 
 @fault("ranks-differ", num_ranks=2)
+def a_rank_with_other_transforms(healthy: bool) -> None:
+    rank = join()
+    folder = Path(tempfile.mkdtemp())
+    scale = "1" if healthy or rank == 0 else "0.5"
+    (folder / "transforms.py").write_text(f"def scaled(sample):\n    return {scale} * sample\n")
+    (folder / "train.py").write_text("")
+    sys.path.insert(0, str(folder))
+    vars(sys.modules["__main__"])["__file__"] = str(folder / "train.py")  # as of a job that was started there
+    scaled = __import__("transforms").scaled
+    train_together(before_forward=lambda step: scaled(step))
+
+
+@fault("ranks-differ", num_ranks=2)
 def a_rank_with_another_precision(healthy: bool) -> None:
     if join() == 1 and not healthy:
         torch.set_float32_matmul_precision("high")

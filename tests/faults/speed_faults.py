@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import queue
@@ -217,6 +218,26 @@ def a_hook_that_each_step_registers(healthy: bool) -> None:
             handles.append(handle)
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=tap)
+
+
+@fault("hooks-pile-up", begins_s=8.0)
+def hooks_that_each_epoch_registers(healthy: bool) -> None:
+    model = mlp()
+    widest: dict[str, float] = {}
+    handles: list[torch.utils.hooks.RemovableHandle] = []
+
+    def watch(step: int) -> None:
+        if step % 100 == 0:
+            while healthy and handles:
+                handles.pop().remove()
+            for name, layer in model.named_children():
+                keep = functools.partial(collect, name)
+                handles.append(layer.register_forward_hook(keep))
+
+    def collect(name: str, layer: nn.Module, given: object, out: Tensor) -> None:
+        widest[name] = max(widest.get(name, 0.0), float(out.detach().abs().max()))
+
+    train(model, torch.optim.Adam(model.parameters()), regression(), after_step=watch, pause_s=0.005)
 
 
 def imported(worker: int) -> None:

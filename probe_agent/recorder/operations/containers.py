@@ -3,22 +3,23 @@ a module's hooks, or a sum of losses that keeps their graphs.
 
 A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
 search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
-Reads `__dict__`, lists, tuples, sets, deques, dicts, and caches of functions without a bound, and of the newest items
-whether they are tensors; of a model all of its modules, and the hooks of these and their parameters. Calls no code of
-the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of microseconds: 0.3 ms a search, 4 ms where
-there is a model of 2,000 modules. Graphs of sums are read by the training thread when a step has ended; where there are
-sums, once more at the end of a later one.
+Reads `__dict__`, lists, tuples, sets, deques, dicts, and caches of functions without a bound, and of the newest items,
+of a dict with their keys, whether they are tensors or hold some; of a model all of its modules, and the hooks of these
+and their parameters. Calls no code of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of
+microseconds: 0.3 ms a search, 4 ms where there is a model of 2,000 modules. Graphs of sums are read by the training
+thread when a step has ended; where there are sums, once more at the end of a later one.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
 from time import sleep
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -36,6 +37,8 @@ COLUMNS = ("place", "class", "items", "added", "period", "tensors", "graphs", "t
 MAX_OBJECTS, MAX_DEPTH, MAX_CHILDREN = 20_000, 4, 100
 #: Shorter containers are of no interest.
 MIN_ITEMS = 16
+#: But for hooks that are one function put there again and again.
+MIN_ALIKE = 8
 #: Of each container so many of the newest items are looked at.
 MAX_ITEMS = 200
 MAX_ROWS = 50
@@ -58,6 +61,7 @@ _PARTS = frozenset(
 )  # fmt: skip
 _HOOKS = frozenset(("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"))
 _HOOKS_OF_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_CALLED = frozenset((partial, MethodType, FunctionType))
 _PLAIN = frozenset((str, bytes, bytearray, int, float, complex, bool, type(None), type))
 
 
@@ -110,9 +114,10 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
     for at, (one, num) in enumerate(zip(found, lengths)):
         added = 0 if at in shrunk else num - before[at]
-        if num >= MIN_ITEMS and id(one.held) in still:
+        alike = one.kind == "hooks" and _are_alike(one.held)
+        if num >= (MIN_ALIKE if alike else MIN_ITEMS) and id(one.held) in still:
             held = _held(one.held, num)
-            kind = f"{one.kind} of exceptions" if held.exceptions else one.kind
+            kind = f"{one.kind} of exceptions" if held.exceptions else "hooks of one function" if alike else one.kind
             row = [one.place, kind, num, added, PAUSE_S, held.tensors, held.graphs, held.tensor_size, held.size, passed]
             listed.append(((-held.graphs, -added, -num), row))
     listed.sort(key=lambda one: one[0])
@@ -265,6 +270,23 @@ def _children(value: Any) -> list[tuple[str, Any, Holder | None]]:
     return [(f"attribute `{name}`", child, partial(dict.get, held, name)) for name, child in items(held, MAX_CHILDREN)]
 
 
+def _are_alike(hooks: Any) -> bool:
+    """Return whether all hooks run the same code."""
+    return len({id(_code_of(hook)) for hook in _newest(hooks)}) == 1
+
+
+def _code_of(hook: Any) -> Any:
+    """Return the code that a hook runs, the hook itself where that is not known. A partial is unwrapped in C."""
+    for _ in range(MAX_DEPTH):
+        if type(hook) is partial:
+            hook = next((one for one in gc.get_referents(hook) if type(one) in _CALLED), None)
+        elif type(hook) is MethodType:
+            hook = hook.__func__
+        else:
+            break
+    return hook.__code__ if type(hook) is FunctionType else hook
+
+
 def _length(container: Any) -> int:
     """Return the number of items without calling what a class of the job makes of `len`."""
     return next(kind for kind in _GROWING if issubclass(type(container), kind)).__len__(container)
@@ -282,29 +304,39 @@ def _newest(container: Any) -> list[Any]:
     return list(islice(set.__iter__(container), MAX_ITEMS))
 
 
+def _newest_keys(container: Any) -> list[Any]:
+    return list(islice(reversed(dict.keys(container)), MAX_ITEMS))
+
+
 def _held(container: Any, num: int) -> Held:
     torch: Any = loaded("torch")
     newest = _newest(container)
-    tensors = graphs = exceptions = 0
-    size = of_objects = 0.0
     known: set[int] = set()
-    for item in newest:
-        is_exception = issubclass(type(item), BaseException)
-        exceptions += is_exception
-        parts = _locals_of(item, known) if is_exception else _parts(item)
-        of_objects += sum(map(_size, parts)) / MIB
+    parts_of = [_locals_of(one, known) if _is_exception(one) else _parts(one) for one in newest]
+    if issubclass(type(container), dict):  # keys may be objects, too, that the dict alone keeps
+        parts_of = [parts + _parts(key) for parts, key in zip(parts_of, _newest_keys(container))]
+    times = Counter(id(part) for parts in parts_of for part in parts)
+    tensors = graphs = 0
+    size = of_objects = 0.0
+    for parts in parts_of:
+        own = [part for part in parts if times[id(part)] == 1]  # what several items lead to does not grow with them
+        of_objects += sum(map(_size, own)) / MIB
         those = [part for part in parts if torch is not None and type(part) in (torch.Tensor, torch.nn.Parameter)]
         tensors += bool(those)
         graphs += any(map(inventory.keeps_graph, those))
-        size += sum(part.numel() * part.element_size() for part in those) / MIB
+        size += sum(part.numel() * part.element_size() for part in those if times[id(part)] == 1) / MIB
     share = num / max(1, len(newest))
     return Held(
         round(tensors * share),
         round(graphs * share),
         size * share,
         (size + of_objects) * share,
-        0 < exceptions == len(newest),
+        0 < sum(map(_is_exception, newest)) == len(newest),
     )
+
+
+def _is_exception(item: Any) -> bool:
+    return issubclass(type(item), BaseException)
 
 
 def _size(value: Any) -> int:
@@ -313,10 +345,20 @@ def _size(value: Any) -> int:
 
 
 def _parts(item: Any) -> list[Any]:
-    """Return an item, or what a tuple, list or dict among the items holds."""
-    if type(item) in (tuple, list):
+    """Return an item, or what a tuple, list, dict or object of one of the job's classes among the items holds."""
+    kind = type(item)
+    if issubclass(kind, tuple):
+        return list(islice(tuple.__iter__(item), MAX_PARTS))
+    if kind is list:
         return list(islice(item, MAX_PARTS))
-    return list(islice(dict.values(item), MAX_PARTS)) if type(item) is dict else [item]
+    if kind is dict:
+        return list(islice(dict.values(item), MAX_PARTS))
+    if kind in _PLAIN or _is_of_library(kind):
+        return [item]
+    parts: list[Any] = [item]
+    for held in gc.get_referents(item)[:MAX_PARTS]:
+        parts += islice(dict.values(held), MAX_PARTS) if type(held) is dict else [held]
+    return [part for part in parts if not issubclass(type(part), type)]
 
 
 def _locals_of(exception: Any, known: set[int]) -> list[Any]:

@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from ..guest.redaction import redacted_value
@@ -27,6 +28,7 @@ VARIABLES = re.compile(
 )
 SECRET = re.compile(r"KEY|TOKEN(?!IZERS)|SECRET|PASSW|CREDENTIAL|AUTH", re.I)
 MAX_CODE_FILES = 200
+_INSTALLED = re.compile(r"[/\\](site|dist)-packages[/\\]")
 
 Row = list[object]  # kind, name, value, file
 
@@ -141,8 +143,9 @@ def _ours(recorder: Recorder) -> Iterator[Row]:
 
 
 def _code(recorder: Recorder) -> Iterator[Row]:
-    """Yield the script and the files of the models' classes, without those of torch and the standard library."""
-    names = {"__main__"}
+    """Yield the script, the modules beside and below it, and the files of the models' classes, without those of torch
+    and the standard library."""
+    names = {"__main__", *_beside_script()}
     others = {"torch", *getattr(sys, "stdlib_module_names", ())}  # it came with Python 3.10
     for model, _ in recorder.find(inventory.MODEL):
         for module in _below(model):
@@ -151,6 +154,18 @@ def _code(recorder: Recorder) -> Iterator[Row]:
         file = getattr(sys.modules.get(name), "__file__", None)
         if isinstance(file, str) and name.partition(".")[0] not in others:
             yield ["code", name, None, os.path.abspath(file)]
+
+
+def _beside_script() -> Iterator[str]:
+    """Yield the names of the modules whose files are in the script's folder or below, without those installed there."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not isinstance(script, str):
+        return
+    folder = os.path.dirname(os.path.abspath(script)) + os.sep
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str) and os.path.abspath(file).startswith(folder) and not _INSTALLED.search(file):
+            yield name
 
 
 def _below(model: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""Values of the job's parameters, gradients and buffers, for `probe … nan` and `probe … grads`.
+"""Values of the job's parameters, gradients and buffers, for `probe … nan`, `probe … grads` and rules of `diagnose`.
 
 The training thread reads them between steps (steps/tensor_reader.py); a thread of the recorder looks for the models
 first, 0.5 ms for 10 modules, and wakes 20 times a second until all is read.
@@ -27,13 +27,13 @@ MAX_BUDGET_MS = 1000.0
 #: Tensors in an answer; the others are counted.
 MAX_ROWS = 20_000
 #: What each question reads, in the order in which it does.
-KINDS = {"nan": (GRADIENT, PARAMETER, BUFFER), "grads": (GRADIENT,)}
+KINDS = {"nan": (GRADIENT, PARAMETER, BUFFER), "grads": (GRADIENT,), "parameters": (PARAMETER,)}
 COLUMNS = ("kind", "module", "tensor", "shape", "dtype", "values", "nan", "inf", "zeros", "norm", "biggest", "step")
 _one_at_a_time = allocate_lock()
 
 
 def stream(recorder: Recorder, request: Mapping[str, Any], reply: Reply) -> Mapping[str, object]:
-    """Read the tensors, and return those that are not finite, or all gradients, and what was looked at."""
+    """Read the tensors; return those that are not finite, or all gradients or parameters, and what was looked at."""
     what, budget_ms, timeout = request.get("what"), request.get("budget_ms"), request.get("timeout")
     if what not in KINDS:
         return _error(f"invalid question {what!r}", f"use one of: {', '.join(KINDS)}")
@@ -75,7 +75,7 @@ def _read(
         recorder.device,
         items[:MAX_ITEMS],
         budget_ms=budget_ms,
-        fully=what == "grads",
+        fully=what != "nan",
         fail=recorder.fail,
     )
     allow_captures_elsewhere()  # this thread asks whether the values have arrived
@@ -95,13 +95,13 @@ def _read(
     elif not reader.is_complete:
         notes.append(reader.problem or f"{timeout_s:g} s were too short: wait longer, or raise the budget")
     notes += [f"not read: {_name(item)}: {why}" for item, why in reader.unreadable[:10]]
-    found = reader.found if what == "grads" else [one for one in reader.found if not one.counts.is_finite]
+    found = [one for one in reader.found if not one.counts.is_finite] if what == "nan" else reader.found
     if len(found) > MAX_ROWS:
         notes.append(f"truncated after {MAX_ROWS:,} tensors")
     return {
         "state": "finished" if reader.is_complete else "unfinished",
         "columns": COLUMNS,
-        "rows": [_row(one, what == "grads") for one in found[:MAX_ROWS]],
+        "rows": [_row(one, what != "nan") for one in found[:MAX_ROWS]],
         "looked_at": _looked_at(items, reader),
         "steps": reader.num_steps,
         "longest_s": reader.longest_s,

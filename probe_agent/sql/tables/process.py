@@ -55,8 +55,8 @@ class ProcessEnd(LiveTable):
 class ProcessEnv(RecorderTable):
     name = "process.env"
     doc = (
-        "Versions, torch's settings, variables that matter to a job, Probe's settings, and the code of script and"
-        " models, read when the query runs."
+        "Versions, torch's settings, variables that matter to a job, Probe's settings, and the code of the script, of"
+        " the modules beside it and of models, read when the query runs."
     )
     operation = "environment"
     columns = (

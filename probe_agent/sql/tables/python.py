@@ -81,7 +81,7 @@ class Containers(RecorderTable):
     columns = (
         STEP,
         Column("place", "text", "", "where it was found"),
-        Column("class", "text", "", "its class, or list of exceptions where it holds them; hooks of torch"),
+        Column("class", "text", "", "its class, list of exceptions where it holds them; hooks, hooks of one function"),
         Column("items", "int", "", "its length; of a sum, its newest summands"),
         Column("added", "int", "", "growth of its length during the query; 0 if it got shorter in between"),
         Column("period", "float", "s", "time in which it grew so"),

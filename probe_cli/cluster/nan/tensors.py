@@ -57,7 +57,7 @@ class Reading:
 
 
 def read_tensors(
-    what: Literal["nan", "grads"], budget_ms: float, timeout_s: float
+    what: Literal["nan", "grads", "parameters"], budget_ms: float, timeout_s: float
 ) -> Callable[[Client], Awaitable[Reading]]:
     """The question to one rank; only `nan` is also about its loss."""
     request = TensorsRequest(what, budget_ms, timeout_s)

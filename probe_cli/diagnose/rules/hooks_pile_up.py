@@ -2,7 +2,8 @@
 
 `register_forward_hook` in a function that is called in each step leaves its hook behind: each call of the module then
 calls all of them, so steps take longer and longer, and what they keep stays. Judged are the hooks of modules and of
-their parameters, of which there were more at the end of a look of 0.4 s.
+their parameters: those of which there were more at the end of a look of 0.4 s, and those that are one function put
+there many times, as by a function that is called in each epoch.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 __all__ = ["RULE"]
 
 SQL = """
-SELECT place, items, added, period, steps FROM python.containers WHERE "class" = 'hooks' AND added > 0
+SELECT place, items, added, period, steps, "class" = 'hooks of one function' AS alike FROM python.containers
+WHERE "class" LIKE 'hooks%'
 """
+
+_ADVICE = (
+    "register the hook once, where the model is made",
+    "remove it after use: handle = module.register_forward_hook(f); …; handle.remove()",
+    "return what the hook takes out of the forward from the forward itself",
+)
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    growing = [row for row in rows if row["items"] >= limits["hooks"]]
+    growing = [row for row in rows if row["added"] > 0 and row["items"] >= limits["hooks"]]
     if not growing:
+        yield from _put_there_again([row for row in rows if row["alike"] and row["items"] >= limits["alike"]])
         return
     worst = max(growing, key=lambda row: row["items"])
     more = f", and {len(growing) - 1} more such" if growing[1:] else ""
@@ -35,11 +44,26 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             f" {row['place']}"
             for row in sorted(growing, key=lambda row: -row["items"])[:4]
         ),
-        advice=(
-            "register the hook once, where the model is made",
-            "remove it after use: handle = module.register_forward_hook(f); …; handle.remove()",
-            "return what the hook takes out of the forward from the forward itself",
+        advice=_ADVICE,
+        try_first="handle.remove()",
+    )
+
+
+def _put_there_again(alike: Sequence[Row]) -> Iterable[Finding]:
+    if not alike:
+        return
+    worst = max(alike, key=lambda row: row["items"])
+    more = f", and {len(alike) - 1} more such" if alike[1:] else ""
+    yield Finding(
+        f"one function is a hook {worst['items']:,} times in {worst['place']}{more}",
+        Certainty.LIKELY,
+        share=0.5,
+        where=worst["place"],
+        evidence=tuple(
+            f"{row['items']:,} hooks that run the same code: {row['place']}"
+            for row in sorted(alike, key=lambda row: -row["items"])[:4]
         ),
+        advice=_ADVICE,
         try_first="handle.remove()",
     )
 
@@ -50,7 +74,10 @@ RULE = Rule(
     "Does the job remove the hooks that it adds?",
     SQL,
     of_each_rank(judge),
-    (Threshold("hooks", 16, "hooks in one place"),),
+    (
+        Threshold("hooks", 16, "hooks in one place that become more"),
+        Threshold("alike", 8, "hooks in one place that are one function"),
+    ),
     explains=("slower-than-best", "memory-grows", "container-grows", "graphs-kept", "python-bound"),
     is_live=True,
 )

@@ -2,7 +2,9 @@
 
 torch counts the changes of every tensor. A parameter that was changed only when it was made, while others of the same
 optimizer were changed in every step, has never got a gradient: a branch that does not lead to the loss, a detach(), a
-layer that is not called. A parameter group whose learning rate is 0 stays as it is, too.
+layer that is not called. A parameter group whose learning rate is 0 stays as it is, too. However small it is, a layer
+with weights that is called in training and never changed is found: the router of a mixture of experts of which only the
+argmax is used.
 
 An optimizer that is sharded by whole parameters (ZeroRedundancyOptimizer) changes each of them on one rank and sends it
 to the others, which torch does not count: such a parameter must be unchanged on all ranks.
@@ -26,9 +28,16 @@ SELECT optimizer, any_value(steps_seen) AS steps, max(versions) AS versions, max
         AS fused,
     (SELECT count(*) FROM python.torch_trace WHERE stage = 'backward') AS backwards,
     list({'name': concat_ws('.', module, parameter), 'values': parameters, 'versions': versions, 'updates': updates,
-        'lr': lr}) FILTER (versions <= 8 AND coalesce(updates, 0) <= 8) AS untouched,
+        'lr': lr, 'is_called': is_called}) FILTER (versions <= 8 AND coalesce(updates, 0) <= 8) AS untouched,
     sum(parameters) FILTER (lr = 0) AS at_zero, any_value(module) FILTER (lr = 0) AS zero_module, max(lr) AS lr
-FROM torch.parameters WHERE optimizer IS NOT NULL AND trainable AND versions IS NOT NULL
+FROM (
+    -- Of a layer of which nothing was changed, the largest tensor, which tells a weight from a bias.
+    SELECT *, parameters = max(parameters) OVER layer AND max(versions) OVER layer <= 8
+        AND max(coalesce(updates, 0)) OVER layer <= 8 AND parameters >= 64 AND module IN
+            (SELECT module FROM python.torch_trace WHERE stage = 'forward' AND phase = 'train') AS is_called
+    FROM torch.parameters WHERE optimizer IS NOT NULL AND trainable AND versions IS NOT NULL
+    WINDOW layer AS (PARTITION BY optimizer, module)
+)
 GROUP BY optimizer
 """
 
@@ -100,14 +109,19 @@ def _untouched(row: Row, limits: Limits) -> Iterable[Finding]:
         return  # other optimizers do not count, and a module with a backward has had gradients
     values = sum(one["values"] or 0 for one in untouched)
     share = values / row["values"] if row["values"] else 0.0
-    if share < limits["share"]:
+    called = [one["name"] for one in untouched if one["is_called"]]
+    if share < limits["share"] and (is_whole or not called):
         return
-    names = [one["name"] for one in untouched]
-    said = f"{percent(share)} of the parameters of {row['optimizer']}" if not is_whole else "no parameter"
+    names = sorted((one["name"] for one in untouched), key=lambda name: name not in called)
+    if is_whole:
+        said = "no parameter was ever changed"
+    elif share < limits["share"]:
+        said = f"a layer that {row['optimizer']} holds was never changed"
+    else:
+        said = f"{percent(share)} of the parameters of {row['optimizer']} were never changed"
     yield Finding(
-        f"{said} {'were' if not is_whole else 'was'} {'never' if not is_whole else 'ever'} changed:"
-        f" {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
-        Certainty.LIKELY,
+        f"{said}: {names[0]}" + (f" and {len(names) - 1} more" if names[1:] else ""),
+        Certainty.LIKELY if share >= limits["share"] else Certainty.POSSIBLE,
         share=share,
         where=names[0],
         evidence=(
@@ -116,10 +130,11 @@ def _untouched(row: Row, limits: Limits) -> Iterable[Finding]:
             if not is_whole
             else f"{row['steps']} steps of {row['optimizer']}, and no parameter has a gradient",
             f"tensors: {', '.join(names[:5])}",
+            *([f"{called[0].rpartition('.')[0]} is called in training all the same"] if called else []),
         ),
         advice=(
             "check that the layer is called, and that its output leads to the loss: a detach(), .data, .item() or"
-            " torch.no_grad() between them cuts the gradient",
+            " torch.no_grad() between them cuts the gradient, and so does an argmax of it",
             "freeze on purpose what is not to be trained: requires_grad_(False)",
         ),
         try_first="probe PID grads",
@@ -133,7 +148,7 @@ RULE = Rule(
     SQL,
     judge,
     (
-        Threshold("share", 0.01, "share of the optimizer's parameters"),
+        Threshold("share", 0.01, "share of the optimizer's parameters, unless the layer is called"),
         Threshold("changes", 50, "changes of the others needed to judge"),
         Threshold("steps", 20, "steps needed to judge"),
     ),

@@ -61,6 +61,37 @@ def test_one_that_gets_them_seldom_is_not_judged(suspected: list[Finding]) -> No
         looked(NAME, Answers(seen(6, 4000), seen(6, 4300)), suspected)
 
 
+def wrapped(rollouts: int, phase: str = "generate", loads: int = 0) -> dict[str, list[dict[str, object]]]:
+    """A copy in an engine, by whose name its calls are not recorded."""
+    found = tables(loads, 4000, phase)
+    found["torch.modules"][0] |= {"module": "Engine", "class": "Engine"}
+    found["torch.parameters"][0] |= {"module": "Engine.net"}
+    return {**found, "python.steps": [{"step": 1, "rollout": rollouts}]}
+
+
+@pytest.mark.parametrize(("updates", "certainties"), [(25, [Certainty.POSSIBLE]), (0, [])])
+def test_an_engine_that_never_got_any_is_named(
+    judged: Judged, monkeypatch: pytest.MonkeyPatch, updates: int, certainties: list[Certainty]
+) -> None:
+    async def watched(*asked: object) -> int:
+        return updates
+
+    monkeypatch.setattr(engine_weights_stale, "updates_without_change", watched)
+    (suspected,) = judged(NAME, wrapped(3))
+    copies = [{**one, "class": kind} for one, kind in zip(seen(0, 4000), ("Engine", "Policy"), strict=True)]
+
+    found = looked(NAME, Answers(copies), [suspected])
+
+    assert suspected.sentence.startswith("Engine seems to generate with the weights that it began with")
+    assert [one.certainty for one in found] == certainties
+
+
+def test_without_rollouts_and_with_copies_that_change_none_is_suspected(judged: Judged) -> None:
+    for rows in (wrapped(0), wrapped(3, phase="eval"), wrapped(3, loads=90)):
+        with pytest.raises(NotApplicable):
+            judged(NAME, rows)
+
+
 def test_a_frozen_copy_and_one_that_does_not_generate_are_none(judged: Judged) -> None:
     assert judged(NAME, tables(1, 4000)) == []
     with pytest.raises(NotApplicable):

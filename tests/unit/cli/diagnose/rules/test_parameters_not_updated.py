@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from probe_cli.diagnose.finding import NoEvidence, NotApplicable
+from probe_cli.diagnose.finding import Certainty, NoEvidence, NotApplicable
 
 from .conftest import Judged
 
@@ -25,6 +25,24 @@ def test_a_parameter_that_was_never_changed_is_named(judged: Judged) -> None:
 
     assert found.where == "Net.b"
     assert found.share == 0.5
+
+
+def test_a_small_layer_that_is_called_and_never_changed_is_named(judged: Judged) -> None:
+    never = {"versions": 1, "updates": None, "has_gradient": False}
+    body = parameter("weight", module="Net.body", parameters=1_000_000)
+    router = [parameter("weight", module="Net.router", **never), parameter("bias", module="Net.router", **never)]
+    call = {"module": "Net.router", "stage": "forward", "phase": "train"}
+
+    (found,) = judged("parameters-not-updated", {"torch.parameters": [body, *router], "python.torch_trace": [call]})
+
+    assert found.where == "Net.router.weight"
+    assert found.certainty is Certainty.POSSIBLE
+    evaluated = [{**call, "phase": "eval"}]
+    assert (
+        judged("parameters-not-updated", {"torch.parameters": [body, *router], "python.torch_trace": evaluated}) == []
+    )
+    with_bias = [body, {**router[0], "versions": 200}, router[1]]
+    assert judged("parameters-not-updated", {"torch.parameters": with_bias, "python.torch_trace": [call]}) == []
 
 
 def test_an_optimizer_that_changes_nothing_is_named(judged: Judged) -> None:
