@@ -17,7 +17,7 @@ def row(step: int, **others: Any) -> dict[str, Any]:
     usual = {
         "kind": "save",
         "function": "torch.save",
-        "path": "/data/a.pt",
+        "path": "/data/last.pt",
         "duration": 0.5,
         "size": 100.0,
         "error": None,
@@ -45,6 +45,30 @@ def test_whole_ones_and_an_optimizer_without_state_are_fine(judged: Judged) -> N
 
     assert judged("checkpoint-incomplete", {"python.checkpoints": whole, "torch.optimizers": ADAM}) == []
     assert judged("checkpoint-incomplete", {"python.checkpoints": weights, "torch.optimizers": sgd}) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "keys", "is_named"),
+    [
+        ("/data/model.pt", "0.weight, 0.bias", False),
+        ("/data/checkpoints/best.pt", "0.weight, 0.bias", False),
+        ("/data/checkpoints/unet.pth", "0.weight, 0.bias", True),
+        ("/data/step200.pt", "0.weight, 0.bias", True),
+        ("/data/model.pt", "state_dict", False),
+        ("/data/model.pt", "model, step", True),
+    ],
+)
+def test_a_model_that_is_handed_on_is_told_from_a_checkpoint(
+    judged: Judged, path: str, keys: str, is_named: bool
+) -> None:
+    saves = [row(step, path=path, **{**WEIGHTS, "keys": keys}) for step in (10, 20)]
+    tables = {"python.checkpoints": saves, "torch.optimizers": ADAM}
+
+    if is_named:
+        assert judged("checkpoint-incomplete", tables)
+    else:
+        with pytest.raises(NotApplicable):
+            judged("checkpoint-incomplete", tables)
 
 
 def test_copies_in_memory_are_no_checkpoints(judged: Judged) -> None:
