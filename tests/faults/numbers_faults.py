@@ -305,6 +305,19 @@ def a_target_whose_update_has_the_sides_exchanged(healthy: bool) -> None:
                     fast.data.copy_(0.999 * fast.data + 0.001 * slow.data)
 
 
+@fault("warm-up-repeats")
+def a_warm_up_that_begins_anew_with_each_epoch(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+
+    def adjust(step: int) -> None:
+        epoch, batch = divmod(step, 200)
+        place = (epoch if healthy else 0) + batch / 200
+        optimizer.param_groups[0]["lr"] = 1e-3 * min(1.0, place / 5)
+
+    train(model, optimizer, regression(), before_step=adjust, pause_s=0.005)
+
+
 @fault("schedule")
 def a_warm_up_that_counts_samples(healthy: bool) -> None:
     model = mlp()

@@ -163,6 +163,30 @@ class Branches(nn.Module):
         return self.head(hidden.detach() if self.detaches else hidden)  # type: ignore[no-any-return]
 
 
+class ActorCritic(nn.Module):
+    """Two networks, each with an optimizer of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actor, self.critic = mlp(), mlp()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.actor(inputs) + self.critic(inputs)
+
+
+@fault("parameters-without-optimizer")
+def two_optimizers_of_the_same_part(healthy: bool) -> None:
+    model = ActorCritic()
+    actor = torch.optim.Adam(model.actor.parameters())
+    critic = torch.optim.Adam((model.critic if healthy else model.actor).parameters())
+
+    def step_the_other(step: int) -> None:
+        critic.step()
+        critic.zero_grad()
+
+    train(model, actor, regression(), before_step=step_the_other)
+
+
 @fault("parameters-not-updated")
 def a_body_behind_a_detach(healthy: bool) -> None:
     model = Branches(not healthy)

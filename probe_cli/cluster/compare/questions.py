@@ -108,7 +108,8 @@ CALLS: dict[str, tuple[str, type | float]] = {
     "wait": _seconds("wait"),
     "phase": ("coalesce(phase, '')", str),
     "wait_phase": ("coalesce(wait_phase, phase, '')", str),
-    "by_cpp": ("seen_by != 'python'", bool),
+    # What a communication hook of DDP has launched, its reducer waits for, of which Python sees nothing.
+    "by_cpp": ("seen_by != 'python' OR (state = 'launched' AND phase = 'backward' IS true)", bool),
     "on_device": ("state = 'enqueued'", bool),
     "is_open": ("state IN ('waiting', 'launched')", bool),
 }

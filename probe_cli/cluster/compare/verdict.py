@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from probe_cli.cluster.delays.costs import Cost
-from probe_cli.text import percent, seconds, sum_up
+from probe_cli.text import num_ranks, percent, seconds, sum_up
 
 from .comparison import Verdict
 from .crowded import Crowded, crowded
@@ -35,6 +35,8 @@ UNSURE = 0.10
 FEW = 0.2
 #: Ranks that wait for a CPU for such a part of the time are on a busy host.
 MIN_DELAY = 0.05
+#: Where ranks stand still for data for such a part of what others work longer, the one may be for the other.
+TAKES_ITS_PLACE = 0.6
 #: And a network that data take such a part of the time on is worth a word.
 MUCH = 0.2
 
@@ -113,6 +115,15 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
             f" these steps do not tell whether it is one rank; compare more steps with --steps: {over}"
         )
         return Verdict("not enough data", text, **_shares(total), **about)
+    if behind := _longer_while_data_come(study):
+        ranks, share = behind
+        who = num_ranks(sorted(study.facts[at].who.rank for at in ranks))
+        text = (
+            f"not enough data: {who} work{'s' * (len(ranks) == 1)} longer than the others by {percent(share)} of the"
+            " time, for as much of which those stand still for data on their way: whether they wait for"
+            f" {'it' if len(ranks) == 1 else 'them'} is not known: {over}"
+        )
+        return Verdict("not enough data", text, **_shares(total), **about)
     tables = _tables_text(study, most, told or {}) if most.share >= MIN_SHARE / 2 else ""
     hint = f"; {who_text(study, most)} costs most, {percent(most.share)}{tables}" if tables else ""
     text = (
@@ -120,6 +131,23 @@ def judge(study: Study, found: Sequence[Named], told: Mapping[Who, Facts] | None
         f" and what costs {percent(max(MIN_SHARE, analysis.smallest_visible))} or more would have been seen{hint}{data}"
     )
     return Verdict("nobody", text, **_shares(total), **about)
+
+
+def _longer_while_data_come(study: Study) -> tuple[list[int], float] | None:
+    """Ranks that work longer than others that do the same, and by which part of the time, where those stand still for
+    data by about as much: calls that go on beside the work, and a thread of the long ranks that gets no core for them,
+    look like that. Such ranks get no all-clear."""
+    analysis = study.analysis
+    own, transfer = (times.sum(axis=1) / analysis.time_s for times in (analysis.own, analysis.transfer))
+    for work in np.unique(analysis.work):
+        alike = np.flatnonzero(analysis.work == work)
+        excess = own[alike] - own[alike].min()
+        long, others = alike[excess >= MIN_SHARE], alike[excess < MIN_SHARE]
+        if len(long) and len(others):
+            by = float(own[long].mean() - own[others].mean())
+            if float(transfer[others].mean() - transfer[long].mean()) >= TAKES_ITS_PLACE * by:
+                return long.tolist(), by
+    return None
 
 
 def _data_text(study: Study) -> str:

@@ -34,6 +34,7 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         OR module IN (SELECT split_part(module, '.', 1) FROM torch.parameters WHERE has_gradient))
 ) AS modules, (
     SELECT sum(parameters) AS held, count(*) AS param_groups, any_value(optimizer) AS optimizer,
+        (SELECT sum(parameters) FROM torch.parameters WHERE optimizer IS NOT NULL AND trainable) AS held_once,
         sum(num_tensors) AS tensors, max(world_size) AS world_size
     FROM torch.optimizers
 ) AS optimizers, (
@@ -84,6 +85,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         # Updated until the model was replaced, or just between the clearing of its gradients and the next backward.
         yield replace(_of_another_model(row), certainty=Certainty.SUSPECTED)
     held, trainable = row["held"], row["trainable"]
+    if row["astray"] and row["alive"] and row["param_groups"] > 1 and row["held_once"]:
+        held = min(held, row["held_once"])  # two optimizers may hold the same parameters
     if row["models"] > 1 or held >= trainable:
         return
     if not row["tensors"] or (not row["held_of_models"] and held * (row["world_size"] or 1) >= trainable):

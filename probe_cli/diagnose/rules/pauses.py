@@ -3,7 +3,8 @@
 A checkpoint, an evaluation, a log that is sent away, a dataset that is read anew: most steps are quick, and every
 hundredth takes seconds. The phase in which these steps are longer tells which; the share is what could be saved. An
 evaluation is meant, and told only where it takes a third of the time; a rollout is meant, and is judged by `generation-
-dominates`. A step whose forward and backward are longer has more to compute: a longer sequence, a longer episode; but a
+dominates`, and so is a policy that acts: many calls without gradients, each far shorter than one of training. A step
+whose forward and backward are longer has more to compute: a longer sequence, a longer episode; but a
 thread that sleeps there computes nothing. It waits for a lock, a file, a socket, and is told so, unless the model is
 called without gradients in these steps: a rollout waits for its environments. The stacks of the training thread, read
 for two seconds, tell the line where it waits, and what the other threads do meanwhile, if it pauses then. A rank that
@@ -52,6 +53,13 @@ ADVICE = {
     "other": "write checkpoints in the background (torch.distributed.checkpoint.async_save), and less often",
     "data_wait": "keep the loader's workers between epochs: persistent_workers=True, and a larger prefetch_factor",
 }
+#: How often models were called without gradients, how long that took, and how long the usual forward of a step takes.
+CALLS = """
+SELECT (SELECT coalesce(sum(without_gradients), 0) FROM torch.evaluations) AS blocks, sum(evaluation) AS lasted,
+    count(*) FILTER (evaluation > 0) AS evaluated, median(forward) FILTER (forward > 0) AS forward FROM python.steps
+"""
+#: Calls of a step, and the time of one as a share of the usual forward, from which on and up to which a policy acts.
+MANY, SHORT = 50, 0.25
 SLEEPS = (
     "it waits for a lock that another thread holds, for a file, a socket or a process: shorten what is done meanwhile"
 )
@@ -114,7 +122,19 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
-    return [await _with_line(job, one) if one.where == "forward" else one for one in found]
+    return [
+        await _with_line(job, one) if one.where == "forward" else one
+        for one in found
+        if one.where != "evaluation" or not await _acts(job, one.ranks[0])
+    ]
+
+
+async def _acts(job: Job, rank: int) -> bool:
+    """Return whether what looks like an evaluation is a policy that acts in its environments."""
+    for row in await job.rows(CALLS, rank):
+        if row["evaluated"] and row["forward"] and row["blocks"] >= MANY * row["evaluated"]:
+            return bool(row["lasted"] / row["blocks"] <= SHORT * row["forward"])
+    return False
 
 
 def _stands_still(stack: Stack) -> bool:

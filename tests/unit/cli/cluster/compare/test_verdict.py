@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +12,12 @@ import pytest
 
 from probe_cli.cluster.compare.by import WAYS
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
-from probe_cli.cluster.compare.facts import Facts
+from probe_cli.cluster.compare.facts import Clock, Facts, Who
 from probe_cli.cluster.compare.named import named
 from probe_cli.cluster.compare.study import Study, study
 from probe_cli.cluster.compare.verdict import judge
 
-from .made import chain, job, rows_between, without_calls
+from .made import CALL, STEP, USUAL, chain, columns, job, rows_between, without_calls
 from .test_starved import samples
 
 PHASES = ["data_wait", "forward", "backward", "optimizer", "other"]
@@ -222,6 +223,32 @@ def test_the_all_clear_says_what_other_tables_show_of_the_rank_that_costs_most()
     assert verdict.state == "nobody", verdict.sentence
     said = r"; rank 2 costs most, \d %; Python's garbage collector takes \d % of its time \(its peers' 0 %\)$"
     assert re.search(said, verdict.sentence), verdict.sentence
+
+
+def launched_early(work_ms: Sequence[float], step_ms: float = 50.0) -> list[Facts]:
+    """Ranks that launch a call as a step begins, work, and stand still until it is over, as the step is."""
+    facts = []
+    for rank, own in enumerate(work_ms):
+        steps, calls = [], []
+        for number in range(120):
+            began, ended = 0.05 * number, 0.05 * number + step_ms / 1000
+            work = own / 1000 * (1 + 0.01 * ((7 * number + rank) % 5))
+            phases = {**dict.fromkeys(USUAL, 0.0), "other": ended - began}
+            steps.append({"number": number, "ended": ended, "duration": ended - began, **phases, **STEP})
+            wait = {"wait": ended - began - work, "phase": "other", "wait_phase": "other", "by_cpp": False}
+            calls.append({**CALL, "step": number, "seq": number, "start": began + 0.001, "ended": ended, **wait})
+        facts.append(
+            Facts(Who(rank, "node0", rank), steps=columns(steps), calls=columns(calls), clock=Clock(0.0, 0.0005, 6))
+        )
+    return facts
+
+
+def test_ranks_that_work_while_others_stand_still_for_data_get_no_all_clear() -> None:
+    verdict = compare(launched_early([40, 30, 40, 30]), 120).verdict
+
+    assert verdict.state == "not enough data"
+    assert verdict.sentence.startswith("not enough data: 2 ranks (0,2) work longer than the others by 20 % of the time")
+    assert compare(launched_early([30, 30, 31, 30]), 120).verdict.state == "nobody"
 
 
 @pytest.mark.parametrize(("stall", "noise"), [(0.2, 0.1), (0.12, 0.02)])

@@ -47,6 +47,22 @@ def parameter(module: str | None, optimizer: str | None, **more: object) -> dict
     return {"module": module, "parameter": "weight", "trainable": True, "optimizer": optimizer, **state, **more}
 
 
+def test_parameters_that_two_optimizers_hold_count_once(judged: Judged) -> None:
+    twice = tables(50)
+    twice["torch.optimizers"] *= 2
+    halves = [
+        parameter("Net.actor", "Adam", parameters=50, has_gradient=True, updates=80),
+        parameter("Net.critic", None, parameters=50, has_gradient=True),
+    ]
+
+    (found,) = judged("parameters-without-optimizer", {**twice, "torch.parameters": halves})
+
+    assert found.sentence == "50 % of Net's trainable parameters are in no optimizer"
+    assert found.where == "Net.critic"
+    held = [halves[0], {**halves[1], "optimizer": "Adam#2"}]
+    assert judged("parameters-without-optimizer", {**twice, "torch.parameters": held}) == []
+
+
 @pytest.mark.parametrize(("other", "said"), [("Net#2", "of Net#2"), (None, "of a model that is gone")])
 def test_an_optimizer_of_another_model_of_the_same_size_is_named(judged: Judged, other: str | None, said: str) -> None:
     parameters = [parameter("Net", None, has_gradient=True), parameter(other, "Adam")]

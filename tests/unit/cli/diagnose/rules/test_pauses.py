@@ -13,7 +13,7 @@ from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps, Tables
-from .looking import Told, looked
+from .looking import Answers, Told, looked
 
 
 def test_a_policy_that_acts_between_updates_does_not_pause(judged: Judged, steps: Steps) -> None:
@@ -154,3 +154,12 @@ def test_a_pause_that_is_not_seen_stays_as_it_was(where: str) -> None:
     pause = Finding("", Certainty.LIKELY, share=0.5, where=where, ranks=(0,))
 
     assert looked("pauses", Told(stacks_of_a_pause_of_0=[ANSWERS] * 40), [pause]) == [pause]
+
+
+def test_a_policy_that_acts_is_no_evaluation() -> None:
+    pause = Finding("", Certainty.LIKELY, share=0.5, where="evaluation", ranks=(0,))
+    calls = {"blocks": 12_000, "lasted": 2.5, "evaluated": 3, "forward": 0.004}
+
+    assert looked("pauses", Answers([calls]), [pause]) == []
+    for validates in ({**calls, "blocks": 90}, {**calls, "lasted": 40.0}, {**calls, "evaluated": 0}):
+        assert looked("pauses", Answers([validates]), [pause]) == [pause]
