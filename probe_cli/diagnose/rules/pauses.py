@@ -6,7 +6,8 @@ evaluation is meant, and told only where it takes a third of the time; a rollout
 dominates`, and so is a policy that acts: many calls without gradients, each far shorter than one of training. A step
 whose forward and backward are longer has more to compute: a longer sequence, a longer episode; but a
 thread that sleeps there computes nothing. It waits for a lock, a file, a socket, and is told so, unless the model is
-called without gradients in these steps: a rollout waits for its environments. The stacks of the training thread, read
+called without gradients in these steps: a rollout waits for its environments. A server that sleeps between two calls
+of its model waits for requests, which is none. The stacks of the training thread, read
 for two seconds, tell the line where it waits, and what the other threads do meanwhile, if it pauses then. A rank that
 spends its long steps in collectives while another one pauses only waits for that one.
 """
@@ -29,6 +30,7 @@ SQL = f"""
 WITH recent AS (FROM python.steps WHERE step > (SELECT min(step) + 10 FROM python.steps) ORDER BY step DESC LIMIT 2000),
 usual AS (
     SELECT count(*) AS steps, sum(duration) AS lasted, median(duration) AS usual,
+        count(*) FILTER (backward > 0) AS trained,
         {", ".join(f"median(coalesce({name}, 0)) AS usual_{name}" for name in PHASES)} FROM recent
 ),
 long AS (SELECT recent.* FROM recent, usual WHERE duration > greatest(5 * usual, usual + 0.2)),
@@ -38,7 +40,7 @@ samples AS (
     FROM process.samples AS samples, (SELECT min(ts) AS began, max(ts) AS ended FROM recent)
     WHERE samples.ts BETWEEN began AND ended AND run_delay IS NOT NULL
 )
-SELECT usual.usual, usual.steps, usual.lasted, of_long.*, of_samples.*, gaps.*, {ACTS} AS acts,
+SELECT usual.usual, usual.steps, usual.lasted, usual.trained, of_long.*, of_samples.*, gaps.*, {ACTS} AS acts,
     (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited
 FROM usual,
     (SELECT count(*) AS pauses, median(duration) AS pause, min(step) AS since, sum(duration - usual.usual) AS lost,
@@ -84,6 +86,13 @@ def _sleeps(row: Row) -> bool:
     return bool(row["slept"] - beside >= 0.7 * row["lost"])
 
 
+def _may_wait_for_requests(row: Row) -> bool:
+    """Return whether the thread slept in half of the long steps, or nothing is known of that."""
+    if row["slept"] is None:
+        return True
+    return bool(row["slept"] - row["usual_slept"] * max(0.0, row["seen"] - row["lost"]) >= 0.5 * row["lost"])
+
+
 def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     row = rows[0] if rows else None
     if row is None or row["usual"] is None or row["steps"] < limits["steps"]:
@@ -94,6 +103,8 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     phase = max(PHASES, key=lambda name: row[name] or 0.0)
     if (row[phase] or 0.0) < 0.6 * row["lost"] or phase == "backward":
         return  # longer in all phases: the process was stopped or starved
+    if phase == "other" and not row["trained"] and _may_wait_for_requests(row):
+        return
     sleeps = phase == "forward"
     if sleeps and not _sleeps(row):
         return

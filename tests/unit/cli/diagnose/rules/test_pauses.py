@@ -102,6 +102,19 @@ def test_a_forward_in_which_the_thread_sleeps_is_told(
     assert all("most of it in forward, where the thread sleeps: " in one.sentence for one in found)
 
 
+def test_a_server_that_waits_for_requests_does_not_pause(judged: Judged, steps: Steps) -> None:
+    def rows(backward: float) -> list[dict[str, Any]]:
+        return steps(
+            400,
+            duration=lambda step: 2.1 if step % 50 == 49 else 0.1,
+            other=lambda step: 2.0 * (step % 50 == 49),
+            backward=lambda step: backward,
+        )
+
+    assert judged("pauses", {"python.steps": rows(0.0)}) == []
+    assert judged("pauses", {"python.steps": rows(0.05)})
+
+
 def test_few_steps_are_no_evidence(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NoEvidence):
         judged("pauses", {"python.steps": steps(20)})
