@@ -3,7 +3,7 @@
 Weights alone are enough to use a model, not to go on with its training: Adam's moments begin anew, the loss jumps, and
 the schedule starts from its first step. Judged is what torch.save and its kin were given in the whole time recorded,
 for files: what is written into memory is a copy that the job sends or compresses. Files of weights and nothing else are
-taken for a model that is handed on (model.pt, best.pt), unless their path speaks of a training that goes on
+taken for a model that is handed on (model.pt, best.pt), unless their path speaks of a job that goes on
 (checkpoint, ckpt, last, latest, resume, step, epoch).
 """
 
@@ -28,7 +28,7 @@ FROM (SELECT count(DISTINCT step) AS saves, bool_or(has_optimizer) AS has_optimi
     (SELECT sum(state_memory) AS state, any_value(optimizer) AS optimizer, max(updates) AS updates
     FROM torch.optimizers) AS optimizers
 """
-#: In the name of a file or its folder: it is made for a training that goes on; or in that of a file: it is not.
+#: In the name of a file or its folder: it is made for a job that goes on; or in that of a file: it is not.
 GOES_ON = re.compile(r"ckpt|che?c?kp(oin)?t|resume|last|latest|snapshot|step|epoch|iter", re.I)
 HANDED_ON = re.compile(r"best|ema|final|export", re.I)
 #: Keys of a file that holds more than weights, none of which has a dot or stands for a model.
@@ -44,7 +44,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row["has_optimizer"] or not row["state"]:
         return
     if _is_weights(row["keys"]) and not any(map(_goes_on, row["paths"])):
-        raise NotApplicable("weights alone are saved, under a name that says nothing of a training that goes on")
+        raise NotApplicable("weights alone are saved, under a name that says nothing of a job that goes on")
     yield Finding(
         f"the checkpoints do not hold the state of {row['optimizer']}: a resume would begin without it",
         Certainty.POSSIBLE,
