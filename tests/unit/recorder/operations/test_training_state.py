@@ -276,7 +276,7 @@ def test_what_the_modules_of_a_model_keep_is_found_however_deep_and_their_hooks(
 
     assert holder["net"].training
     assert found["attribute `tables` of module `blocks.2.0.0`"]["tensors"] == 20
-    hooks = {place: row["items"] for place, row in found.items() if row["class"] == "hooks"}
+    hooks = {place: row["items"] for place, row in found.items() if row["class"] == "hooks of one function"}
     assert hooks == {
         "`_forward_hooks` of module `blocks.1`": 17,
         "`_backward_hooks` of module `blocks.2.0.0.weight`": 17,
