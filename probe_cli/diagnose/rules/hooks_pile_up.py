@@ -20,50 +20,38 @@ SELECT place, items, added, period, steps, "class" = 'hooks of one function' AS 
 WHERE "class" LIKE 'hooks%'
 """
 
-_ADVICE = (
-    "register the hook once, where the model is made",
-    "remove it after use: handle = module.register_forward_hook(f); …; handle.remove()",
-    "return what the hook takes out of the forward from the forward itself",
-)
-
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     growing = [row for row in rows if row["added"] > 0 and row["items"] >= limits["hooks"]]
-    if not growing:
-        yield from _put_there_again([row for row in rows if row["alike"] and row["items"] >= limits["alike"]])
-        return
-    worst = max(growing, key=lambda row: row["items"])
-    more = f", and {len(growing) - 1} more such" if growing[1:] else ""
-    yield Finding(
-        f"hooks are added in each step and none is removed: {worst['items']:,} so far in {worst['place']}{more}",
+    alike = [row for row in rows if row["alike"] and row["items"] >= limits["alike"]]
+    if growing:
+        yield _finding(
+            growing,
+            "hooks are added in each step and none is removed: {items:,} so far in {place}",
+            "{added} hooks more in {period:g} s ({steps} steps), {items:,} in all: {place}",
+        )
+    elif alike:
+        yield _finding(
+            alike,
+            "one function is a hook {items:,} times in {place}",
+            "{items:,} hooks that run the same code: {place}",
+        )
+
+
+def _finding(rows: Sequence[Row], sentence: str, seen: str) -> Finding:
+    worst = max(rows, key=lambda row: row["items"])
+    more = f", and {len(rows) - 1} more such" if rows[1:] else ""
+    return Finding(
+        sentence.format_map(worst) + more,
         Certainty.LIKELY,
         share=0.5,
         where=worst["place"],
-        evidence=tuple(
-            f"{row['added']} hooks more in {row['period']:g} s ({row['steps']} steps), {row['items']:,} in all:"
-            f" {row['place']}"
-            for row in sorted(growing, key=lambda row: -row["items"])[:4]
+        evidence=tuple(seen.format_map(row) for row in sorted(rows, key=lambda row: -row["items"])[:4]),
+        advice=(
+            "register the hook once, where the model is made",
+            "remove it after use: handle = module.register_forward_hook(f); …; handle.remove()",
+            "return what the hook takes out of the forward from the forward itself",
         ),
-        advice=_ADVICE,
-        try_first="handle.remove()",
-    )
-
-
-def _put_there_again(alike: Sequence[Row]) -> Iterable[Finding]:
-    if not alike:
-        return
-    worst = max(alike, key=lambda row: row["items"])
-    more = f", and {len(alike) - 1} more such" if alike[1:] else ""
-    yield Finding(
-        f"one function is a hook {worst['items']:,} times in {worst['place']}{more}",
-        Certainty.LIKELY,
-        share=0.5,
-        where=worst["place"],
-        evidence=tuple(
-            f"{row['items']:,} hooks that run the same code: {row['place']}"
-            for row in sorted(alike, key=lambda row: -row["items"])[:4]
-        ),
-        advice=_ADVICE,
         try_first="handle.remove()",
     )
 

@@ -1,4 +1,4 @@
-"""What containers hold, and hooks that are one function: `python.containers`."""
+"""`python.containers`: the size of the contents, and hooks that are one function."""
 
 from __future__ import annotations
 

@@ -16,7 +16,15 @@ pytestmark = pytest.mark.torch
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from probe_agent.recorder.config import Settings  # noqa: E402
-from probe_agent.recorder.operations import containers, current_step, gradients, modules, parameters, schedulers  # noqa: E402
+from probe_agent.recorder.operations import (  # noqa: E402
+    containers,
+    current_step,
+    gradients,
+    modules,
+    parameters,
+    schedulers,
+    tensors,
+)
 from probe_agent.recorder.source import Recorder  # noqa: E402
 from probe_agent.recorder.torch import host_number  # noqa: E402
 
@@ -396,3 +404,45 @@ def test_gradients_are_read_at_the_end_of_a_step(recorder: Recorder, dtype: torc
     of_half = dtype is torch.bfloat16
     assert [row["weight_norm"] for row in rows] == (pytest.approx(weights) if of_half else [None] * 3)
     assert {row["dtype"] for row in rows} == {str(dtype).partition(".")[2]}
+
+
+class Listening:
+    """A client that waits for the answer."""
+
+    def cancelled(self) -> bool:
+        return False
+
+
+def test_a_job_computes_the_same_while_its_parameters_are_read(recorder: Recorder) -> None:
+    recorder.open_device()
+
+    def trained(*, asked: bool) -> tuple[list[float], torch.Tensor]:
+        torch.manual_seed(5)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 1))
+        optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+        told: list[Any] = []
+        request = {"what": "parameters", "budget_ms": 5.0, "timeout": 5.0}
+        reader = threading.Thread(target=lambda: told.append(tensors.stream(recorder, request, Listening())))  # type: ignore[arg-type]
+        if asked:
+            reader.start()
+        losses = []
+        for _ in range(300):
+            optimizer.zero_grad()
+            loss = model(torch.randn(16, 8)).square().mean()
+            loss.backward()
+            optimizer.step()
+            recorder.at_step.run_pending()
+            losses.append(loss.item())
+            time.sleep(0.001)
+        if asked:
+            reader.join()
+            rows = [dict(zip(told[0]["columns"], row, strict=True)) for row in told[0]["rows"]]
+            assert {row["kind"] for row in rows} == {"parameter"}
+            assert all(row["norm"] > 0 for row in rows)
+            assert len(rows) >= 4
+        return losses, torch.random.get_rng_state()
+
+    (alone, state), (asked, state_asked) = (trained(asked=is_asked) for is_asked in (False, True))
+
+    assert asked == alone
+    assert torch.equal(state, state_asked)

@@ -1,4 +1,4 @@
-"""What the statements make of rows of `python.collectives`."""
+"""Rows of `python.collectives` as a comparison reads them."""
 
 from __future__ import annotations
 
