@@ -349,11 +349,11 @@ def _parts(item: Any) -> list[Any]:
     kind = type(item)
     if issubclass(kind, tuple):
         return list(islice(tuple.__iter__(item), MAX_PARTS))
-    if kind is list:
-        return list(islice(item, MAX_PARTS))
-    if kind is dict:
+    if issubclass(kind, list):
+        return list(islice(list.__iter__(item), MAX_PARTS))
+    if issubclass(kind, dict):
         return list(islice(dict.values(item), MAX_PARTS))
-    if kind in _PLAIN or _is_of_library(kind):
+    if kind in _PLAIN or _is_of_library(kind) or issubclass(kind, (set, frozenset, deque)):  # all of a long one at once
         return [item]
     parts: list[Any] = [item]
     for held in gc.get_referents(item)[:MAX_PARTS]:

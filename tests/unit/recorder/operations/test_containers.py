@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -76,6 +77,27 @@ def test_what_all_items_lead_to_does_not_grow_with_them() -> None:
     kept = {"compact": [Compact(torch.zeros(VALUES), shared) for _ in range(NUM)]}
 
     assert of("compact", listed(kept))["tensor_size"] == expected()
+
+
+class Long(list):  # type: ignore[type-arg]
+    """A list of the job's."""
+
+
+def test_of_a_long_item_only_a_part_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    get_referents = containers.gc.get_referents
+
+    def counting(*objects: Any) -> list[Any]:
+        found = get_referents(*objects)
+        asked.append(len(found))
+        return found
+
+    monkeypatch.setattr(containers.gc, "get_referents", counting)
+    long = [Long(range(50_000)), deque(range(50_000)), OrderedDict.fromkeys(range(50_000)), frozenset(range(50_000))]
+    kept = {"long": long * 5}
+
+    assert of("long", listed(kept))["items"] == 20
+    assert max(asked, default=0) < 10_000
 
 
 def test_hooks_of_one_function_are_told_from_others() -> None:
