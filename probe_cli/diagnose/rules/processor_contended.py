@@ -39,7 +39,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     threads: dict[str, int] = defaultdict(int)
     for one, row in known:
         on_host[one.host] += _cores(row)
-        threads[one.host] += int(row["torch_threads"] or 1)
+        # Beside those for operators, one that carries what the ranks exchange.
+        threads[one.host] += int(row["torch_threads"] or 1) + (one.world_size > 1)
     for one, row in known:
         if row["delay"] < limits["delay"]:
             continue

@@ -46,7 +46,7 @@ def test_ranks_that_take_each_others_cores_are_no_other_processes(judged: Judged
         assert [(one.ranks, says in one.sentence) for one in found] == [((0,), True), ((1,), True)]
 
 
-@pytest.mark.parametrize(("num_ranks", "is_own"), [(4, False), (5, True)])
+@pytest.mark.parametrize(("num_ranks", "is_own"), [(2, False), (3, True)])
 def test_ranks_with_more_threads_than_cores_take_them_before_they_are_all_taken(
     judged: Judged, num_ranks: int, is_own: bool
 ) -> None:
