@@ -305,6 +305,48 @@ def a_target_whose_update_has_the_sides_exchanged(healthy: bool) -> None:
                     fast.data.copy_(0.999 * fast.data + 0.001 * slow.data)
 
 
+@fault("kept-weights-change")
+def the_best_weights_without_a_copy(healthy: bool) -> None:
+    model = mlp()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    best_loss, best_weights, patience = float("inf"), model.state_dict(), 0
+    for epoch, (inputs, targets) in enumerate(regression()):
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(inputs), targets)
+        loss.backward()
+        optimizer.step()
+        patience += 1
+        if loss.item() < best_loss:
+            best_loss, patience = loss.item(), 0
+            best_weights = copy.deepcopy(model.state_dict()) if healthy else model.state_dict()
+        if patience > 10_000:
+            print("stopped early after", epoch, sum(map(torch.numel, best_weights.values())))
+            patience = 0
+
+
+@fault("kept-weights-change")
+def an_old_policy_that_is_the_new_one(healthy: bool) -> None:
+    policy = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 4))
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-4)
+    while True:
+        old_policy = copy.deepcopy(policy) if healthy else policy
+        states = torch.randn(256, 32)
+        with torch.no_grad():
+            before = old_policy(states).log_softmax(1)
+        actions = before.exp().multinomial(1)
+        advantage = (actions == states[:, :4].argmax(1, keepdim=True)).float() - 0.25
+        for _ in range(4):
+            optimizer.zero_grad()
+            now = policy(states).log_softmax(1)
+            with torch.no_grad():
+                before = old_policy(states).log_softmax(1)
+            ratio = (now - before).gather(1, actions).exp()
+            gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
+            entropy = -(now.exp() * now).sum(1).mean()
+            (-gain - 0.3 * entropy).backward()
+            optimizer.step()
+
+
 @fault("warm-up-repeats")
 def a_warm_up_that_begins_anew_with_each_epoch(healthy: bool) -> None:
     model = mlp()

@@ -10,8 +10,8 @@ from probe_agent.recorder.ring.table import Column
 from .live_table import STEP, RecorderTable
 
 __all__ = [
-    "DataLoaders", "Evaluations", "FlightRecorder", "Gradients", "LossGraphs", "MemoryBlocks", "Modules", "Optimizers",
-    "Parameters", "ProcessGroups", "Schedulers", "Tensors",
+    "DataLoaders", "Evaluations", "FlightRecorder", "Gradients", "KeptWeights", "LossGraphs", "MemoryBlocks", "Modules",
+    "Optimizers", "Parameters", "ProcessGroups", "Schedulers", "Tensors",
 ]  # fmt: skip
 
 
@@ -165,6 +165,24 @@ class Evaluations(RecorderTable):
             "times that it was called with gradients after model.eval(), and was in training mode again at the next"
             " backward: the graph was made for nothing",
         ),
+    )
+
+
+class KeptWeights(RecorderTable):
+    name = "torch.kept_weights"
+    doc = (
+        "The dicts and lists of tensors reachable from the job's frames and globals, such as a state_dict, and further"
+        " names of a model, with the tensors that are parameters of a model themselves, no copies. Of each, 100 tensors"
+        " are looked at, when the query runs."
+    )
+    operation = "kept_weights"
+    columns = (
+        STEP,
+        Column("place", "text", "", "where it was found"),
+        Column("module", "text", "", "the model, as in torch.modules, whose parameters are among them; NULL if none"),
+        Column("tensors", "int", "", "tensors in it"),
+        Column("shared", "int", "", "those that are parameters of the model and change as it is trained"),
+        Column("size", "float", "MiB", "size of the tensors"),
     )
 
 
