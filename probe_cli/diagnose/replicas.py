@@ -2,7 +2,8 @@
 
 DDP gathers once when it is made: a model is taken to be sharded where that happens in forward or backward. Where ranks
 exchange tokens by all_to_all, each may have experts of its own, and where they add up activations in forward, its part
-of each layer: then only what torch or a framework tells of the ranks' roles says who is a replica of whom.
+of each layer, and where gradients are averaged in groups of some ranks, each group a model, or layers, of its own:
+then only what torch or a framework tells of the ranks' roles says who is a replica of whom.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ FROM (SELECT count(*) FILTER (op LIKE '%reduce_scatter%' OR op LIKE '%all_gather
         OR op LIKE '%all_reduce%' AND phase = 'forward' AND coalesce(bytes, 1024) >= 1024) AS exchanged,
     count(DISTINCT step) FILTER (op LIKE '%all_reduce%' AND phase = 'forward' AND coalesce(bytes, 1024) > 64) AS summed,
     count(DISTINCT step) AS called,
-    count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged
+    count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')) AS averaged,
+    count(*) FILTER (op LIKE '%all_reduce%' AND phase IN ('backward', 'other', 'optimizer')
+        AND coalesce(bytes, 1024) > 64 AND "group" IN (
+            SELECT "group" FROM python.groups WHERE size BETWEEN 2 AND world_size - 1)) AS averaged_in_part
     FROM python.collectives WHERE step >= 0) AS calls
 """
 
@@ -39,6 +43,8 @@ def check_replicas(told: Mapping[int, Row]) -> None:
         raise NotApplicable(
             "ranks exchange activations in forward: each may hold experts, or parts of layers, of its own"
         )
+    if any(row["averaged_in_part"] and row["dp"] is None for row in told.values()):
+        raise NotApplicable("gradients are averaged in groups of some ranks: each group may have layers of its own")
 
 
 def by_place(told: Mapping[int, Row]) -> list[dict[int, Row]]:

@@ -74,6 +74,24 @@ def test_ranks_that_exchange_activations_are_replicas_only_where_their_roles_say
     assert judged("replicas-differ", rank(steps, 1.0, **known), rank(steps, 2.0, **known))
 
 
+@pytest.mark.parametrize(("size", "num_bytes", "is_judged"), [(4, 4096, True), (2, 4096, False), (2, 8, True)])
+def test_groups_of_some_ranks_may_have_layers_of_their_own(
+    size: int, num_bytes: int, is_judged: bool, judged: Judged, steps: Steps
+) -> None:
+    def job(checksum: float) -> Tables:
+        calls = [{"step": 5, "op": "all_reduce", "phase": "other", "group": name, "bytes": 4096} for name in "03"]
+        calls[1]["bytes"] = num_bytes
+        groups = [{"group": "0", "size": 4, "world_size": 4}, {"group": "3", "size": size, "world_size": 4}]
+        others = {"python.collectives": calls, "python.groups": groups, "python.roles": []}
+        return rank(steps, checksum, **others)
+
+    if is_judged:
+        assert judged("replicas-differ", *map(job, (1.0, 2.0, 1.0, 1.0)))
+        return
+    with pytest.raises(NotApplicable, match="groups of some ranks"):
+        judged("replicas-differ", *map(job, (1.0, 2.0, 1.0, 1.0)))
+
+
 def test_a_few_numbers_before_a_forward_are_no_exchange(judged: Judged, steps: Steps) -> None:
     """A log now and then, or whether all ranks go on, in each step."""
     averages = [{"step": step, "op": "all_reduce", "phase": "other", "bytes": 4096} for step in range(20)]
