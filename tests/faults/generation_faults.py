@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import queue
+import threading
 import time
 from collections.abc import Callable
 
@@ -112,6 +114,26 @@ def requests_that_wait_in_a_queue(healthy: bool) -> None:
             time.sleep(0.02)
 
     _serve(answer)
+
+
+@fault("queue-grows")
+def requests_that_come_faster_than_they_are_answered(healthy: bool) -> None:
+    model = mlp()
+    waiting: queue.Queue[Tensor] = queue.Queue()
+
+    def come() -> None:
+        while True:
+            time.sleep(0.004)
+            waiting.put(torch.randn(64))
+
+    threading.Thread(target=come, daemon=True).start()
+    while True:
+        batch = [waiting.get()]
+        while healthy and not waiting.empty() and len(batch) < 32:
+            batch.append(waiting.get())
+        with torch.no_grad():
+            model(torch.stack(batch))
+        time.sleep(0.02)
 
 
 def _overlap(one: Tensor, other: Tensor) -> float:

@@ -9,12 +9,13 @@ in its last call, so nothing is left to compute after it: the time from that cal
 of several micro-batches needs its calls once; where each of them comes as often as there are micro-batches, no_sync()
 is missing, and as much is waited in each of them.
 
-On a host where tasks wait for a core all the time, ranks wait for one another while one of them has none. Only what is
-more than half of the time is told there.
+On a host where tasks wait for a core all the time, ranks wait for one another while one of them has none. Told there is
+only what is left without the time in which the others waited for a core.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -49,6 +50,8 @@ SELECT any_value(steps) AS steps, any_value(lasted) AS lasted, any_value(micro_b
     coalesce(sum(wait) FILTER (op ILIKE '%send%' OR op ILIKE '%recv%'), 0) AS between_two,
     list_sort(list_distinct(list(peer) FILTER (op ILIKE '%send%'))) AS sends_to,
     list_sort(list_distinct(list(peer) FILTER (op ILIKE '%recv%'))) AS receives_from,
+    quantile_disc(bytes, 0.75) AS usual_bytes,
+    (SELECT sum(run_delay) / sum(period) FROM (FROM process.samples ORDER BY ts DESC LIMIT 30)) AS delay,
     (SELECT avg(cpu_some) FROM host.pressure
         WHERE scope = 'host' AND ts > (SELECT max(ts) - INTERVAL 1 MINUTE FROM python.steps)) AS pressure
 FROM extent, reducer LEFT JOIN calls ON step BETWEEN first AND last
@@ -63,6 +66,11 @@ OF_COLLECTIVES = (
 UNSYNCED = (
     "exchange gradients once a step: `with model.no_sync():` around the backward of all micro-batches but the last"
 )
+OF_NUMBERS = (
+    "exchange numbers for the log every N steps: in Lightning, self.log(..., sync_dist=True) is one exchange for each",
+    "put what is exchanged in one step into one tensor: torch.stack(values), one all_reduce",
+    "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
+)
 OF_PIPELINES = (
     "fill the pipeline: several times as many micro-batches as stages",
     "let stages work on different micro-batches at the same time: a 1F1B or interleaved schedule",
@@ -73,6 +81,12 @@ OF_RINGS = (
     "give each rank more to compute for a block: longer parts of the sequence, or fewer ranks in the ring",
     "look at operations and bandwidth: `probe -t PID --all compare --by collective`",
 )
+
+
+#: Ranks whose waits for a core are added up: of thousands, small ones would add up to much.
+MOST_DELAYED = 4
+#: A call of no more is one of a few numbers.
+FEW_BYTES = 1024
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
@@ -88,7 +102,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     if least < limits["unsynced" if is_again else "share"]:
         return  # a rank that hardly waits is the one that the others wait for
     is_busy = any((row["pressure"] or 0.0) >= limits["pressure"] for _, row in told)
-    if is_busy and not is_again and least < limits["busy"]:
+    if is_busy and not is_again and least - _delayed(told, least_rank) < limits["share"]:
         raise NoEvidence("tasks of a host wait for a core all the time, and so the ranks for one another")
     cost = _waited(row) / row["steps"]
     told_where, advice = "in collectives", OF_COLLECTIVES
@@ -96,18 +110,22 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         is_ring = all(_is_in_ring(row) for _, row in told)
         told_where = f"for its neighbours in the {'ring' if is_ring else 'pipeline'}"
         advice = OF_RINGS if is_ring else OF_PIPELINES
-    again = ""
+    again, of_numbers = "", ""
+    num_calls = row["calls"] / row["steps"]
+    if advice is OF_COLLECTIVES and num_calls >= limits["calls"] and (row["usual_bytes"] or math.inf) <= FEW_BYTES:
+        of_numbers = f", in {num_calls:.0f} calls a step, most of them of a few numbers"
+        advice = OF_NUMBERS
     if advice is OF_COLLECTIVES and is_again:
         again = f"gradients are exchanged in each of {row['micro_batches']} micro-batches of a step: "
         advice = (UNSYNCED, *advice[1:])
     yield Finding(
-        f"{again}every rank waits {told_where} at least {percent(least)} of the time",
+        f"{again}every rank waits {told_where} at least {percent(least)} of the time{of_numbers}",
         Certainty.LIKELY,
         cost_s=cost,
         share=least,
         ranks=tuple(sorted(shares)),
         evidence=(
-            f"rank {least_rank} waits least: {seconds(cost)} a step in {row['calls'] / row['steps']:.3g} calls"
+            f"rank {least_rank} waits least: {seconds(cost)} a step in {num_calls:.3g} calls"
             f" ({row['op']}, {(row['bytes'] or 0) / row['steps'] / 2**20:.3g} MiB a step)",
             *(
                 [
@@ -122,6 +140,16 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         advice=advice,
         try_first="with model.no_sync(): loss.backward()" if again else "probe -t PID --all compare --by collective",
     )
+
+
+def _delayed(told: Sequence[tuple[Asked, Mapping[str, Any]]], rank: int) -> float:
+    """The share of the time that the other ranks may have waited for a core by turns."""
+    delays = sorted((_delay(row) for one, row in told if one.rank != rank), reverse=True)
+    return float(sum(delays[:MOST_DELAYED]))
+
+
+def _delay(row: Mapping[str, Any]) -> float:
+    return 1.0 if row["delay"] is None else float(row["delay"])
 
 
 def _times(row: Mapping[str, Any]) -> int:
@@ -155,7 +183,7 @@ RULE = Rule(
         Threshold("share", 0.30, "share of the time that the rank that waits least spends waiting"),
         Threshold("unsynced", 0.10, "the same where gradients are exchanged in each micro-batch: no_sync() saves most"),
         Threshold("pressure", 0.9, "share of the time in which tasks wait for a core, from which a host is busy"),
-        Threshold("busy", 0.50, "share from which ranks of a busy host are judged"),
+        Threshold("calls", 20, "calls a step from which it is told that most are of a few numbers"),
         Threshold("steps", 20, "steps needed to judge"),
     ),
 )

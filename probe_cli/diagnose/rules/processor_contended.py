@@ -82,6 +82,6 @@ RULE = Rule(
         Threshold("delay", 0.20, "share of the time that the training thread waits for a core"),
         Threshold("samples", 5, "samples, one a second, needed to judge"),
     ),
-    explains=("host-busy", "collectives-dominate", "slower-than-best"),
+    explains=("host-busy", "slower-than-best"),
     is_live=True,
 )

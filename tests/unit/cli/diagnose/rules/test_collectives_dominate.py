@@ -24,18 +24,33 @@ def test_ranks_that_all_wait_are_named(judged: Judged, steps: Steps) -> None:
     assert found.ranks == (0, 1)
 
 
-@pytest.mark.parametrize(("wait", "is_told"), [(0.04, False), (0.06, True)])
-def test_on_a_busy_host_only_what_takes_most_of_the_time_is_told(
-    judged: Judged, steps: Steps, wait: float, is_told: bool
+@pytest.mark.parametrize(("delay", "is_told"), [(0.2, True), (0.4, False), (None, False)])
+def test_on_a_busy_host_what_the_other_rank_waits_for_a_core_is_not_told(
+    judged: Judged, steps: Steps, delay: float | None, is_told: bool
 ) -> None:
-    pressure = {"scope": "host", "ts": "2026-01-01 00:00:05", "cpu_some": 0.97}
-    both = {"python.steps": steps(100), "python.collectives": calls(wait), "host.pressure": [pressure]}
+    both = {
+        "python.steps": steps(100),
+        "python.collectives": calls(0.06),
+        "host.pressure": [{"scope": "host", "ts": "2026-01-01 00:00:05", "cpu_some": 0.97}],
+        "process.samples": [{"ts": "2026-01-01", "period": 1.0, "run_delay": delay}],
+    }
 
     if is_told:
-        assert [one.share for one in judged("collectives-dominate", both, both)] == [pytest.approx(wait / 0.1)]
+        assert [one.share for one in judged("collectives-dominate", both, both)] == [pytest.approx(0.6)]
     else:
         with pytest.raises(NoEvidence, match="wait for a core all the time"):
             judged("collectives-dominate", both, both)
+
+
+@pytest.mark.parametrize(("num", "size", "is_told"), [(30, 8, True), (30, 2**20, False), (3, 8, False)])
+def test_many_calls_of_a_few_numbers_are_told(judged: Judged, steps: Steps, num: int, size: int, is_told: bool) -> None:
+    each = [{**one, "wait": 0.06 / num, "bytes": size} for one in calls(0.0) for _ in range(num)]
+    both = {"python.steps": steps(100), "python.collectives": each}
+
+    (found,) = judged("collectives-dominate", both, both)
+
+    assert ("in 30 calls a step, most of them of a few numbers" in found.sentence) is is_told
+    assert ("one tensor" in found.advice[1]) is is_told
 
 
 def of_reducer(before_end: float) -> list[dict[str, object]]:
