@@ -1,7 +1,7 @@
 """A queue grows: more is put into it than is taken out.
 
 Requests, rollouts or batches then wait longer and longer, and memory fills. Judged are the queues of `queue`, asyncio
-and multiprocessing, and its sending end, that the job's frames and globals lead to. One is looked at twice, some seconds
+and multiprocessing (its sending end) that the job's frames and globals lead to. One is looked at twice, some seconds
 apart, and named if it has become longer in between, and longer while it was looked at. A queue that fills up to a bound
 is none: it stops growing there.
 """
