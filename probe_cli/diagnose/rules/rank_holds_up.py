@@ -19,11 +19,16 @@ from probe_cli.text import percent
 
 __all__ = ["RULE"]
 
+OF_THE_MODEL = (
+    "see that its batches are as large and as long as those of its peers",
+    "if it is a stage of a pipeline, move layers from it to the others",
+    "look at its GPU's clocks",
+)
 #: By the phase in which the rank takes longer.
 ADVICE = {
     "data_wait": ("look at that rank's data: its shard, its storage, its loader workers",),
-    "forward": ("see that its batches are as large and as long as those of its peers", "look at its GPU's clocks"),
-    "backward": ("see that its batches are as large and as long as those of its peers", "look at its GPU's clocks"),
+    "forward": OF_THE_MODEL,
+    "backward": OF_THE_MODEL,
     "optimizer": ("see that all ranks hold as many parameters, and what else this rank does in the optimizer's step",),
     "evaluation": ("share the evaluation among the ranks",),
     "other": ("move what only this rank does (checkpoints, logging) off the training thread, or do it less often",),
