@@ -60,6 +60,8 @@ class Session:
     _found: Answers[Rank] | None = field(default=None, init=False)
     #: Launchers among the named endpoints; None until they are known.
     _led: list[Led] | None = field(default=None, init=False)
+    #: What targets among them have started, and is not asked.
+    beside: list[Led] = field(default_factory=list, init=False)
 
     def ask(
         self,
@@ -226,8 +228,9 @@ class Session:
         named: dict[Endpoint, None] = {}
         for endpoint in self.named:
             led = await started_by(endpoint.pid) if isinstance(endpoint, LocalProcess) else None
-            if led is None:
+            if led is None or not led.launcher:
                 named[endpoint] = None
+                self.beside += [led] if led else []
                 continue
             self._led.append(led)
             named.update(dict.fromkeys(led.endpoints))

@@ -11,7 +11,7 @@ from .death_watch import watch_deaths
 from .directory import ArchiveDirectory, TargetDirectory
 from .ended import exceptions_of
 from .folder_files import WhyEmpty, read_awaited
-from .local_ranks import launched_by, siblings_of
+from .local_ranks import children_of, launched_by, siblings_of
 from .memory import host_memory
 from .peers import peers_of
 from .rings import Ring, RingError
@@ -33,6 +33,7 @@ __all__ = [
     "TargetDirectory",
     "WhyEmpty",
     "ask",
+    "children_of",
     "exceptions_of",
     "host_memory",
     "launched_by",

@@ -22,7 +22,7 @@ from probe_agent.procfs import Process, all_processes, read_process
 
 from .workers import LOADER_NAME
 
-__all__ = ["Siblings", "launched_by", "siblings_of"]
+__all__ = ["Siblings", "children_of", "launched_by", "siblings_of"]
 
 Children = Mapping[int, Sequence[Process]]
 
@@ -65,6 +65,20 @@ def launched_by(pid: int) -> tuple[str, list[Process]] | None:
     if process.is_python or with_torch:
         return kind, with_torch or started
     return None
+
+
+def children_of(pid: int) -> list[Process]:
+    """Return the processes with torch that a target has started by multiprocessing, oldest first, such as actors that
+    generate for it; without workers of data loaders."""
+    process = read_process(pid)
+    if process is None or not process.is_alive:
+        return []
+    try:
+        command = process.command
+    except OSError:
+        return []  # it has ended, or belongs to another user
+    children = [one for one in all_processes() if one.parent_pid == pid and _may_train(one, command)]
+    return sorted(children, key=lambda one: one.start_ticks)
 
 
 def siblings_of(pid: int) -> Siblings | None:

@@ -34,7 +34,7 @@ class Launched:
 
 @dataclass(frozen=True)
 class LaunchedList:
-    """The training processes of a launcher."""
+    """The training processes of a launcher; of another process those with torch that it has started, such as actors."""
 
     __pydantic_config__ = DOCUMENTED
 

@@ -121,6 +121,10 @@ def command(
         return _watch(lambda: judged()[2], watch_s, shell_command, webhook)
     answers, told, diagnosis = judged()
     _show(diagnosis, told, answers, format_)
+    asked_of = {one.pid for one in targets.values()}
+    for started in session.beside:
+        if not asked_of.issuperset(started.pids):
+            remark(str(started))
     if diagnosis.findings:
         return 1
     return answers.exit_code or (3 if diagnosis.unjudged else 0)

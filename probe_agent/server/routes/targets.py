@@ -18,6 +18,7 @@ from probe_agent.sql.tables.notes import is_uncounted
 from probe_agent.targets import (
     Process,
     Target,
+    children_of,
     launched_by,
     newest_step,
     peers_of,
@@ -126,12 +127,12 @@ def siblings(pid: Annotated[int, Query(description="process id of a rank of the 
 @read.get("/v1/launched")
 def launched(directory: Directory, pid: Annotated[int, Query(description="the launcher's process id")]) -> LaunchedList:
     """What the process has started, when it is a launcher of the server's user (torchrun, accelerate, deepspeed,
-    mpirun, a script that waits in `mp.spawn`); nothing is asked of any of them."""
+    mpirun, a script that waits in `mp.spawn`), or else those of its children that have torch and load no data; nothing
+    is asked of any of them."""
     process = read_process(pid)
-    found = launched_by(pid) if process is not None and os.geteuid() in (0, process.uid) else None
-    if found is None:
+    if process is None or os.geteuid() not in (0, process.uid):
         return LaunchedList("", ())
-    launcher, processes = found
+    launcher, processes = launched_by(pid) or ("", children_of(pid))
     known = {target.pid: target for target in directory.seen() if target.is_alive}
     started = []
     for one in processes:

@@ -25,7 +25,7 @@ MAX_NAMED = 16
 
 
 class Led:
-    """What a launcher has started."""
+    """What a launcher has started, or a target, which has no `launcher`."""
 
     def __init__(self, pid: int, told: LaunchedList) -> None:
         self.pid = pid
@@ -33,20 +33,29 @@ class Led:
         self.processes = told.processes
 
     @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(one.pid for one in self.processes)
+
+    @property
     def endpoints(self) -> tuple[LocalProcess, ...]:
         return tuple(LocalProcess(one.pid) for one in self.processes)
 
     def __str__(self) -> str:
+        if not self.launcher:
+            pids = ", ".join(f"pid {pid}" for pid in self.pids[:MAX_NAMED]) + (", …" if self.pids[MAX_NAMED:] else "")
+            also = "which use torch too and are not asked" if self.pids[1:] else "which uses torch too and is not asked"
+            return f"pid {self.pid} has started {pids}, {also}: probe {self.pids[0]} …"
         return f"pid {self.pid} is a launcher ({self.launcher}) and has started {_named(self.processes)}"
 
 
 async def started_by(pid: int) -> Led | None:
-    """What process `pid` has started, if it is a launcher. Raises NoAnswer when that is nothing yet."""
+    """What process `pid` has started; None if that is nothing. Raises NoAnswer for a launcher when it is nothing
+    yet."""
     if not _has_children(pid):
         return None
     async with open_host() as client:
         told = await client.get(LaunchedList, "/v1/launched", pid=str(pid))
-    if not told.launcher:
+    if not told.launcher and not told.processes:
         return None
     if not told.processes:
         raise NoAnswer(

@@ -32,7 +32,10 @@ ADVICE = {
     "optimizer": ("see that all ranks hold as many parameters, and what else this rank does in the optimizer's step",),
     "evaluation": ("share the evaluation among the ranks",),
     "other": ("move what only this rank does (checkpoints, logging) off the training thread, or do it less often",),
-    "all phases": ("look for what takes its cores or its GPU: other processes, a throttled clock, its host",),
+    "all phases": (
+        "look for what takes its cores or its GPU: other processes, a throttled clock, its host",
+        "if it is a stage of a pipeline, move layers from it to the others",
+    ),
 }
 OTHERWISE = ("look at the rank beside a peer: `probe -t PID --all compare --by phase`",)
 

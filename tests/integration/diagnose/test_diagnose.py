@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -29,6 +30,19 @@ optimizer.step()
 print("works", flush=True)
 while True:
     model(torch.randn(512, 64))
+"""
+#: A learner, and an actor that it has started.
+LEARNER = """
+import multiprocessing, time, torch
+model = torch.nn.Linear(64, 1)
+def act():
+    while True:
+        time.sleep(0.01)
+        model(torch.randn(8, 64))
+actor = multiprocessing.get_context("fork").Process(target=act, daemon=True)
+actor.start()
+print(actor.pid, flush=True)
+act()
 """
 
 
@@ -225,3 +239,18 @@ def test_the_list_before_a_long_run_names_the_loader_and_counts_nothing_unknown_
     assert set(levels) == {line.split()[0] for line in listed.stdout.splitlines()[2:]}
     assert seeds.stdout.splitlines()[2].split()[1] == "seeds"
     assert "did you mean seeds" in unknown.stderr
+
+
+def test_what_the_target_has_started_and_is_not_asked_is_named(probe_here: Probe) -> None:
+    with subprocess.Popen([sys.executable, "-c", LEARNER], stdout=subprocess.PIPE, text=True) as learner:
+        try:
+            assert learner.stdout is not None
+            actor = learner.stdout.readline().strip()
+            done = probe_here(str(learner.pid), "diagnose", "--rule", "loss-not-finite")
+            both = probe_here("-t", str(learner.pid), "-t", actor, "diagnose", "--rule", "loss-not-finite")
+        finally:
+            learner.terminate()
+
+    says = f"pid {learner.pid} has started pid {actor}, which uses torch too and is not asked: probe {actor} …"
+    assert says in done.stderr
+    assert "is not asked" not in both.stderr
