@@ -7,7 +7,7 @@ import json
 import subprocess
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 from urllib.request import Request, urlopen
@@ -19,6 +19,7 @@ from probe_agent.wire import TargetInfo, suggest
 from probe_cli.client import Client
 from probe_cli.cluster.fanout import Answers
 from probe_cli.diagnose import Diagnosis, Evidence, Finding, Job, Rule, diagnose, page, question_of, rules
+from probe_cli.diagnose.job import rank_of
 from probe_cli.diagnose.sampling import Stack, first_of, first_stacks
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
@@ -30,6 +31,8 @@ from probe_cli.text import by_reason, num_ranks, percent, seconds
 __all__ = ["command"]
 
 WIDTH = 100
+#: Processes without a rank that a line names.
+MAX_PIDS = 8
 #: How long an address may take for a finding.
 WEBHOOK_S = 10.0
 
@@ -98,7 +101,7 @@ def command(
     overrides = dict(_override(every, text) for text in set_)
     ranks = session.list_ranks()
     targets = {endpoint: one.info for endpoint, one in ranks.answered}
-    looks = [-1 if one.rank is None else one.rank for one in targets.values() if any(rule.look for rule in wanted)]
+    looks = [rank_of(one) for one in targets.values() if any(rule.look for rule in wanted)]
     known: dict[str, list[Stack]] = {}
 
     def judged() -> tuple[Answers[Evidence], list[tuple[TargetInfo, Evidence]], Diagnosis]:
@@ -203,7 +206,7 @@ def _show(
         (
             one.rule,
             one.certainty.label,
-            list(one.ranks),
+            [rank for rank in one.ranks if rank >= 0],
             one.cost_s,
             one.share,
             one.since_step,
@@ -242,13 +245,16 @@ def _every(findings: Sequence[Finding]) -> list[Finding]:
 def _as_json(finding: Finding) -> dict[str, Any]:
     return {
         **{name: value for name, value in asdict(finding).items() if name not in ("certainty", "explains")},
+        "ranks": [rank for rank in finding.ranks if rank >= 0],
         "certainty": finding.certainty.label,
         "explains": [_as_json(one) for one in finding.explains],
     }
 
 
 def _lines(diagnosis: Diagnosis, told: Sequence[tuple[TargetInfo, Evidence]], num_rules: int) -> list[str]:
-    who = num_ranks(max(0, target.rank or 0) for target, _ in told) if told else "no rank"
+    # A target without a rank is alone in most cases, and called rank 0.
+    numbers = [rank_of(target) if told[1:] else target.rank or 0 for target, _ in told]
+    who = _named_ranks(numbers) if told else "no rank"
     if not diagnosis.findings:
         judged = num_rules - len(diagnosis.unjudged)
         return [f"nothing found: {judged} rules judged what {who} recorded, {len(diagnosis.unjudged)} could not"]
@@ -263,7 +269,7 @@ def _finding(finding: Finding, number: str, num_targets: int) -> list[str]:
     margin = " " * len(number)
     about = [finding.certainty.label]
     if finding.ranks and num_targets > 1:
-        about.append("all ranks" if len(finding.ranks) == num_targets else num_ranks(finding.ranks))
+        about.append("all ranks" if len(finding.ranks) == num_targets else _named_ranks(finding.ranks))
     if finding.cost_s is not None:
         about.append(f"{seconds(finding.cost_s)} a step")
     if finding.share and finding.cost_s is not None:  # without a cost in time it is a weight
@@ -280,6 +286,14 @@ def _finding(finding: Finding, number: str, num_targets: int) -> list[str]:
     for below in finding.explains:
         lines.append(f"{margin}  explains: {below.sentence} ({below.rule})")
     return [part for line in lines for part in _folded(line)]
+
+
+def _named_ranks(ranks: Iterable[int]) -> str:
+    """Ranks, and PIDs of those that have none."""
+    known = [rank for rank in ranks if rank >= 0]
+    pids = [-rank for rank in ranks if rank < 0]
+    listed = f"pid {', '.join(map(str, pids[:MAX_PIDS]))}{', …' if pids[MAX_PIDS:] else ''}"
+    return " and ".join([*([num_ranks(known)] if known else []), *([listed] if pids else [])])
 
 
 def _folded(line: str) -> list[str]:

@@ -18,9 +18,14 @@ from probe_cli.cluster.fanout import ask
 from probe_cli.endpoint import Endpoint
 from probe_cli.messages import remark
 
-__all__ = ["Job"]
+__all__ = ["Job", "rank_of"]
 
 T = TypeVar("T")
+
+
+def rank_of(target: TargetInfo) -> int:
+    """The rank of a target, as rules know it: without one it is -PID, which no other target of its host has."""
+    return -target.pid if target.rank is None else target.rank
 
 
 class Job:
@@ -76,10 +81,6 @@ class Job:
         return cast(T, await self._once[name])
 
     def endpoints_of(self, ranks: Iterable[int]) -> list[Endpoint]:
-        """The endpoints of these ranks that are alive; without a rank it is -1, as rules know it."""
+        """The endpoints of these ranks that are alive, by their `rank_of`."""
         wanted = set(ranks)
-        return [
-            at
-            for at, target in self.targets.items()
-            if target.alive and (-1 if target.rank is None else target.rank) in wanted
-        ]
+        return [at for at, target in self.targets.items() if target.alive and rank_of(target) in wanted]

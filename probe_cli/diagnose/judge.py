@@ -13,7 +13,7 @@ from probe_cli.client.loop import run
 from .evidence import Evidence
 from .finding import Certainty, Finding, NoEvidence, NotApplicable, merged
 from .gpu_load import NAME, beside_gpu
-from .job import Job
+from .job import Job, rank_of
 from .rule import Asked, Limits, Question, Rule
 
 __all__ = ["Diagnosis", "asked_of", "diagnose"]
@@ -109,8 +109,7 @@ def asked_of(rule: Question, told: Sequence[tuple[TargetInfo, Evidence]]) -> lis
         if rule.name not in each.rows or (rule.per_host and target.host in hosts):
             continue
         hosts.add(target.host)
-        rank = -1 if target.rank is None else target.rank
-        asked.append(Asked(rank, target.host, target.pid, target.world_size, each.rows[rule.name]))
+        asked.append(Asked(rank_of(target), target.host, target.pid, target.world_size, each.rows[rule.name]))
     return asked
 
 

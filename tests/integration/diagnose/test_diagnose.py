@@ -254,3 +254,4 @@ def test_what_the_target_has_started_and_is_not_asked_is_named(probe_here: Probe
     says = f"pid {learner.pid} has started pid {actor}, which uses torch too and is not asked: probe {actor} …"
     assert says in done.stderr
     assert "is not asked" not in both.stderr
+    assert f"what rank 0 and pid {actor} recorded" in both.stdout
