@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from statistics import median
 from time import time
 
 import click
@@ -16,7 +17,14 @@ from probe_cli.cluster.compare.comparison import Comparison, Verdict, help_text
 from probe_cli.cluster.compare.explain import GRACE_S, Asked, explained, hung
 from probe_cli.cluster.compare.facts import Clock, Facts, Who, one_clock_a_host, standstill_s
 from probe_cli.cluster.compare.gather import question
-from probe_cli.cluster.compare.questions import Extent
+from probe_cli.cluster.compare.questions import (
+    FEW_RANKS,
+    MOST_STEPS,
+    NUM_STEPS,
+    SPAN_S,
+    Extent,
+    num_steps_of,
+)
 from probe_cli.cluster.fanout import Answers
 from probe_cli.messages import remark
 from probe_cli.options import format_option, timeout_option
@@ -43,10 +51,10 @@ MAX_CLOCKS = 8
     "--steps",
     "num_steps",
     type=click.IntRange(min=10),
-    default=200,
-    show_default=True,
+    default=None,
     metavar="N",
-    help="Compare the newest N steps that the ranks have in common.",
+    help=f"Compare the newest N steps that the ranks have in common. By default {NUM_STEPS}; of {FEW_RANKS} ranks or"
+    f" fewer those of {SPAN_S:.0f} seconds, {MOST_STEPS:,} at most.",
 )
 @click.option(
     "--watch",
@@ -60,14 +68,14 @@ MAX_CLOCKS = 8
 @format_option()
 @timeout_option(10.0, "How long a rank may take to answer.")
 @click.pass_obj
-def command(session: Session, by: str, num_steps: int, watch_s: int, format_: str, timeout_s: float) -> int:
+def command(session: Session, by: str, num_steps: int | None, watch_s: int, format_: str, timeout_s: float) -> int:
     """The exit code is the verdict's; ranks that did not answer come before all but a hang."""
     way = WAYS[by]
     ranks = session.ranks_of_job(timeout_s)
     asked: Asked = {
         Who(one.rank, one.info.host, one.info.pid): (endpoint, one.info) for endpoint, one in ranks.answered
     }
-    extent = Extent(num_steps, max(1, len(asked)))
+    extent = Extent(num_steps or NUM_STEPS, max(1, len(asked)))
     has_calls = "calls" in way.needs
     clocks = run(clocks_of({one.info.host: endpoint for endpoint, one in ranks.answered})) if has_calls else {}
     asked_of = question(way.needs, extent, timeout_s, dict(asked.values()))
@@ -80,11 +88,13 @@ def command(session: Session, by: str, num_steps: int, watch_s: int, format_: st
         for who in (by_endpoint[endpoint],)
     ]
     targets = [target for _, target in asked.values()]
+    if has_calls and num_steps is None:  # the rows of more are there already
+        extent = replace(extent, num_steps=num_steps_of(_step_s(facts), len(facts)))
     if len(facts) < 2:
         comparison = _too_few(targets, answers)
     else:
         stuck = run(hung(facts, asked, now, timeout_s)) if has_calls else None
-        comparison = stuck or way.compare(facts, num_steps)
+        comparison = stuck or way.compare(facts, extent.num_steps)
         is_known = comparison.study is not None and len(comparison.study.analysis.steps) > 0
         if comparison.study is not None and is_known:
             comparison = run(explained(comparison, comparison.study, asked, extent, watch_s, timeout_s))
@@ -114,6 +124,12 @@ unanswered. With csv and jsonl the rows are on stdout and the sentence on stderr
 Exit codes:
 {help_text()}
 """
+
+
+def _step_s(facts: Sequence[Facts]) -> float | None:
+    """Return how long a step takes, of the newest ones of all ranks."""
+    known = [float(median(steps[-NUM_STEPS:])) for one in facts if len(steps := one.steps.get("duration", ()))]
+    return max(known, default=None)
 
 
 def _too_few(asked: Sequence[TargetInfo], answers: Answers[Facts]) -> Comparison:

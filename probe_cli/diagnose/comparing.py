@@ -15,7 +15,7 @@ from probe_cli.cluster.compare.comparison import Comparison
 from probe_cli.cluster.compare.explain import GRACE_S, explained
 from probe_cli.cluster.compare.facts import Who
 from probe_cli.cluster.compare.gather import question
-from probe_cli.cluster.compare.questions import Extent
+from probe_cli.cluster.compare.questions import NUM_STEPS, Extent, num_steps_of
 from probe_cli.text import seconds
 
 from .finding import Certainty, Finding, NoEvidence, NotApplicable
@@ -24,9 +24,6 @@ from .rule import Asked, Limits, Threshold
 
 __all__ = ["SQL", "THRESHOLDS", "blamed", "comparison_of", "suspect"]
 
-NUM_STEPS = 200
-#: Of a few ranks with short steps, more: a busy host starves one of them for some seconds, and then another one.
-FEW_RANKS, SPAN_S, MAX_STEPS = 16, 12.0, 1000
 #: Seconds for which stacks of a named rank and of a peer are sampled, from outside.
 WATCH_S = 3
 #: Put to each rank: how many of its steps can be compared, and how long one is.
@@ -79,9 +76,7 @@ async def _comparison(job: Job, step_s: float | None) -> Comparison:
         if target.rank is not None
     }
     clocks = await clocks_of({job.targets[endpoint].host: endpoint for endpoint in who})
-    num_steps = NUM_STEPS
-    if step_s and len(who) <= FEW_RANKS:
-        num_steps = min(MAX_STEPS, max(NUM_STEPS, int(SPAN_S / step_s)))
+    num_steps = num_steps_of(step_s, len(who))
     extent = Extent(num_steps, len(who), job.seconds_asked)
     asked = question(WAYS["step"].needs, extent, job.timeout_s, {at: job.targets[at] for at in who})
     told = await job.ask(asked, who, timeout_s=job.timeout_s + GRACE_S)

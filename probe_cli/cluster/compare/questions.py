@@ -16,11 +16,17 @@ from probe_cli.text import ranks_in
 
 from .facts import Columns, Group, Memory, ModuleTime, Trait, are_late
 
-__all__ = ["CALLS", "FACTS", "STEPS", "Extent", "Question"]
+__all__ = [
+    "CALLS", "FACTS", "FEW_RANKS", "MOST_STEPS", "NUM_STEPS", "SPAN_S", "STEPS", "Extent", "Question", "num_steps_of",
+]  # fmt: skip
 
 #: Rows of all ranks together; and of one rank at least, and at most.
 ALL_STEPS, MIN_STEPS, MAX_STEPS = 300_000, 50, 5_000
 ALL_CALLS, MIN_CALLS, MAX_CALLS = 800_000, 400, 40_000
+#: Steps that are compared where nobody says how many.
+NUM_STEPS = 200
+#: Of a few ranks with short steps, more: a busy host starves one of them for some seconds, and then another one.
+FEW_RANKS, SPAN_S, MOST_STEPS = 16, 12.0, 1_000
 #: Steps asked for beyond those that are compared: ranks are not at one point.
 MORE_STEPS = 100
 #: Modules with most time of their own; the others together are little.
@@ -53,6 +59,13 @@ class Extent:
     def calls(self) -> int:
         """Rows of `python.collectives` that one rank is asked for."""
         return min(MAX_CALLS, max(MIN_CALLS, ALL_CALLS // max(1, self.num_ranks)))
+
+
+def num_steps_of(step_s: float | None, num_ranks: int) -> int:
+    """Return how many steps to compare, of which one takes `step_s`."""
+    if not step_s or num_ranks > FEW_RANKS:
+        return NUM_STEPS
+    return min(MOST_STEPS, max(NUM_STEPS, int(SPAN_S / step_s)))
 
 
 @dataclass(frozen=True)
