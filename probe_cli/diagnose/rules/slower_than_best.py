@@ -9,6 +9,9 @@ slower too, and the time must not have gone to waiting for a core, which is the 
 workers and other ranks on a host where tasks wait for a core most of the time. Steps before a resume in the same
 process are another job's, those that Probe itself traced took longer for that, and those of the last three seconds may
 share the cores with the command that asks.
+
+Where forward, backward and the optimizer's step take longer alike, it is hardly the job's code that has changed: a
+clock, or neighbours on the same cores and memory. The finding is a possible one then, and says so.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from probe_cli.text import percent, seconds
 __all__ = ["RULE"]
 
 PHASES = ("data_wait", "forward", "backward", "optimizer", "evaluation", "generation", "other")
+COMPUTING = ("forward", "backward", "optimizer")
 SQL = f"""
 WITH sized AS (SELECT greatest(20, ceil(2 / greatest(median(duration), 1e-6))::BIGINT) AS size FROM python.steps),
 windows AS (
@@ -70,6 +74,10 @@ _GROWS = {
 }
 
 
+#: Where all phases take longer alike.
+_OF_THE_MACHINE = "look at the machine, not at the code: clocks, temperature, other jobs on the host"
+
+
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     """Judge each rank. Where the ranks wait for each other, the time that one has waited for a core is lost to all."""
     rows = [one.rows[0] for one in asked if one.rows]
@@ -105,10 +113,12 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     if is_shared and (newest["pressure"] or 0.0) >= limits["pressure"]:
         return  # and those of the workers, or of other ranks
     cost = newest["usual"] - best["usual"]
+    is_alike = not grows and _is_alike(newest, best, limits)
     yield Finding(
-        f"a step takes {percent(slower)} longer than in this run's best window, most of it in {grown}"
+        f"a step takes {percent(slower)} longer than in this run's best window, "
+        + ("all phases alike" if is_alike else f"most of it in {grown}")
         + (f", and grows with each step{', as the input of the model does' if is_expected else ''}" if grows else ""),
-        Certainty.POSSIBLE if is_expected else Certainty.LIKELY,
+        Certainty.POSSIBLE if is_expected or is_alike else Certainty.LIKELY,
         cost_s=cost,
         share=cost / newest["usual"],
         since_step=rows[0]["since"],
@@ -119,6 +129,7 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
             *_changed(rows[0]),
         ),
         advice=(
+            *([_OF_THE_MACHINE] if is_alike else []),
             *([_GROWS["input" if is_expected else "backward" if grown == "backward" else "other"]] if grows else []),
             "put the change beside what happened then: evaluation, checkpoint, recompilation, another job on the host",
             "look where the time goes now: `probe PID profile --cpu 5s`",
@@ -126,6 +137,17 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
         ),
         try_first="probe PID profile --cpu 5s",
     )
+
+
+def _is_alike(newest: Row, best: Row, limits: Limits) -> bool:
+    """Whether the phases that compute take longer by much the same factor, and hardly any other phase does."""
+    computing = [name for name in COMPUTING if best[name] >= 0.05 * best["usual"]]
+    if len(computing) < 2:
+        return False
+    more = [newest[name] / best[name] - 1 for name in computing]
+    grown = sum(newest[name] - best[name] for name in computing)
+    is_most = grown >= 0.6 * (newest["usual"] - best["usual"])
+    return bool(is_most and min(more) >= limits["alike"] * max(more))
 
 
 def _changed(row: Row) -> Iterable[str]:
@@ -149,6 +171,7 @@ RULE = Rule(
         Threshold("windows", 3, "windows of two seconds, and 20 steps at least, needed to judge"),
         Threshold("steadiness", 0.9, "R² of a line through the windows from which steps are said to grow"),
         Threshold("inputs", 0.4, "growth of the model's inputs, as a part of the step's, from which it is expected"),
+        Threshold("alike", 0.5, "least growth of a phase, as a part of the largest, from which they grow alike"),
         Threshold(
             "busy",
             0.2,

@@ -24,6 +24,25 @@ def test_the_phase_that_grew_and_its_beginning_are_named(judged: Judged, steps: 
     assert "grows" not in found.sentence
 
 
+@pytest.mark.parametrize(("optimizer", "is_alike"), [(0.027, True), (0.0205, False)])
+def test_all_phases_that_take_longer_alike_are_the_machines(
+    judged: Judged, steps: Steps, optimizer: float, is_alike: bool
+) -> None:
+    def since(before: float, after: float) -> Any:
+        return lambda step: before if step < 240 else after
+
+    slow = steps(
+        400, duration=since(0.1, 0.135), forward=since(0.03, 0.04), backward=since(0.045, 0.061),
+        optimizer=since(0.02, optimizer),
+    )  # fmt: skip
+
+    (found,) = judged("slower-than-best", {"python.steps": slow})
+
+    assert ("all phases alike" in found.sentence) is is_alike
+    assert (found.certainty is Certainty.POSSIBLE) is is_alike
+    assert found.advice[0].startswith("look at the machine") is is_alike
+
+
 def test_steps_that_take_longer_and_longer_are_said_to_grow(judged: Judged, steps: Steps) -> None:
     """A graph that is never cut: backward goes through all steps so far."""
     longer = steps(160, duration=lambda step: 0.02 + 0.002 * step, backward=lambda step: 0.01 + 0.002 * step)
