@@ -11,6 +11,7 @@ import gc
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ import torch
 import torch.distributed
 
 from probe_agent.recorder.config import Settings
-from probe_agent.recorder.operations import flight_recorder, modules, optimizers, process_groups, stacks
+from probe_agent.recorder.operations import flight_recorder, kept_weights, modules, optimizers, process_groups, stacks
 from probe_agent.recorder.ring.folder import STALL
 from probe_agent.recorder.samplers import process, start
 from probe_agent.recorder.samplers import stalls as stall_watch
@@ -72,15 +73,18 @@ def pss_ms(num_mib: int) -> float:
 
 
 def inventory(num_layers: int) -> list[object]:
-    """Return the milliseconds of `torch.modules` and `torch.optimizers`, those of asking Python's collector, and the
-    microseconds for which the training thread notes the graph of one loss."""
+    """Return the milliseconds of `torch.modules`, `torch.optimizers` and, with a state_dict kept, `torch.kept_weights`,
+    those of asking Python's collector, and the microseconds for which the training thread notes the graph of a loss."""
     model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(num_layers)])
     optimizer = torch.optim.Adam(model.parameters())
     loss = model(torch.ones(1, 4)).sum()
     loss.backward()
     optimizer.step()
     recorder = Recorder(Settings(), lambda name, error: False)
-    questions = (lambda: modules.answer(recorder, {}), lambda: optimizers.answer(recorder, {}), gc.get_objects)
+    best = model.state_dict()
+    assert len(best) == 2 * num_layers
+    tables = (modules, optimizers, kept_weights)
+    questions = (*(partial(table.answer, recorder, {}) for table in tables), gc.get_objects)
     graph = median(_ms(lambda: LossGraph().note(loss)) * 1e3 for _ in range(50))
     return [
         num_layers + 1,
@@ -143,7 +147,14 @@ def main() -> None:
     print("One sample of process.samples, without PSS.\n")
     print(table(["threads", "files open", "µs, median (least to 95 %)", "of it CPU time, µs"], rows))
     print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
-    headings = ["modules", "torch.modules", "torch.optimizers", "gc.get_objects()", "torch.autograd_graph, µs"]
+    headings = [
+        "modules",
+        "torch.modules",
+        "torch.optimizers",
+        "torch.kept_weights",
+        "gc.get_objects()",
+        "torch.autograd_graph, µs",
+    ]
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
     print("\nReading the graph of a sum for python.containers, CPU time of the training thread.\n")
     print(table(["losses", "µs"], [sums(size) for size in (1, 100, 1_000, 10_000)]))

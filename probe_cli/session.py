@@ -21,7 +21,7 @@ from .cluster.ranks.default_target import all_targets, default_target
 from .cluster.ranks.ended import told_first
 from .cluster.ranks.find_job import find_job
 from .cluster.ranks.jobs import one_job
-from .cluster.ranks.launched import Led, started_by
+from .cluster.ranks.launched import Started, started_by
 from .cluster.ranks.listing import LIST_S, Rank, list_ranks, only_ranks, unique, with_rank
 from .endpoint import Endpoint, LocalProcess, MissingRanks, Report, TcpServer, UnixServer
 from .messages import print_error, remark
@@ -59,9 +59,9 @@ class Session:
     missing: tuple[tuple[Endpoint | MissingRanks, ProbeError], ...] = field(default=(), init=False)
     _found: Answers[Rank] | None = field(default=None, init=False)
     #: Launchers among the named endpoints; None until they are known.
-    _led: list[Led] | None = field(default=None, init=False)
+    _launched: list[Started] | None = field(default=None, init=False)
     #: What targets among them have started, and is not asked.
-    beside: list[Led] = field(default_factory=list, init=False)
+    beside: list[Started] = field(default_factory=list, init=False)
 
     def ask(
         self,
@@ -222,32 +222,32 @@ class Session:
 
     async def follow_launchers(self) -> None:
         """Replace each launcher among the named endpoints by the processes it has started."""
-        if self.itself or self._led is not None:
+        if self.itself or self._launched is not None:
             return
-        self._led = []
+        self._launched = []
         named: dict[Endpoint, None] = {}
         for endpoint in self.named:
-            led = await started_by(endpoint.pid) if isinstance(endpoint, LocalProcess) else None
-            if led is None or not led.launcher:
+            started = await started_by(endpoint.pid) if isinstance(endpoint, LocalProcess) else None
+            if started is None or not started.launcher:
                 named[endpoint] = None
-                self.beside += [led] if led else []
+                self.beside += [started] if started else []
                 continue
-            self._led.append(led)
-            named.update(dict.fromkeys(led.endpoints))
+            self._launched.append(started)
+            named.update(dict.fromkeys(started.endpoints))
         self.named = tuple(named)
 
     def _print_launched(self) -> None:
-        for led in self._led or ():
-            remark(f"{led}: {'they are' if len(led.processes) > 1 else 'it is'} asked instead")
+        for started in self._launched or ():
+            remark(f"{started}: {'they are' if len(started.processes) > 1 else 'it is'} asked instead")
 
     def _refuse_several_of_a_launcher(self) -> None:
         """Raise if one target is meant, and a launcher has started several."""
-        several = [led for led in self._led or () if len(led.processes) > 1]
+        several = [started for started in self._launched or () if len(started.processes) > 1]
         if several and not self.everyone and not self.ranks:
-            led = several[0]
+            started = several[0]
             raise BadRequest(
-                f"{led}: {len(led.processes)} targets, and this command takes one",
-                f"name one: probe {led.processes[0].pid} …; ask all: probe -t {led.pid} --all …;"
+                f"{started}: {len(started.processes)} targets, and this command takes one",
+                f"name one: probe {started.processes[0].pid} …; ask all: probe -t {started.pid} --all …;"
                 " ask the launcher itself: --itself",
             )
 

@@ -182,7 +182,9 @@ class KeptWeights(RecorderTable):
         Column("module", "text", "", "the model, as in torch.modules, whose parameters are among them; NULL if none"),
         Column("tensors", "int", "", "tensors in it"),
         Column("shared", "int", "", "those that are parameters of the model and change as it is trained"),
-        Column("size", "float", "MiB", "size of the tensors"),
+        Column(
+            "size", "float", "MiB", "size of the tensors; NULL for a further name of a model, which takes no memory"
+        ),
     )
 
 

@@ -18,14 +18,14 @@ from probe_agent.wire import Launched, LaunchedList, SiblingList
 from probe_cli.client import open_host
 from probe_cli.endpoint import LocalProcess
 
-__all__ = ["Led", "Unprepared", "started_by", "unprepared"]
+__all__ = ["Started", "Unprepared", "started_by", "unprepared"]
 
 #: One line names at most this many processes.
 MAX_NAMED = 16
 
 
-class Led:
-    """What a launcher has started, or a target, which has no `launcher`."""
+class Started:
+    """Training processes that a launcher has started, or that a target has, which is no `launcher`."""
 
     def __init__(self, pid: int, told: LaunchedList) -> None:
         self.pid = pid
@@ -48,9 +48,9 @@ class Led:
         return f"pid {self.pid} is a launcher ({self.launcher}) and has started {_named(self.processes)}"
 
 
-async def started_by(pid: int) -> Led | None:
-    """What process `pid` has started; None if that is nothing. Raises NoAnswer for a launcher when it is nothing
-    yet."""
+async def started_by(pid: int) -> Started | None:
+    """Return the training processes that process `pid` has started; None if there are none. Raises NoAnswer for a
+    launcher that has started none yet."""
     if not _has_children(pid):
         return None
     async with open_host() as client:
@@ -62,7 +62,7 @@ async def started_by(pid: int) -> Led | None:
             f"pid {pid} is a launcher ({told.launcher}) and has started no training process yet",
             "wait until it has, or ask the launcher itself: --itself",
         )
-    return Led(pid, told)
+    return Started(pid, told)
 
 
 @dataclass(frozen=True)

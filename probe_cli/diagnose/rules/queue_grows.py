@@ -51,14 +51,14 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
 
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     """See that each is longer some seconds later. Raises NoEvidence where that cannot be seen."""
+    before = [_queues(await job.rows(SQL, one.ranks[0])).get(one.where) for one in found]
     await asyncio.sleep(PAUSE_S)
     told: list[Finding] = []
-    for one in found:
-        row = _queues(await job.rows(SQL, one.ranks[0])).get(str(one.where))
-        if row is None:
+    for one, earlier in zip(found, before, strict=True):
+        row = _queues(await job.rows(SQL, one.ranks[0])).get(one.where)
+        if earlier is None or row is None:
             raise NoEvidence("the queue was not found a second time: ask again")
-        before = int(one.evidence[0].split()[0].replace(",", ""))
-        if row["added"] <= 0 or row["items"] <= before * (1 + limits["growth"]):
+        if row["added"] <= 0 or row["items"] <= earlier["items"] * (1 + limits["growth"]):
             continue
         told.append(
             replace(
@@ -66,7 +66,7 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
                 sentence=f"a queue grows, by {row['added'] / row['period']:,.0f} items a second:"
                 f" {row['items']:,} items wait in it",
                 certainty=Certainty.LIKELY,
-                evidence=(f"{before:,} items at first, {row['items']:,} some seconds later: {one.where}",),
+                evidence=(f"{earlier['items']:,} items at first, {row['items']:,} some seconds later: {one.where}",),
             )
         )
     return told

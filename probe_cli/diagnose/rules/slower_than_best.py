@@ -140,7 +140,7 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
 
 
 def _is_alike(newest: Row, best: Row, limits: Limits) -> bool:
-    """Whether the phases that compute take longer by much the same factor, and hardly any other phase does."""
+    """Return whether the phases that compute take longer by much the same factor, and hardly any other phase does."""
     computing = [name for name in COMPUTING if best[name] >= 0.05 * best["usual"]]
     if len(computing) < 2:
         return False

@@ -29,7 +29,7 @@ def test_a_queue_that_is_longer_each_time_is_named(judged: Judged, name: str) ->
     suspected = judged("queue-grows", {"python.containers": [row(4_000, name=name)]})
     assert [one.certainty for one in suspected] == [Certainty.SUSPECTED]
 
-    (found,) = looked("queue-grows", Answers([row(4_200, name=name)]), suspected)
+    (found,) = looked("queue-grows", Answers([row(4_000, name=name)], [row(4_200, name=name)]), suspected)
 
     assert found.sentence == "a queue grows, by 50 items a second: 4,200 items wait in it"
     assert found.where == HOLDER
@@ -38,7 +38,9 @@ def test_a_queue_that_is_longer_each_time_is_named(judged: Judged, name: str) ->
 
 @pytest.mark.parametrize("later", [row(3_000), row(4_010), row(4_200, added=0)])
 def test_one_that_gets_shorter_or_stays_so_long_is_fine(judged: Judged, later: dict[str, Any]) -> None:
-    assert looked("queue-grows", Answers([later]), judged("queue-grows", {"python.containers": [row(4_000)]})) == []
+    suspected = judged("queue-grows", {"python.containers": [row(4_000)]})
+
+    assert looked("queue-grows", Answers([row(4_000)], [later]), suspected) == []
 
 
 @pytest.mark.parametrize("first", [row(4_000, added=0), row(50)])
@@ -56,4 +58,4 @@ def test_a_queue_that_is_gone_at_the_second_look_is_no_evidence(judged: Judged) 
     suspected = judged("queue-grows", {"python.containers": [row(4_000)]})
 
     with pytest.raises(NoEvidence):
-        looked("queue-grows", Answers([]), suspected)
+        looked("queue-grows", Answers([row(4_000)], []), suspected)
