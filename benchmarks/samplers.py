@@ -147,14 +147,8 @@ def main() -> None:
     print("One sample of process.samples, without PSS.\n")
     print(table(["threads", "files open", "µs, median (least to 95 %)", "of it CPU time, µs"], rows))
     print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
-    headings = [
-        "modules",
-        "torch.modules",
-        "torch.optimizers",
-        "torch.kept_weights",
-        "gc.get_objects()",
-        "torch.autograd_graph, µs",
-    ]
+    inventories = ("torch.modules", "torch.optimizers", "torch.kept_weights")
+    headings = ["modules", *inventories, "gc.get_objects()", "torch.autograd_graph, µs"]
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
     print("\nReading the graph of a sum for python.containers, CPU time of the training thread.\n")
     print(table(["losses", "µs"], [sums(size) for size in (1, 100, 1_000, 10_000)]))
