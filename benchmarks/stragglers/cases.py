@@ -27,6 +27,7 @@ PHASES: dict[str, tuple[str, ...]] = {
     "logging": ("other",),
     "stop": (),
     "hog": (),
+    "gil": (),
     "host": (),
 }
 #: No rank may be named for these.
@@ -36,7 +37,9 @@ EVERY = {"loader": 5, "checkpoint": 10, "stop": 10}
 #: Steps of a block in turns of healthy and faulty ones.
 BLOCK = {"collector": 20}
 
-_COMMON = ("forward", "backward", "optimizer", "between", "checkpoint", "collector", "logging", "stop", "hog", "host")
+_COMMON = (
+    "forward", "backward", "optimizer", "between", "checkpoint", "collector", "logging", "stop", "hog", "gil", "host",
+)  # fmt: skip
 _LOADING = ("data", "loader", "uneven")
 KINDS: dict[str, tuple[str, ...]] = {
     "ddp": (*_COMMON, *_LOADING),

@@ -12,6 +12,7 @@ import json
 import mmap
 import os
 import struct
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -55,6 +56,7 @@ class Planted:
         self._calls: Counter[str] = Counter()
         self._usual_calls: Counter[str] = Counter()
         self._collector_debt, self._collection_s = 0.0, 0.0
+        self._keeps_gil = threading.Event()
 
     @property
     def begin(self) -> int:
@@ -84,7 +86,9 @@ class Planted:
             self._read_at = changed
             self._plan = json.loads(Path(path).read_text())
             self._places = PLACES.get(self._plan["what"], (self._plan["what"],))
-        self._extra = self._plan["seconds"] if self._is_mine() else 0.0
+        is_mine = self._is_mine()
+        self._extra = self._plan["seconds"] if is_mine else 0.0
+        self._keep_gil(is_mine and self._plan["what"] == "gil")
         if self.number == self._plan.get("until"):
             while not (self.folder / "stop").exists():
                 time.sleep(0.1)
@@ -102,6 +106,19 @@ class Planted:
         if plan["what"] == "uneven":
             return (self.number * 2_654_435_761 >> 7) % self.world_size == self.rank
         return self.rank in plan["ranks"]
+
+    def _keep_gil(self, is_now: bool) -> None:
+        """Have a second thread count while `is_now`, which keeps the GIL for its switch interval each time."""
+        if is_now and not self._keeps_gil.is_set():
+            self._keeps_gil.set()
+            threading.Thread(target=self._count, name="counter", daemon=True).start()
+        elif not is_now:
+            self._keeps_gil.clear()
+
+    def _count(self) -> None:
+        number = 0
+        while self._keeps_gil.is_set():
+            number += 1
 
     def _spend(self, seconds: float) -> None:
         what = self._plan["what"]
