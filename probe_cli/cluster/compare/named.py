@@ -16,6 +16,7 @@ from .facts import Facts, Who, of_host, uncertainty_between
 from .phases import Longer
 from .starved import Starved, starved
 from .study import MIN_STEPS, Study
+from .suspended import with_late_data
 
 __all__ = ["MIN_SHARE", "MOST", "STAGES", "Named", "each", "named", "too_little", "unclear_clocks", "who_text"]
 
@@ -86,7 +87,11 @@ def named(study: Study, told: Mapping[Who, Facts] | None = None) -> list[Named]:
     found.sort(key=lambda cost: -cost.share)
     return [
         Named(
-            cost, who_text(study, cost), study.longer(cost), study.slot(cost), starved=starved(study, cost.ranks, told)
+            with_late_data(study, told, cost, MIN_SHARE),
+            who_text(study, cost),
+            study.longer(cost),
+            study.slot(cost),
+            starved=starved(study, cost.ranks, told),
         )
         for cost in found
     ]

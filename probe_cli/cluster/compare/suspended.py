@@ -7,8 +7,8 @@ the target stands still, too: it samples the process once a second (`period` in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -20,31 +20,53 @@ from .evidence import part_suspended, sample_period
 from .facts import Facts
 from .study import Study
 
-__all__ = ["Suspended", "data_late_at", "suspended"]
+__all__ = ["Suspended", "data_late_at", "suspended", "with_late_data"]
 
 
 @dataclass(frozen=True)
 class Suspended:
-    """A rank that stood still: for which part of the time at least, and what it took data late costs at most."""
+    """A rank that stood still: for which part of the time at least, and what that costs at most."""
 
     cost: Cost
     part: float
 
 
 def suspended(study: Study, told: Mapping[Who, Facts], min_share: float) -> Suspended | None:
-    """The rank that stood still most, if that and the data that it took late are worth `min_share` of the time."""
+    """The rank that stood still most, if that and the data that it took late are worth `min_share` of the time. It
+    costs what it took too long for its own work, too: it is stopped in that as well."""
+    found = [
+        Suspended(_both(study, study.cost_of([at]), late), part)
+        for at, part in _stood_still(study, told)
+        if part >= min_share and (late := data_late_at(study, at)).low >= min_share
+    ]
+    return max(found, key=lambda one: one.cost.share, default=None)
+
+
+def with_late_data(study: Study, told: Mapping[Who, Facts], one: Cost, min_share: float) -> Cost:
+    """Return the cost of a rank that takes longer for its own work, with that of the data that it took late where its
+    process stood still for `min_share` of the time."""
+    stopped = {at for at, part in _stood_still(study, told) if part >= min_share}
+    if len(one.ranks) != 1 or one.ranks[0] not in stopped:
+        return one
+    late = data_late_at(study, one.ranks[0])
+    return replace(_both(study, one, late), kinds=one.kinds) if late.share > 0 else one
+
+
+def _both(study: Study, own: Cost, late: Cost) -> Cost:
+    analysis = study.analysis
+    return cost(own.ranks, own.per_step + late.per_step, analysis.lengths, analysis.steps, ["rank"])
+
+
+def _stood_still(study: Study, told: Mapping[Who, Facts]) -> Iterator[tuple[int, float]]:
+    """Yield the part of the time for which each rank stood still at least, by the samples of all."""
     periods = {
         at: period
         for at, fact in enumerate(study.facts)
         if (mine := told.get(fact.who)) and (period := sample_period(mine, *study.span(fact.who))) is not None
     }
-    found = []
     for at, period in periods.items():
         usual = median([of for other, of in periods.items() if other != at] or [period])
-        part = part_suspended(period, usual)
-        if part >= min_share and (late := data_late_at(study, at)).low >= min_share:
-            found.append(Suspended(late, part))
-    return max(found, key=lambda one: one.cost.share, default=None)
+        yield at, part_suspended(period, usual)
 
 
 def data_late_at(study: Study, at: int) -> Cost:

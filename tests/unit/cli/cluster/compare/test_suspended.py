@@ -70,3 +70,18 @@ def test_a_named_rank_is_said_to_have_stood_still_unless_the_collector_did_it() 
 
     assert said.startswith("none of its Python threads ran 20 % of the time or more: the process was stopped")
     assert [text for text in with_collector if "none of its" in text] == []
+
+
+@pytest.mark.parametrize("longest", [0.03, 0.2])
+def test_a_rank_that_is_stopped_at_work_and_while_it_waits_costs_both(longest: float) -> None:
+    """By `longest` seconds at work it costs too little to be named for that alone, or enough."""
+
+    def at_work(rank: int, step: int) -> dict[str, float]:
+        return {"forward": longest} if rank == 2 and step % 10 == 7 else {}
+
+    verdict = verdict_on(chain(NUM_STEPS, slow=at_work, late=often), [1.0, 1.0, 1.25, 1.0])
+
+    step = sum(float(one.steps["duration"].mean()) for one in chain(NUM_STEPS)) / NUM_RANKS
+    lost = (longest + 0.2) / 10
+    assert (verdict.state, verdict.ranks) == ("stands out", (2,)), verdict.sentence
+    assert verdict.share == pytest.approx(lost / (step + lost), rel=0.1), verdict.sentence
