@@ -27,11 +27,16 @@ COLUMNS = (
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per loader."""
     found = recorder.find(inventory.LOADER)
+    iterator = recorder.batches()
     rows = [
-        [type(loader).__qualname__, place, *_row(vars(loader)), *_passes(recorder.seen.passes.of(loader))]
+        [
+            type(loader).__qualname__,
+            place,
+            *_row(vars(loader)),
+            *_passes(recorder.seen.passes.of(loader), iterator is not None and _is_of(iterator, loader)),
+        ]
         for loader, place in found
     ]
-    iterator = recorder.batches()
     if iterator is not None and not any(_is_of(iterator, loader) for loader, _ in found):
         rows.append(
             ["DataLoader", "unnamed: source of the newest batch", *_row(_loader_of(iterator)), None, None, None]
@@ -93,8 +98,9 @@ def _sampling(held: Mapping[str, Any]) -> tuple[object, object]:
     return of_it.get("batch_size"), of_it.get("sampler") if type(drawn_by).__name__ == "BatchSampler" else drawn_by
 
 
-def _passes(passes: Passes) -> tuple[int, int, int]:
-    return passes.begun, passes.whole, passes.batches
+def _passes(passes: Passes, gave_newest: bool) -> tuple[int, int, int | None]:
+    """Return the counts of a loader; the batches of a pass that began before the recorder are not counted."""
+    return passes.begun, passes.whole, None if gave_newest and not passes.begun else passes.batches
 
 
 def _num_samples(dataset: object) -> int | None:

@@ -255,7 +255,7 @@ class DataLoaders(RecorderTable):
         Column("sampler_draws", "int", "", "samples that it draws in a pass"),
         Column("passes", "int", "", "passes over it that the training thread has begun since the recorder started"),
         Column("whole_passes", "int", "", "of these, those that came to the end of the data"),
-        Column("batches", "int", "", "batches with samples that they gave"),
+        Column("batches", "int", "", "batches with samples that they gave; NULL while a pass of before goes on"),
     )
 
 

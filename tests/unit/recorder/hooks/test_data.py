@@ -86,6 +86,21 @@ def test_a_loader_with_a_name_is_listed_once(recording, batch_size):
     assert gone() is None
 
 
+def test_the_batches_of_a_pass_that_began_before_the_recorder_are_not_known(recording):
+    loader = DataLoader(Squares(), batch_size=2)
+    batches = iter(loader)
+
+    def counted() -> object:
+        return next(row["batches"] for row in listed(it) if "local `loader`" in str(row["place"]))
+
+    with recording() as it:
+        never_asked = counted()
+        next(batches)
+        goes_on = counted()
+
+    assert (never_asked, goes_on) == (0, None)
+
+
 class OwnBatches(BatchSampler):
     pass
 
