@@ -79,7 +79,7 @@ class Threshold:
 
 
 #: For `is_late`.
-LATE = Threshold("late", 100, "first recorded step from which it is not known how high the loss was at first")
+LATE = Threshold("late", 30, "first recorded step from which it is not known how high the loss was at first")
 
 
 def is_late(row: Row, limits: Limits) -> bool:

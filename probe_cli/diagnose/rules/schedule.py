@@ -4,6 +4,9 @@ The calls of the scheduler's `step()` are held against the updates that its opti
 a pass over the data, is right. None at all leaves the learning rate where it began; more than updates means one call a
 step and one an epoch, or one a micro-batch: the schedule ends long before the job does.
 
+A schedule thousands of calls long that gets one for every twenty updates, or fewer, is meant to be stepped with each
+batch and is stepped once an epoch: it stays where it began.
+
 A cosine whose length is that of the epochs, and that is stepped with each batch, goes up and down again and again: it
 begins anew after its end. ReduceLROnPlateau that is given an accuracy as if it were a loss cuts the learning rate until
 nothing is left. A warm-up that does not end, as one whose milestone counts samples where the schedule counts steps,
@@ -44,7 +47,7 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     for one in asked:
         for row in one.rows:
             seen = True
-            for way in (_never, _too_often, _round, _cut, _beyond):
+            for way in (_never, _seldom, _too_often, _round, _cut, _beyond):
                 for found in way({**row, "world_size": one.world_size}, limits):
                     yield replace(found, ranks=(one.rank,), where=str(row["scheduler"]))
     if not seen:
@@ -58,7 +61,7 @@ def _never(row: Row, limits: Limits) -> Iterable[Finding]:
     # Batches of a validation are not those that a pass over the data is counted by.
     is_known = row["batches"] is not None and not row["evaluation"]
     has_passed_data = is_known and steps * (row["micro_batches"] or 1) > 1.2 * row["batches"] + 50
-    per_step = str(row["scheduler"]).startswith(_PER_STEP)
+    per_step = str(row["scheduler"]).startswith(_PER_STEP) or (row["total"] or 0) >= limits["long"]
     if not (per_step or has_passed_data):
         return
     yield Finding(
@@ -70,6 +73,28 @@ def _never(row: Row, limits: Limits) -> Iterable[Finding]:
             f" {_number(row['base_lr'])}",
         ),
         advice=("call scheduler.step() after optimizer.step(), once a batch or once an epoch as it was planned",),
+        try_first="optimizer.step(); scheduler.step()",
+    )
+
+
+def _seldom(row: Row, limits: Limits) -> Iterable[Finding]:
+    calls, updates, total = row["calls"] or 0, row["updates"] or 0, row["total"] or 0
+    if not calls or total < limits["long"] or updates < max(limits["steps"], limits["seldom"] * calls):
+        return
+    yield Finding(
+        f"the schedule hardly advances: {row['scheduler']} is {total:,.0f} steps long and was stepped {calls:,} times"
+        f" in {updates:,} updates",
+        certainty=Certainty.LIKELY,
+        share=0.5,
+        evidence=(
+            f"at this pace it ends after {total * updates / calls:,.0f} updates",
+            f"learning rate {_number(row['lr'])}, base {_number(row['base_lr'])}",
+        ),
+        advice=(
+            "step it with each batch, for which it was made: scheduler.step() after optimizer.step()",
+            'in Lightning: return {"scheduler": scheduler, "interval": "step"}; by default it is stepped once an epoch',
+            "or give its length in what it is stepped with: the number of epochs",
+        ),
         try_first="optimizer.step(); scheduler.step()",
     )
 
@@ -185,6 +210,8 @@ RULE = Rule(
     (
         Threshold("steps", 200, "steps without a call"),
         Threshold("updates", 50, "updates needed to judge"),
+        Threshold("long", 2_000, "length of a schedule that is not meant in epochs"),
+        Threshold("seldom", 20, "updates for each call of one so long"),
         Threshold("more", 3, "calls more than updates"),
         Threshold("beyond", 4.0, "learning rate over the one that the optimizer was given"),
         Threshold("cut", 1e-3, "part of the first learning rate that is too little"),

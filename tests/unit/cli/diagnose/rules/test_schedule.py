@@ -30,6 +30,21 @@ def test_one_for_each_epoch_is_named_after_an_epoch_only(judged: Judged, steps: 
     assert (found(399), found(100)) == (0, 1)
 
 
+def test_a_long_one_that_is_stepped_once_an_epoch_is_named(judged: Judged, steps: Steps) -> None:
+    def found(**others: Any) -> list[str]:
+        rows = schedule(**{"calls": 2, "updates": 1_000, "total": 7_500.0, **others})
+        return [one.sentence for one in judged("schedule", {"python.steps": steps(50), "torch.schedulers": rows})]
+
+    assert found() == [
+        "the schedule hardly advances: OneCycleLR is 7,500 steps long and was stepped 2 times in 1,000 updates"
+    ]
+    assert found(total=300.0) == []  # epochs
+    assert found(calls=1_000) == []
+    assert found(calls=250) == []  # each fourth step
+    assert found(updates=100) == []  # too few to tell
+    assert found(scheduler="PolynomialLR", calls=0)[0].endswith("PolynomialLR.step() was never called")
+
+
 def test_one_that_runs_ahead_of_the_optimizer_is_named(judged: Judged, steps: Steps) -> None:
     (found,) = judged("schedule", {"python.steps": steps(50), "torch.schedulers": schedule(calls=525)})
 
