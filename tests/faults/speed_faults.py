@@ -245,6 +245,32 @@ def imported(worker: int) -> None:
     time.sleep(0.5)
 
 
+@fault("embedding-dense")
+def users_whose_every_row_adam_updates(healthy: bool) -> None:
+    class Preferences(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.users = nn.Embedding(200_000, 32, sparse=healthy)
+            self.head = mlp()
+
+        def forward(self, users: Tensor) -> Tensor:
+            return self.head(self.users(users).repeat(1, 2))  # type: ignore[no-any-return]
+
+    model = Preferences()
+    tables, rest = list(model.users.parameters()), list(model.head.parameters())
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.Adam(rest if healthy else [*rest, *tables], 1e-3)]
+    if healthy:
+        optimizers.append(torch.optim.SparseAdam(tables, 1e-3))
+    tastes = torch.randn(200_000)
+    while True:
+        users = (200_000 * torch.rand(64) ** 3).long()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        nn.functional.mse_loss(model(users).squeeze(-1), tastes[users]).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
 @fault("pauses")
 def an_evaluation_after_every_few_steps(healthy: bool) -> None:
     model = mlp()

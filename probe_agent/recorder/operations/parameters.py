@@ -20,8 +20,8 @@ __all__ = ["answer"]
 READS = True
 MAX_PARAMETERS = 20_000
 COLUMNS = (
-    "module", "parameter", "parameters", "trainable", "versions", "has_gradient", "gradient_versions", "optimizer",
-    "param_group", "lr", "updates", "is_cleared", "steps_seen", "registered",
+    "module", "parameter", "parameters", "shape", "trainable", "versions", "has_gradient", "gradient_versions",
+    "optimizer", "param_group", "lr", "updates", "is_cleared", "steps_seen", "registered",
 )  # fmt: skip
 
 
@@ -59,7 +59,7 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
                 [
                     item.module or None,
                     item.name,
-                    _size(tensor),
+                    *_size(tensor),
                     bool(tensor.requires_grad),
                     version_of(tensor),
                     gradient is not None if gradients.is_known(tensor) else None,
@@ -88,8 +88,9 @@ def _held(optimizers: Iterable[tuple[str, Any]], cleared: set[int]) -> dict[int,
     return found
 
 
-def _size(tensor: Any) -> int | None:
+def _size(tensor: Any) -> tuple[int, str] | tuple[None, None]:
+    """Return the number of elements, and the shape: `280000x32`."""
     try:
-        return int(tensor.numel())
+        return int(tensor.numel()), "x".join(map(str, tensor.shape))
     except (RuntimeError, ValueError):
-        return None  # of a lazy module: no shape yet
+        return None, None  # of a lazy module: no shape yet

@@ -88,6 +88,7 @@ class Parameters(RecorderTable):
         Column("module", "text", "", "path of its module: GPT.blocks.0.attn; NULL if only an optimizer has it"),
         Column("parameter", "text", "", "its name there: weight"),
         Column("parameters", "int", "", "number of its elements"),
+        Column("shape", "text", "", "its shape, 280000x32; of a DTensor that of the whole"),
         Column("trainable", "bool", "", "it requires a gradient"),
         Column("versions", "int", "", "changes in place so far, as torch counts them; fused optimizers do not count"),
         Column("has_gradient", "bool", "", "it had a gradient when a step had ended; NULL if none has"),

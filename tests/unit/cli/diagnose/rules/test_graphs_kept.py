@@ -44,7 +44,9 @@ def test_exceptions_with_the_tensors_of_their_frames_are_named_with_what_to_keep
 
 
 def looks(*graphs: int, steps: int = 8) -> Answers:
-    return Answers(*([{**KEPT, "kind": "list", "graphs": num, "grown": 0, "step": steps * at}] for at, num in enumerate(graphs)))
+    return Answers(
+        *([{**KEPT, "kind": "list", "graphs": num, "grown": 0, "step": steps * at}] for at, num in enumerate(graphs))
+    )
 
 
 def test_a_list_that_grows_now_and_then_is_named_after_several_looks(
