@@ -3,10 +3,12 @@
 A loss that is appended to a list, or summed up over the epoch, keeps the graph behind it, and with it the activations
 of its step. The list itself looks small. A container that the job's frames lead to holds such tensors, has got more of
 them while a step ended, and has not been emptied: the log probabilities of one episode are kept with their graphs, too,
-until its update. One that gets more only now and then, such as the losses of an evaluation, is looked at several
-times: it has to become longer over several steps, and never shorter. Of a sum or a moving average, the newest part of its graph is read when a step has ended, twice: a sum
-of many parts that one step makes does not go back to an earlier step. Exceptions that are kept hold the frames that
-they came through, and so the tensors in them.
+until its update. One that gets more only now and then, such as the losses of an evaluation, is looked at several times:
+it has to become longer over several steps, and never shorter.
+
+Of a sum or a moving average, the newest part of its graph is read when a step has ended, twice: a sum of many parts
+that one step makes does not go back to an earlier step. Exceptions that are kept hold the frames that they came
+through, and so the tensors in them.
 """
 
 from __future__ import annotations

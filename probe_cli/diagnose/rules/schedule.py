@@ -81,9 +81,10 @@ def _seldom(row: Row, limits: Limits) -> Iterable[Finding]:
     calls, updates, total = row["calls"] or 0, row["updates"] or 0, row["total"] or 0
     if not calls or total < limits["long"] or updates < max(limits["steps"], limits["seldom"] * calls):
         return
+    times = "once" if calls == 1 else f"{calls:,} times"
     yield Finding(
-        f"the schedule hardly advances: {row['scheduler']} is {total:,.0f} steps long and was stepped {calls:,} times"
-        f" in {updates:,} updates",
+        f"the schedule hardly advances: {row['scheduler']} is {total:,.0f} steps long and was stepped {times} in"
+        f" {updates:,} updates",
         certainty=Certainty.LIKELY,
         share=0.5,
         evidence=(
