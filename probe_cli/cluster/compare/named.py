@@ -87,7 +87,7 @@ def named(study: Study, told: Mapping[Who, Facts] | None = None) -> list[Named]:
     found.sort(key=lambda cost: -cost.share)
     return [
         Named(
-            with_late_data(study, told, cost, MIN_SHARE),
+            with_late_data(study, told, cost),
             who_text(study, cost),
             study.longer(cost),
             study.slot(cost),
