@@ -43,6 +43,48 @@ def rollouts_that_take_most_of_the_time(healthy: bool) -> None:
     _loop(4 if healthy else 100)
 
 
+class TinyForCausalLM(nn.Module):
+    """A layer of attention that can go on from the keys and values of a sequence."""
+
+    def __init__(self, width: int = 128) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(256, width)
+        self.attention = nn.Linear(width, 3 * width)
+        self.head = nn.Linear(width, 256)
+
+    def forward(self, tokens: Tensor, past: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        query, *new = self.attention(self.tokens(tokens)).chunk(3, -1)
+        both = torch.stack(new) if past is None else torch.cat((past, torch.stack(new)), 2)
+        mask = torch.ones(tokens.shape[1], both.shape[2], dtype=torch.bool).tril(both.shape[2] - tokens.shape[1])
+        return self.head(nn.functional.scaled_dot_product_attention(query, both[0], both[1], mask)), both
+
+
+@torch.no_grad()
+def generate_tokens(model: nn.Module, prompts: Tensor, *, use_cache: bool) -> Tensor:
+    """Write 48 tokens after each prompt."""
+    written, new, past = prompts, prompts, None
+    for _ in range(48):
+        logits, kept = model(new, past)
+        token = logits[:, -1].softmax(-1).multinomial(1)
+        written = torch.cat((written, token), 1)
+        new, past = (token, kept) if use_cache else (written, None)
+    return written
+
+
+@fault("generation-without-cache")
+def rollouts_that_compute_each_sequence_again(healthy: bool) -> None:
+    policy = TinyForCausalLM()
+    optimizer = torch.optim.Adam(policy.parameters(), 1e-4)
+    while True:
+        samples = generate_tokens(policy, torch.randint(256, (32, 16)), use_cache=healthy)
+        rewards = (samples % 2).float().mean(1)
+        optimizer.zero_grad()
+        scores = policy(samples[:, :-1])[0].log_softmax(-1).gather(-1, samples[:, 1:, None]).squeeze(-1)
+        (-(scores.mean(1) * (rewards - rewards.mean()))).mean().backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
 @fault("engine-weights-stale")
 def an_engine_that_counts_versions_in_a_byte(healthy: bool) -> None:
     policy, engine = mlp(), mlp()
