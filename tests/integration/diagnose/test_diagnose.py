@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -249,6 +250,7 @@ def test_what_the_target_has_started_and_is_not_asked_is_named(probe_here: Probe
             done = probe_here(str(learner.pid), "diagnose", "--rule", "loss-not-finite")
             both = probe_here("-t", str(learner.pid), "-t", actor, "diagnose", "--rule", "loss-not-finite")
         finally:
+            os.kill(int(actor), signal.SIGKILL)  # it would go on without the learner
             learner.terminate()
 
     says = f"pid {learner.pid} has started pid {actor}, which uses torch too and is not asked: probe {actor} …"
