@@ -80,7 +80,7 @@ def _memory(tensor: Any) -> tuple[int, int] | None:
         return None
     try:
         return tensor.untyped_storage()._cdata, tensor.storage_offset()
-    except NotImplementedError:  # sparse, of oneDNN, or wrapped by torch.func while it runs
+    except RuntimeError:  # sparse, of oneDNN, or wrapped by torch.func while it runs
         return None
 
 
