@@ -2,8 +2,8 @@
 
 Runs in the attaching process. Between two looks from outside, a thread that holds the GIL at the same place and has not
 once given up the CPU to wait has released the GIL to no other thread. A thread in Python code hands it over on request,
-and waits until the other one has it. Our own thread that loads the recorder releases it every 2 ms, however long it may
-wait for a CPU.
+and waits until the other one has it; on a busy host our thread may get no CPU in which to ask for it, so a third look
+has to show the same. Our own thread that loads the recorder releases it every 2 ms, however long it may wait for a CPU.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ __all__ = ["GilWatch"]
 LOADING = "load_and_record"
 #: Most attaches are done before the first look, which costs 0.1 s of a CPU.
 FIRST_S, APART_S = 0.2, 0.3
+#: Looks in a row that show the same.
+ENOUGH = 3
 
 
 class GilWatch:
@@ -31,16 +33,19 @@ class GilWatch:
         self.next_look = monotonic() + FIRST_S
         self._process = process
         self._num_waits: int | None = None
+        self._num_same = 0
 
     def is_kept(self) -> bool:
-        """Return whether one thread has kept it between the last two looks. Looks only when the next look is due."""
+        """Return whether one thread has kept it between the last three looks. Looks only when the next one is due."""
         if monotonic() < self.next_look:
             return False
         before = self.holder, self._num_waits
         self.holder = py_spy.gil_holder(self._process.pid)
         self._num_waits = self._waits(self.holder)
         self.next_look = monotonic() + APART_S
-        return self.holder is not None and not _is_ours(self.holder) and before == (self.holder, self._num_waits)
+        is_kept = self.holder is not None and not _is_ours(self.holder)
+        self._num_same = self._num_same + 1 if is_kept and before == (self.holder, self._num_waits) else int(is_kept)
+        return self._num_same >= ENOUGH
 
     def _waits(self, holder: ThreadStack | None) -> int | None:
         """Return how often the thread has given up the CPU by itself; None if the thread is not known."""

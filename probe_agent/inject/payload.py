@@ -74,10 +74,12 @@ def load_and_record():
     return departure and departure.prepare(ours, runtime)
 """
 
-#: What the new thread runs; silent if the payload is gone, because an attach that gave up has taken it back.
+#: What the new thread runs; silent if the payload is gone, because an attach that gave up has taken it back, or empty,
+#: because another such thread has emptied it since this one opened it.
 _THREAD = """
 try:
- with open(F+"/payload","rb")as f:t,_,N["carried"]=f.read().partition(b"\\0")
+ with open(F+"/payload","rb")as f:t,b,N["carried"]=f.read().partition(b"\\0")
+ if not b:raise FileNotFoundError
  exec(t,N)
  N["run"]()
 except BaseException as e:

@@ -126,7 +126,7 @@ def test_the_worst_statements_take_no_more_than_they_may(server: Served, pid: in
         over.set()
         watching.join()
 
-    assert max(took.values()) < LIMIT_S + 2.5, took
+    assert max(took.values()) < LIMIT_S + 5, took  # without a limit some take minutes
     assert most.pop(server.process.pid) < SERVER_MIB
     assert max(most.values()) < WORKER_MIB
     assert ask(server, pid, "SELECT 7", timeout_s=10).json()["rows"] == [[7]]
@@ -234,11 +234,12 @@ def test_a_worker_that_dies_while_it_waits_costs_nobody_an_answer(server: Served
         assert waiting
         for each in waiting:
             os.kill(each, signal.SIGKILL)
-        until(lambda: not set(waiting) & set(workers_of(server)))
+        until(lambda: all(_state(each) == "X" for each in waiting))
+        time.sleep(0.3)  # until the process that forks them has told the server
 
-        answer = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"}).json()
+        answer = mine.post(f"/v1/query?pid={pid}", json={"sql": "SELECT 7"})
 
-        assert answer["rows"] == [[7]]
+        assert answer.json().get("rows") == [[7]], answer.text
         assert workers_of(server)[0] == zygote
 
 

@@ -110,18 +110,18 @@ def test_steps_are_those_that_the_program_counts(loops: dict[str, Loop], kind: s
     assert {step["micro_batches"] for step in steps} == {1 if kind == "by_hand" else 0}
 
 
-@pytest.mark.busy_machine("compares two clocks in calls of 5 ms, between which the machine may do something else")
 @pytest.mark.parametrize("kind", FOUND)
 def test_their_sums_are_what_the_programs_own_clock_says(loops: dict[str, Loop], kind: str) -> None:
     loop = loops[kind]
 
     steps = loop.steps
 
+    # The program's clock is around ours: in calls of 5 ms on a busy machine, a thread may lose its turn between them.
     if kind in WITH_MODULE:
-        assert sum(step["forward"] for step in steps) == pytest.approx(loop.told["seconds"], rel=0.05)
+        assert 0.7 < sum(step["forward"] for step in steps) / loop.told["seconds"] < 1.05
     if kind not in ("pool", "server"):  # whose threads overlap, and whose first step began in the sleep before
         wall = loop.told["ended"] - loop.told["began"]
-        assert sum(step["duration"] for step in steps) == pytest.approx(wall, rel=0.05)
+        assert 0.85 < sum(step["duration"] for step in steps) / wall < 1.05
 
 
 @pytest.mark.parametrize("kind", [*FOUND, "nothing"])
