@@ -10,9 +10,10 @@ job is lost when the signal comes in the microsecond in which this one runs on t
 from __future__ import annotations
 
 import gc
-from time import perf_counter_ns, time_ns
+from time import perf_counter_ns
 from typing import Any
 
+from ..guest.epoch import epoch_ns
 from ..ring.table import Column, Table
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
@@ -59,7 +60,7 @@ class Source(BaseSource):
         del self._noted[: len(noted)]
         if not noted:
             return
-        epoch = time_ns() - perf_counter_ns()
+        epoch = epoch_ns()
         for step, ended, generation, took, collected in noted:
             self._buffer.rows.append((step, (ended + epoch) // 1000, generation, took * 1e-9, collected))
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from time import perf_counter_ns, time_ns
+from time import perf_counter_ns
 from typing import Any, NamedTuple
 
+from ..guest.epoch import epoch_ns
 from ..ring.buffer import RowBuffer
 from ..ring.table import NULL_FLOAT, NULL_INT
 from ..torch import flight_recorder, loaded
@@ -184,7 +185,7 @@ class CollectiveRows:
         self._look_in_need = now + round((now - began) / LOOK_SHARE_IN_NEED)
         self._was_unseen = False
         self._take_calls()
-        epoch = time_ns() - perf_counter_ns()
+        epoch = epoch_ns()
         #: An operation after this moment may belong to a call that has not returned yet.
         limit = min([call.began for call in self._unfinished if not call.returned] or [began]) + epoch
         entries = [
@@ -231,7 +232,9 @@ class CollectiveRows:
         group = self.groups.get(call.group)
         if group is not None:
             group.wrote(seq)
-        is_known = bool(call.ended) and not call.on_device and (not call.overlapped or call.wait > AT_ONCE_NS)
+        # Of an operator it is a guess, and wrong if the wait for it took time.
+        was_complete = call.overlapped and not (call.by_operator and call.wait > AT_ONCE_NS)
+        is_known = bool(call.ended) and not call.on_device and not was_complete
         return Row(
             step=call.step,
             ts=call.ended or now,
@@ -290,7 +293,7 @@ class CollectiveRows:
         rows = self._without_phase
         if not rows:
             return
-        epoch = time_ns() - perf_counter_ns()
+        epoch = epoch_ns()
         moments = sorted({moment for row in rows for moment in (row.start, row.waiting) if moment})
         phases = dict(zip(moments, self._step.spans.phases_at(moments)))
         self._without_phase = []

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from support.waiting import until
 
 from probe_agent.recorder.hooks import collectives
 from probe_agent.recorder.steps import collective_rows
@@ -146,11 +147,15 @@ def test_what_cpp_has_called_is_read_at_once_when_it_stands_still(group, source,
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
     model(torch.ones(1, 2)).sum().backward()
 
-    source.tick()
-    source.tick()
+    def is_there() -> bool:
+        source.tick()
+        return any(row["op"] == "all_reduce" and row["seen_by"] == "flight recorder" for row in source.rows())
 
-    by_cpp = [row["op"] for row in source.rows() if row["seen_by"] == "flight recorder"]
-    assert ("all_reduce" in by_cpp) is is_read
+    source.tick()
+    if is_read:
+        until(is_there)  # on a busy machine, torch notes that the call is over only after the first read
+    else:
+        assert not is_there()
 
 
 def test_shapes_that_differ_all_the_time_do_not_fill_the_ring_with_texts(group, source, monkeypatch):
