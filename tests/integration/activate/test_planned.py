@@ -87,7 +87,7 @@ def test_a_path_that_changes_meanwhile_is_no_obstacle(tmp_path):
 
 @pytest.mark.torch
 @pytest.mark.situation("PROBE=1, a DataLoader with workers", "the workers are not targets")
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_loader_workers_are_no_targets_and_leave_their_parents_rings_alone(tmp_path, context):
     pytest.importorskip("torch")
     script = tmp_path / "train.py"
@@ -363,6 +363,7 @@ def test_an_environment_without_probe_is_served_by_the_start_file_of_probe_run(b
     assert (out, err) == ("[]\n", "")
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.situation("PROBE=all, a DataLoader with workers", "the workers are targets too")
 def test_with_all_loader_workers_are_targets(tmp_path):
@@ -383,6 +384,7 @@ def test_with_all_loader_workers_are_targets(tmp_path):
     assert (out, err, process.returncode) == ("", "", 0)
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.situation("PROBE=1 or all, inductor's compile workers", "not targets")
 def test_the_compile_workers_of_inductor_are_no_targets(tmp_path):

@@ -174,6 +174,7 @@ def test_a_rank_that_is_stopped_goes_on_and_is_killed_is_told_each_time(jobs: Pa
     assert "was killed by SIGKILL" in died["sentence"]
 
 
+@pytest.mark.long
 def test_of_a_rank_that_holds_its_gil_the_snapshot_of_its_stall_tells_how_far_it_has_come(
     jobs: Path, probe: Probe
 ) -> None:
@@ -215,6 +216,7 @@ def test_a_job_that_is_killed_while_it_hangs_leaves_who_did_not_come(jobs: Path,
     assert (by_one_pid.returncode, told["state"], told["ranks"]) == (1, "died", [3]), by_one_pid.stderr
 
 
+@pytest.mark.long
 def test_of_ranks_whose_calls_timed_out_the_one_that_did_not_come_is_to_blame(jobs: Path, probe: Probe) -> None:
     """It is known also when it has been ended as well, long before a standstill counts as a stall."""
     ranks = pids(jobs / "times_out")

@@ -267,6 +267,7 @@ print(losses.hexdigest(), torch.rand(1).item(), ticks > 100, flush=True)
 """
 
 
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.situation("a job under gevent", "works; the losses are the same")
 def test_a_job_under_gevent_is_left_as_it_is() -> None:

@@ -144,7 +144,7 @@ def move(folder: Path, ticket: str, do: str) -> bool:
         return bool(json.loads(connection.makefile().readline()).get("ok"))
 
 
-@pytest.mark.busy_machine("a thread that gets no processor does not stop, and the attach is refused")
+@pytest.mark.long
 @pytest.mark.torch
 @pytest.mark.situation("detach in the middle of sampled steps, while it is queried", "the job goes on undisturbed")
 def test_sampled_steps_and_queries_do_not_mind(tmp_path: Path, probe: Any) -> None:

@@ -54,7 +54,7 @@ def collect(target: Training) -> None:
     assert run([str(target.pid), "detach"]) == 0
 
 
-@pytest.mark.busy_machine("an attach waits for a thread to come, and the eval after it for the agent, only so long")
+@pytest.mark.long
 @pytest.mark.situation("attach, detach 500 times", "no growth of threads, descriptors, mappings or memory")
 def test_a_job_does_not_grow(tmp_path: Path) -> None:
     with training("aot_eager", tmp_path) as target:  # without workers, whose batches would come and go

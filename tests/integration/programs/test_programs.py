@@ -58,7 +58,7 @@ OTHERS: dict[str, tuple[str, ...] | None] = {
 #: those whose parts other programs have: `nanogpt` accumulates, test_compiled_matrix.py compiles, `grpo` and
 #: `reinforce` learn from their own samples, `hf_trainer` trains a transformer.
 LONG = {
-    *("accelerate_accumulate", "compiled", "ema", "fsdp2", "lightning_fit", "mnist", "plain_sgd", "ppo"),
+    *("accelerate_accumulate", "amp", "compiled", "ema", "fsdp2", "lightning_fit", "mnist", "plain_sgd", "ppo"),
     *("tensor_parallel", "tied"),
 }
 EACH = pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def job_in(folder: Path, **environ: str) -> Iterator[TwoRanks]:
         process.wait(60)
 
 
+@pytest.mark.long
 @pytest.mark.situation(
     "raised, and waits in an exit handler", "its stack is read from outside, with the reason for its end"
 )
