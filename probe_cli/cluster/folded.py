@@ -17,6 +17,8 @@ __all__ = ["FRAME", "job_frame", "job_function", "job_lines", "short_place", "st
 FRAME = re.compile(r"(?P<func>.*) \((?P<file>.*?)(?::(?P<line>\d+))?\)$")
 #: Code that the job has installed, not written; and ours.
 _NOT_THE_JOBS = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+\w*/|^<frozen|^<probe>|/probe_agent/recorder/|^$")
+#: The file of code that was made as text; of all the code of `python -c`, too.
+_NO_FILE = "<string>"
 _PACKAGE = re.compile(r"/(site|dist)-packages/(?P<name>[^/]+)")
 #: `Module._wrapped_call_impl`, `_exception_logger.<locals>.wrapper`; a name such as `__next__` is none.
 _WRAPPER = re.compile(r"<locals>|(^|\.)_(?!_)\w*$")
@@ -57,10 +59,11 @@ def job_lines(folded: str) -> Counter[tuple[str, str]]:
 
 
 def job_frame(frames: Iterable[Frame]) -> str | None:
-    """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code."""
-    for frame in frames:
-        if frame.lineno and not _NOT_THE_JOBS.search(frame.file):
-            return f"{frame.func.rpartition('.')[2]} ({os.path.basename(frame.file)}:{frame.lineno})"
+    """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code. Code without a
+    file may be the standard library's, such as what it makes for `multiprocessing.Value`: a frame with one is better."""
+    own = [frame for frame in frames if frame.lineno and not _NOT_THE_JOBS.search(frame.file)]
+    for frame in [*(one for one in own if one.file != _NO_FILE), *own]:
+        return f"{frame.func.rpartition('.')[2]} ({os.path.basename(frame.file)}:{frame.lineno})"
     return None
 
 

@@ -28,22 +28,24 @@ __all__ = ["SQL", "THRESHOLDS", "blamed", "comparison_of", "suspect"]
 WATCH_S = 3
 #: Put to each rank: how many of its steps can be compared, and how long one is.
 SQL = f"""
-SELECT count(*) AS steps, avg(duration) AS step FROM (FROM python.steps ORDER BY step DESC LIMIT {NUM_STEPS})
+SELECT count(*) AS steps, avg(duration) AS step, count(*) FILTER (backward > 0) AS trained FROM (FROM python.steps ORDER BY step DESC LIMIT {NUM_STEPS})
 """
 THRESHOLDS = (Threshold("steps", 20, "steps needed to judge"),)
 
 
 def suspect(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
-    """A suspicion of every job of several ranks, for the comparison to judge. Raises NotApplicable for one rank,
-    NoEvidence for too few steps."""
+    """A suspicion of every job of several ranks, for the comparison to judge; of the rank that trains where the others
+    act for it, which do not. Raises NotApplicable for one rank, NoEvidence for too few steps."""
     if all(one.world_size < 2 for one in asked):
         raise NotApplicable("one rank")
-    rows = [one.rows[0] for one in asked if one.rows and one.rows[0]["steps"] >= limits["steps"]]
-    if len(rows) < 2:
+    known = {one.rank: one.rows[0] for one in asked if one.rows and one.rows[0]["steps"] >= limits["steps"]}
+    if len(known) < 2:
         raise NoEvidence(
             f"fewer than two ranks have recorded {limits['steps']:.0f} steps: ask all of them (--all), later"
         )
-    yield Finding("ranks may differ", Certainty.SUSPECTED, cost_s=max(row["step"] for row in rows))
+    training = [rank for rank, row in known.items() if row["trained"]]
+    alone = tuple(training) if len(training) == 1 else ()
+    yield Finding("ranks may differ", Certainty.SUSPECTED, cost_s=max(row["step"] for row in known.values()), ranks=alone)
 
 
 def blamed(found: Finding, comparison: Comparison) -> Finding:

@@ -115,12 +115,12 @@ def asked_of(rule: Question, told: Sequence[tuple[TargetInfo, Evidence]]) -> lis
 
 def _in_order(found: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
     """Those that no other one explains, each with those that it does below it, the weightiest first."""
-    explains = {rule.name: rule.explains for rule in rules}
+    by_name = {rule.name: rule for rule in rules}
     by_weight = sorted(found, key=lambda finding: -finding.weight)
     below: dict[int, list[Finding]] = {}
     explained: set[int] = set()
     for finding in by_weight:
-        cause = next((one for one in by_weight if finding.rule in explains[one.rule] and _meet(one, finding)), None)
+        cause = next((one for one in by_weight if _explains(by_name[one.rule], one, finding)), None)
         if cause is not None:
             below.setdefault(id(cause), []).append(finding)
             explained.add(id(finding))
@@ -129,6 +129,11 @@ def _in_order(found: Sequence[Finding], rules: Iterable[Rule]) -> list[Finding]:
         return replace(finding, explains=tuple(map(with_below, below.get(id(finding), ()))))
 
     return [with_below(finding) for finding in by_weight if id(finding) not in explained]
+
+
+def _explains(rule: Rule, cause: Finding, finding: Finding) -> bool:
+    costs_too_much = (finding.share or 0.0) > rule.explains_times * (cause.share or 1.0)
+    return finding.rule in rule.explains and _meet(cause, finding) and not costs_too_much
 
 
 def _meet(one: Finding, other: Finding) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -11,7 +12,7 @@ from .job import Job
 
 __all__ = [
     "ACTS", "ELEMENTS", "GOALS", "LATE", "ROLLOUTS", "Asked", "Limits", "Look", "Question", "Row", "Rule", "Threshold",
-    "gradients_by_model", "is_late", "of_each_rank",
+    "gradients_by_model", "is_late", "of_each_learner", "of_each_rank",
 ]  # fmt: skip
 
 Row = Mapping[str, Any]
@@ -33,8 +34,9 @@ ACTS = """(SELECT coalesce(4 * median(samples) FILTER (phase = 'eval') <= median
 GOALS = """(SELECT count(DISTINCT step) FILTER (phase = 'eval') >= 0.9 * count(DISTINCT step) FILTER (phase = 'train')
         AND count(DISTINCT step) FILTER (phase = 'train') >= 10
     FROM python.torch_trace WHERE stage = 'forward' AND NOT contains(module, '.'))"""
-#: SQL, of rows of python.steps: above 0 where the job learns from rollouts, recorded as such or known by ACTS.
-ROLLOUTS = f"greatest(max(rollout), {ACTS}::INTEGER)"
+#: SQL, of rows of python.steps: above 0 where the job learns from rollouts, recorded as such or known by ACTS; and on a
+#: rank that calls a model and never trains, as an actor does for the rank that learns (for `of_each_learner`).
+ROLLOUTS = f"greatest(max(rollout), {ACTS}::INTEGER, (count(*) >= 50 AND count(*) FILTER (backward > 0) = 0)::INTEGER)"
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,8 @@ class Rule:
     on_host: bool = False
     #: Asked when `judge` found or suspects something, and the job can be asked more.
     look: Look | None = None
+    #: It explains no finding that costs more than so many times what its own does.
+    explains_times: float = math.inf
 
     def limits(self, overrides: Limits) -> Limits:
         """The thresholds in force."""
@@ -144,5 +148,17 @@ def of_each_rank(judge_one: Callable[[Sequence[Row], Limits], Iterable[Finding]]
         if silent and len(silent) == len(asked):
             raise silent[0]
         return findings
+
+    return judge
+
+
+def of_each_learner(judge_one: Callable[[Sequence[Row], Limits], Iterable[Finding]]) -> Judge:
+    """The same for rules whose only row has ROLLOUTS as `rollouts`: those of one rank are the whole job's, in which
+    ranks may act for others."""
+
+    def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+        most = max((row["rollouts"] or 0 for one in asked for row in one.rows), default=0)
+        with_them = [replace(one, rows=[{**row, "rollouts": most} for row in one.rows]) for one in asked]
+        return of_each_rank(judge_one)(with_them, limits)
 
     return judge

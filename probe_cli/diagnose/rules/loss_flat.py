@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import ROLLOUTS, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import ROLLOUTS, Limits, Row, Rule, Threshold, of_each_learner
 
 __all__ = ["RULE"]
 
@@ -63,7 +63,7 @@ RULE = Rule(
     "numbers",
     "Do the steps move the weights at all?",
     SQL,
-    of_each_rank(judge),
+    of_each_learner(judge),
     (
         Threshold("moved", 2e-6, "sum of the updates of a weight that moves nothing"),
         Threshold("change", 0.02, "change of the loss that counts as none, as a share of it"),

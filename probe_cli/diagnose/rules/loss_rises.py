@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_learner
 
 __all__ = ["RULE"]
 
@@ -71,7 +71,7 @@ RULE = Rule(
     "numbers",
     "Does the loss rise after it had fallen?",
     SQL,
-    of_each_rank(judge),
+    of_each_learner(judge),
     (
         Threshold("rise", 0.2, "rise over the lowest window, as a share of it"),
         Threshold("fall", 0.03, "rise as a share of what the loss had fallen: one that is nearly 0 may double"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_learner
 
 __all__ = ["RULE"]
 
@@ -80,7 +80,7 @@ RULE = Rule(
     "numbers",
     "Does the loss spike?",
     SQL,
-    of_each_rank(judge),
+    of_each_learner(judge),
     (
         Threshold("times", 6.0, "height of a spike over the 90th percentile of the losses before it"),
         Threshold("batch", 32, "samples a step below which spikes have to be higher"),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import GOALS, LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_rank
+from probe_cli.diagnose.rule import GOALS, LATE, ROLLOUTS, Limits, Row, Rule, Threshold, is_late, of_each_learner
 
 __all__ = ["RULE"]
 
@@ -94,7 +94,7 @@ RULE = Rule(
     "numbers",
     "Does the loss jump from step to step, or come and go?",
     SQL,
-    of_each_rank(judge),
+    of_each_learner(judge),
     (
         Threshold("ratio", 0.2, "change from step to step as a share of the loss"),
         Threshold("noise", 5.0, "scatter of a loss of one sample, as a share of it: squares of what has heavy tails"),

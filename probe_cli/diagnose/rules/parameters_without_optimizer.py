@@ -6,7 +6,7 @@ where torch does not find them: they get gradients, and no optimizer holds them.
 another model: none of theirs has a gradient or changes, and parameters that no optimizer holds have one; of those that
 were changed before, as in a pretrained model or one whose layers were replaced as it trained, a second look tells. Or
 they hold the parameters of a layer that is no part of the model any more. Where an optimizer has shards or copies in
-their place, as with DeepSpeed's ZeRO, nothing is said.
+their place, as with DeepSpeed's ZeRO, or ranks share the parameters out among their optimizers, nothing is said.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from probe_agent.wire import QueryRequest, QueryResult
 from probe_cli.client import Client
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.job import Job
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
@@ -48,6 +48,7 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         min(concat_ws('.', module, parameter)) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_in,
         sum(parameters) AS all_values,
         list(DISTINCT module ORDER BY module) FILTER (optimizer IS NULL AND module IS NOT NULL) AS lacking,
+        list(concat_ws('.', module, parameter)) FILTER (optimizer IS NULL AND module IS NOT NULL) AS lacking_each,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
         count(*) FILTER (optimizer IS NOT NULL AND has_gradient) AS with_gradient,
         count(*) FILTER (optimizer IS NOT NULL AND versions > 8) AS changed,
@@ -66,7 +67,13 @@ SELECT coalesce(sum(versions) FILTER (optimizer IS NOT NULL), 0), max(steps_seen
 BETWEEN_STEPS, PAUSE_S, NUM_LOOKS = 3, 0.4, 8
 
 
-def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    each = [set(row["lacking_each"] or ()) for one in asked for row in one.rows]
+    is_shared_out = len(each) > 1 and any(each) and not set.intersection(*each)
+    return of_each_rank(partial(_judge_one, is_shared_out))(asked, limits)
+
+
+def _judge_one(is_shared_out: bool, rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     (row,) = rows
     if not row["models"] or not row["param_groups"]:
         raise NotApplicable("no model was seen in a backward, or no optimizer of torch was found")
@@ -91,6 +98,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return
     if not row["tensors"] or (not row["held_of_models"] and held * (row["world_size"] or 1) >= trainable):
         raise NotApplicable("the optimizer has shards or copies of the parameters in their place, as with ZeRO")
+    if is_shared_out:
+        raise NotApplicable("each parameter is in the optimizer of some rank, as with ZeRO by hand")
     lacking = row["lacking"] or []
     more = f" and {len(lacking) - 4} more" if len(lacking) > 4 else ""
     yield Finding(
@@ -194,7 +203,7 @@ RULE = Rule(
     "numbers",
     "Does the optimizer hold the model's parameters?",
     SQL,
-    of_each_rank(judge),
+    judge,
     (Threshold("steps", 20, "steps needed to tell that the optimizer's parameters never change"),),
     explains=(
         "loss-flat",

@@ -3,7 +3,8 @@
 In every collective the others wait for the rank that comes last: the slowest rank is the one that waits least. What a
 rank costs is what the job would save if it took no longer for its own work than its peers. A rank is named when that is
 5 % of the job's time or more with 95 % confidence, as `probe … compare` does. The phase, the module and the line are
-those in which it takes longer than its peers.
+those in which it takes longer than its peers. A rank that alone trains, for which the others act, has work of its own:
+what it costs is a possible finding unless it is half of the time.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from probe_cli.diagnose.comparing import SQL, THRESHOLDS, blamed, comparison_of, suspect
-from probe_cli.diagnose.finding import Finding
+from probe_cli.diagnose.finding import Certainty, Finding
 from probe_cli.diagnose.job import Job
-from probe_cli.diagnose.rule import Limits, Rule
+from probe_cli.diagnose.rule import Limits, Rule, Threshold
 from probe_cli.text import percent
 
 __all__ = ["RULE"]
@@ -37,6 +38,7 @@ ADVICE = {
         "if it is a stage of a pipeline, move layers from it to the others",
     ),
 }
+OF_A_LEARNER = ("let the others act with weights of an update before, while this rank learns",)
 OTHERWISE = ("look at the rank beside a peer: `probe -t PID --all compare --by phase`",)
 
 
@@ -50,11 +52,16 @@ async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[F
     if verdict.share_low is not None and verdict.share_high is not None:
         low, high = percent(max(0.0, verdict.share_low)), percent(verdict.share_high)
         evidence.append(f"95 % confidence: {low} to {high} of the job's time")
+    learns_alone = bool(found[0].ranks) and finding.ranks == found[0].ranks
+    is_shared = learns_alone and (finding.share or 0.0) < limits["alone"]
+    if learns_alone:
+        evidence.append("it alone trains, and the others act for it: each waits for the other by turns")
     return [
         replace(
             finding,
+            certainty=Certainty.POSSIBLE if is_shared else finding.certainty,
             evidence=tuple(evidence),
-            advice=(*ADVICE.get(verdict.where or "", ()), *OTHERWISE),
+            advice=OF_A_LEARNER if learns_alone else (*ADVICE.get(verdict.where or "", ()), *OTHERWISE),
             try_first="probe -t PID --all compare",
         )
     ]
@@ -66,7 +73,7 @@ RULE = Rule(
     "Does the job wait for one rank?",
     SQL,
     suspect,
-    THRESHOLDS,
+    (*THRESHOLDS, Threshold("alone", 0.5, "share of the time from which a rank that alone trains is surely too slow")),
     explains=(
         "data-bound", "loader-without-workers", "loader-workers-busy", "collectives-dominate", "collector-pauses",
         "slower-than-best", "timeout-near", "checkpoint-one-rank",

@@ -3,7 +3,7 @@
 Of a request, decoding, tokens, boxes that are compared one by one, or an answer that is put together may take longer
 than the model. The stacks of the thread that calls the model, read from outside, tell the lines: those count in which
 it works and no module of torch is called. A loop of small operations on tensors counts, too. A thread that waits for
-requests does not, and a job that trains has other rules.
+requests does not. A job that trains has other rules, also if some of its ranks only act for those that do.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
-from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold, of_each_rank
 from probe_cli.diagnose.sampling import STEPS, Stack, is_waiting, look_for
 
 __all__ = ["RULE"]
 
 
-def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    (row,) = rows
-    if row["trained"]:
+def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
+    if any(row["trained"] for one in asked for row in one.rows):
         raise NotApplicable("the job trains")
+    return of_each_rank(_judge_one)(asked, limits)
+
+
+def _judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    (row,) = rows
     if row["steps"] < limits["steps"]:
         raise NoEvidence(f"{row['steps']} steps recorded, {limits['steps']:.0f} needed: ask again later")
     if 1 - row["forward"] / row["lasted"] >= limits["share"]:
@@ -38,7 +42,7 @@ RULE = Rule(
     "generation",
     "Does a server work beside the model for most of the time?",
     STEPS,
-    of_each_rank(judge),
+    judge,
     (
         Threshold("share", 0.5, "share of the time of the thread that calls the model"),
         Threshold("steps", 50, "calls of the model needed to judge"),

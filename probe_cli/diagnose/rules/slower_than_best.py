@@ -185,4 +185,5 @@ RULE = Rule(
         ),
     ),
     explains=("python-bound",),
+    explains_times=2.0,
 )

@@ -62,6 +62,13 @@ def test_the_costliest_comes_first_and_what_it_explains_below_it() -> None:
     assert [one.rule for one in found.findings[1].explains[0].explains] == ["d"]
 
 
+@pytest.mark.parametrize(("effect", "headlines"), [(0.5, ["cause"]), (0.7, ["effect", "cause"])])
+def test_a_rule_may_explain_only_what_costs_about_as_much(effect: float, headlines: list[str]) -> None:
+    every = [replace(rule("cause", explains=("effect",)), explains_times=2.0), rule("effect")]
+
+    assert names(diagnose(every, [told(0, cause=0.3, effect=effect)], {})) == headlines
+
+
 def test_a_finding_of_another_rank_explains_nothing() -> None:
     every = [rule("cause", explains=("effect",)), rule("effect")]
 

@@ -29,6 +29,14 @@ def test_a_policy_that_acts_between_updates_has_such_a_loss(judged: Judged, step
         judged("loss-volatile", {"python.steps": rows, "python.torch_trace": [*acts, trained]})
 
 
+def test_a_policy_for_which_other_ranks_act_has_such_a_loss(judged: Judged, steps: Steps) -> None:
+    learns = {"python.steps": steps(100, loss=lambda step: 1.0 + 0.5 * (step % 2), lr=0.1)}
+
+    assert judged("loss-volatile", learns, learns)
+    with pytest.raises(NotApplicable):
+        judged("loss-volatile", learns, {"python.steps": steps(100, backward=None)})
+
+
 @pytest.mark.parametrize("first", [1.0, 3e-6])
 def test_of_a_loss_of_which_nothing_is_left_turns_are_none(judged: Judged, steps: Steps, first: float) -> None:
     """Adam goes to and fro around the weights that make it 0, though it came there before the recorder, too."""

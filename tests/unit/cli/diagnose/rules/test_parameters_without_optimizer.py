@@ -42,6 +42,16 @@ def test_an_optimizer_with_shards_of_the_parameters_cannot_be_judged(judged: Jud
     assert found.sentence == "48 % of Net's trainable parameters are in no optimizer"
 
 
+def test_parameters_that_ranks_share_out_among_their_optimizers_are_all_held(judged: Judged) -> None:
+    def held(weight: str | None, bias: str | None) -> dict[str, list[dict[str, object]]]:
+        each = [parameter("Net.body", weight, updates=9), parameter("Net.body", bias, parameter="bias", updates=9)]
+        return {**tables(50), "torch.parameters": each}
+
+    with pytest.raises(NotApplicable):
+        judged("parameters-without-optimizer", held("Adam", None), held(None, "Adam"))
+    assert len(judged("parameters-without-optimizer", held("Adam", None), held("Adam", None))) == 2
+
+
 def parameter(module: str | None, optimizer: str | None, **more: object) -> dict[str, object]:
     state = {"has_gradient": False, "versions": 1, "steps_seen": 90, "updates": None}
     return {"module": module, "parameter": "weight", "trainable": True, "optimizer": optimizer, **state, **more}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from probe_cli.cluster.compare.comparison import Comparison, Verdict
@@ -41,6 +43,19 @@ def test_what_the_comparison_names_is_told(judged: Judged, steps: Steps) -> None
     assert suspected.certainty is Certainty.SUSPECTED
     assert (found.ranks, found.share, found.where) == ((1,), 0.4, "data_wait, read at data.py:7")
     assert any("loader workers" in text for text in found.advice)
+
+
+@pytest.mark.parametrize(("share", "certainty"), [(0.4, Certainty.POSSIBLE), (0.6, Certainty.CERTAIN)])
+def test_a_rank_that_alone_trains_has_work_of_its_own(
+    judged: Judged, steps: Steps, share: float, certainty: Certainty
+) -> None:
+    acts, learns = {"python.steps": steps(50, backward=None)}, {"python.steps": steps(50)}
+
+    suspected = judged("rank-holds-up", acts, learns, acts)
+    (found,) = looked("rank-holds-up", told(replace(NAMED, share=share)), suspected)
+
+    assert found.certainty is certainty
+    assert any("alone trains" in text for text in found.evidence)
 
 
 def test_a_stage_is_the_finding_of_another_rule_and_an_all_clear_is_none() -> None:

@@ -52,3 +52,10 @@ def test_a_job_that_trains_and_few_calls_are_not_judged(judged: Judged, steps: S
         judged("serves-outside-model", {"python.steps": steps(100, forward=0.01, backward=0.02)})
     with pytest.raises(NoEvidence):
         judged("serves-outside-model", {"python.steps": steps(5, forward=0.01, backward=0.0)})
+
+
+def test_a_rank_that_acts_for_one_that_learns_is_no_server(judged: Judged, steps: Steps) -> None:
+    acts = {"python.steps": steps(100, forward=0.01, backward=0.0)}
+
+    with pytest.raises(NotApplicable):
+        judged("serves-outside-model", {"python.steps": steps(100)}, acts)
