@@ -59,8 +59,8 @@ def job_lines(folded: str) -> Counter[tuple[str, str]]:
 
 
 def job_frame(frames: Iterable[Frame]) -> str | None:
-    """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code. Code without a
-    file may be the standard library's, such as what it makes for `multiprocessing.Value`: a frame with one is better."""
+    """`evaluate (train.py:88)`: of a stack, innermost frame first, the first one of the job's own code, with a file if
+    there is one: code without may be what the standard library makes, as for `multiprocessing.Value`."""
     own = [frame for frame in frames if frame.lineno and not _NOT_THE_JOBS.search(frame.file)]
     for frame in [*(one for one in own if one.file != _NO_FILE), *own]:
         return f"{frame.func.rpartition('.')[2]} ({os.path.basename(frame.file)}:{frame.lineno})"

@@ -26,9 +26,10 @@ __all__ = ["SQL", "THRESHOLDS", "blamed", "comparison_of", "suspect"]
 
 #: Seconds for which stacks of a named rank and of a peer are sampled, from outside.
 WATCH_S = 3
-#: Put to each rank: how many of its steps can be compared, and how long one is.
+#: Put to each rank: how many of its steps can be compared, how long one is, and in how many it trains.
 SQL = f"""
-SELECT count(*) AS steps, avg(duration) AS step, count(*) FILTER (backward > 0) AS trained FROM (FROM python.steps ORDER BY step DESC LIMIT {NUM_STEPS})
+SELECT count(*) AS steps, avg(duration) AS step, count(*) FILTER (backward > 0) AS trained
+FROM (FROM python.steps ORDER BY step DESC LIMIT {NUM_STEPS})
 """
 THRESHOLDS = (Threshold("steps", 20, "steps needed to judge"),)
 
@@ -45,7 +46,9 @@ def suspect(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         )
     training = [rank for rank, row in known.items() if row["trained"]]
     alone = tuple(training) if len(training) == 1 else ()
-    yield Finding("ranks may differ", Certainty.SUSPECTED, cost_s=max(row["step"] for row in known.values()), ranks=alone)
+    yield Finding(
+        "ranks may differ", Certainty.SUSPECTED, cost_s=max(row["step"] for row in known.values()), ranks=alone
+    )
 
 
 def blamed(found: Finding, comparison: Comparison) -> Finding:

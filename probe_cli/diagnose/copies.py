@@ -16,7 +16,7 @@ from .finding import NoEvidence
 from .job import Job
 from .rule import Row
 
-__all__ = ["SQL", "as_large", "copies", "updates_without_change"]
+__all__ = ["SQL", "as_large", "copies", "updates_without_change", "values_of"]
 
 #: A row for each model, with how often its parameters were changed: the one of the least (`versions`), and of the most.
 SQL = """
@@ -52,14 +52,14 @@ def as_large(rows: Iterable[Row]) -> Iterator[tuple[Row, Row]]:
 async def updates_without_change(job: Job, rank: int, copy: str, trained: str, enough: float) -> int:
     """Watch the values of a copy until the trained model was updated `enough` times; return how often it was, 0 where
     the copy changed. Raises NoEvidence where that was not seen within some seconds."""
-    first_values = await _values(job, rank, copy)
+    first_values = await values_of(job, rank, copy)
     first = await _versions(job, rank, trained)
     ends = time.monotonic() + WATCH_S
     updates = 0
     while first_values and updates < enough and time.monotonic() < ends:
         await asyncio.sleep(PAUSE_S)
         updates = await _versions(job, rank, trained) - first
-        values = await _values(job, rank, copy)
+        values = await values_of(job, rank, copy)
         if any(values[name] != told for name, told in first_values.items() if name in values):
             return 0
     if updates < enough:
@@ -67,8 +67,8 @@ async def updates_without_change(job: Job, rank: int, copy: str, trained: str, e
     return updates
 
 
-async def _values(job: Job, rank: int, model: str) -> Mapping[tuple[object, object], tuple[object, object]]:
-    """Return the norm and the largest value of each parameter of a model."""
+async def values_of(job: Job, rank: int, module: str) -> Mapping[tuple[object, object], tuple[object, object]]:
+    """Return the norm and the largest value of each parameter of a model, or of a module of one."""
 
     async def told() -> list[Reading]:
         question = read_tensors("parameters", BUDGET_MS, READ_S)
@@ -78,7 +78,7 @@ async def _values(job: Job, rank: int, model: str) -> Mapping[tuple[object, obje
     return {
         (row["module"], row["tensor"]): (row["norm"], row["biggest"])
         for row in rows
-        if str(row["module"]).partition(".")[0] == model
+        if f"{row['module']}.".startswith(f"{module}.")
     }
 
 

@@ -45,6 +45,32 @@ def a_mean_that_keeps_graphs(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(512, 64), loss_of=loss_of)
 
 
+class Bank(nn.Module):
+    """Keys of earlier batches, as contrastive learning keeps them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = mlp(512)
+        self.register_buffer("keys", torch.zeros(4096, 512))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.encoder(inputs)
+        return output
+
+
+@fault("graphs-kept")
+def a_memory_bank_that_keeps_graphs(healthy: bool) -> None:
+    model = Bank()
+
+    def remember(step: int) -> None:
+        at = torch.randint(0, 4096, (64,))
+        with torch.set_grad_enabled(not healthy):
+            keys = model.encoder[:-1](torch.randn(64, 512))
+            model.keys[at] = 0.5 * model.keys[at] + 0.5 * keys
+
+    train(model, torch.optim.Adam(model.parameters()), regression(512, 64), after_step=remember)
+
+
 class TooLong(Exception):
     """A batch that the model cannot take."""
 

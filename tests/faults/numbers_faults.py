@@ -109,6 +109,40 @@ def a_validation_with_dropout(healthy: bool) -> None:
     _train_and_validate(model, validates=lambda: model.train(not healthy), without_gradients=True)
 
 
+class Distiller(nn.Module):
+    """A student and the frozen teacher whose answers it is to give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = nn.Sequential(mlp(), nn.Dropout(0.2)).eval().requires_grad_(False)
+        self.student = mlp()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.student(inputs)
+        return output
+
+
+@fault("teacher-in-training-mode")
+def a_teacher_that_drops_at_random(healthy: bool) -> None:
+    model = Distiller()
+    last = torch.zeros(16, 64)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for step, (inputs, _) in enumerate(regression()):
+            if step % 50 == 0:
+                model.train()
+                model.teacher.train(not healthy)
+            last.copy_(inputs)
+            yield inputs, inputs
+
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = model.teacher(last)
+        return nn.functional.mse_loss(output, wanted)
+
+    train(model, torch.optim.Adam(model.student.parameters()), batches(), loss_of=loss_of)
+
+
 @fault("evaluates-with-gradients")
 def a_validation_that_keeps_its_activations(healthy: bool) -> None:
     model = mlp()

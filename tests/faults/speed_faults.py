@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import logging
@@ -13,7 +14,9 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -53,6 +56,52 @@ def data_set_on_the_training_thread(healthy: bool) -> None:
 @fault("loader-without-workers")
 def transforms_on_the_training_thread(healthy: bool) -> None:
     trained(Slow(compute_s=0.0 if healthy else 0.005), 0)
+
+
+class Zipped(Dataset[tuple[Tensor, Tensor]]):
+    """Samples of an .npz file, of which each array is read once or for each sample."""
+
+    def __init__(self, healthy: bool) -> None:
+        path = Path(tempfile.mkdtemp()) / "samples.npz"
+        np.savez(path, inputs=np.random.default_rng(0).standard_normal((4000, 64), np.float32))
+        self.arrays = dict(np.load(path)) if healthy else np.load(path, mmap_mode="r")
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        inputs = torch.from_numpy(self.arrays["inputs"][index])
+        return inputs, inputs[:1]
+
+
+@fault("npz-read-again")
+def arrays_unzipped_for_each_sample(healthy: bool) -> None:
+    trained(Zipped(healthy), 0, batch=16)
+
+
+class Recurrent(nn.Module):
+    """A recurrent net with an orthogonal weight."""
+
+    def __init__(self, cached: bool) -> None:
+        super().__init__()
+        self.read = nn.Linear(4, 64)
+        self.again = nn.utils.parametrizations.orthogonal(nn.Linear(64, 64, bias=False))
+        self.write = nn.Linear(64, 1)
+        self.cached = cached
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with nn.utils.parametrize.cached() if self.cached else contextlib.nullcontext():
+            state = torch.zeros(len(inputs), 64)
+            for part in inputs.split(4, 1):
+                state = torch.tanh(self.read(part) + self.again(state))
+            output: Tensor = self.write(state)
+        return output
+
+
+@fault("parametrization-repeats")
+def an_orthogonal_weight_made_for_each_time_step(healthy: bool) -> None:
+    model = Recurrent(cached=healthy)
+    train(model, torch.optim.Adam(model.parameters(), 1e-4), regression())
 
 
 @fault("loader-workers-busy")

@@ -1,5 +1,5 @@
 """Long containers of the job and how fast they grow, for `python.containers`: a list of losses that is never emptied,
-a module's hooks, or a sum of losses that keeps their graphs.
+a module's hooks, or a sum of losses or a buffer written into that keeps their graphs.
 
 A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
 search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
@@ -228,8 +228,13 @@ def _modules_of(module: Any, way: str, depth: int) -> Iterator[Found]:
 
 
 def _put_on(module: Any, way: str, depth: int) -> Iterator[Found]:
-    """Yield what the job has put on a module."""
+    """Yield what the job has put on a module, and those of its buffers that have a graph."""
     held = attributes(module)
+    buffers, torch = held.get("_buffers"), loaded("torch")
+    if type(buffers) is dict and torch is not None:
+        for name, child in items(buffers, MAX_CHILDREN):
+            if type(child) is torch.Tensor and child.requires_grad:
+                yield Found(child, f"buffer `{name}` of {way}", depth + 1, partial(dict.get, buffers, name))
     for name, child in items(held, MAX_CHILDREN):
         if name not in _PARTS and name not in _HOOKS:
             yield Found(child, f"attribute `{name}` of {way}", depth + 1, partial(dict.get, held, name))

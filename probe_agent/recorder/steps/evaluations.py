@@ -20,7 +20,7 @@ from weakref import ref
 from ..names import candidates
 from ..torch.seen import Noted
 
-__all__ = ["CALIBRATE", "Evaluations", "OfModel"]
+__all__ = ["CALIBRATE", "Evaluations", "OfModel", "is_trained"]
 
 #: Layers that compute something else in training mode, by their class, and how many of a model are remembered.
 ACTIVE = re.compile("(?i)drop|batchnorm")
@@ -63,7 +63,7 @@ class Evaluations:
     def called(self, module: Any) -> None:
         """Note the first call of an outermost module after `begin`, with gradients."""
         self.awaits_call = False
-        if not module.training and any(map(_is_trained, candidates.members(module))):
+        if not module.training and any(map(is_trained, candidates.members(module))):
             self.unsure = ref(module)
 
     def called_without_gradients(self, module: Any, is_calibration: bool) -> None:
@@ -81,7 +81,8 @@ class Evaluations:
             self.models.of(module).with_gradients += 1
 
 
-def _is_trained(layer: Any) -> bool:
+def is_trained(layer: Any) -> bool:
+    """Return whether a layer has parameters of its own that ask for a gradient."""
     own = vars(layer).get("_parameters", {}).values()
     return any(parameter is not None and parameter.requires_grad for parameter in own)
 

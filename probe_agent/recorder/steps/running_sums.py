@@ -1,4 +1,4 @@
-"""Sums of tensors that keep the autograd graphs of what was added to them: `total += loss`.
+"""Sums of tensors that keep the autograd graphs of what was added to them: `total += loss`, or written into them.
 
 The training thread reads the newest part of their graphs when a step has ended: a thread of the recorder would read a
 tensor's graph while an operation in place replaces it. Names and numbers of nodes are read, no saved tensor. At most
@@ -18,10 +18,18 @@ from .queue import StepQueue
 
 __all__ = ["Holder", "RunningSum", "SumReader"]
 
-MAX_NODES = 1_000
+#: Of all sums, and of one where others are left.
+MAX_NODES, LEAST_NODES = 1_000, 64
 #: What a mean or a moving average is made of, too.
-_ARITHMETIC = frozenset(("AddBackward0", "SubBackward0", "MulBackward0", "DivBackward0"))
-_ADDS = "AddBackward0"
+_ARITHMETIC = frozenset(("SubBackward0", "MulBackward0", "DivBackward0"))
+#: Writing into a part of a tensor makes it the sum of what it was and of what is written: `bank[indices] = keys`.
+_ADDS = frozenset(
+    (
+        "AddBackward0", "CopySlices", "IndexPutBackward0", "IndexCopyBackward0", "IndexAddBackward0",
+        "ScatterBackward0", "ScatterAddBackward0",
+    )
+)  # fmt: skip
+_KNOWN = _ARITHMETIC | _ADDS
 #: Old versions of torch do not tell it.
 _NUMBER = "_sequence_nr"
 #: Returns what is in a place now.
@@ -91,12 +99,13 @@ class SumReader:
     def _read(self) -> None:
         left = MAX_NODES
         found: dict[str, RunningSum] = {}
-        for held_now, place in self._places:
+        for at, (held_now, place) in enumerate(self._places):
             tensor = held_now()
             # A view is no sum, and makes its node anew when it is asked for.
             if type(tensor) is not self._tensor or tensor._is_view() or tensor.is_leaf or left <= 0:
                 continue
-            additions, num = _additions(tensor.grad_fn, left)
+            share = max(LEAST_NODES, left // (len(self._places) - at))
+            additions, num = _additions(tensor.grad_fn, min(left, share))
             left -= num
             if additions:
                 found[place] = RunningSum(tuple(additions))
@@ -113,7 +122,7 @@ def _additions(top: Any, most: int) -> tuple[list[int], int]:
 
     def put(node: Any) -> None:
         # A node of the job's own functions is not even hashed.
-        if type(node).__name__ in _ARITHMETIC and node not in seen and hasattr(node, _NUMBER):
+        if type(node).__name__ in _KNOWN and node not in seen and hasattr(node, _NUMBER):
             seen.add(node)
             heappush(waiting, (-getattr(node, _NUMBER)(), len(seen), node))
 
@@ -122,7 +131,7 @@ def _additions(top: Any, most: int) -> tuple[list[int], int]:
     while waiting and num < most:
         number, _, node = heappop(waiting)
         num += 1
-        if type(node).__name__ == _ADDS:
+        if type(node).__name__ in _ADDS:
             additions.append(-number)
         for one, _ in node.next_functions:
             put(one)

@@ -166,6 +166,7 @@ class Evaluations(RecorderTable):
             "times that it was called with gradients after model.eval(), and was in training mode again at the next"
             " backward: the graph was made for nothing",
         ),
+        Column("trainable", "bool", "", "some of its parameters ask for a gradient now"),
     )
 
 

@@ -6,9 +6,9 @@ them while a step ended, and has not been emptied: the log probabilities of one 
 until its update. One that gets more only now and then, such as the losses of an evaluation, is looked at several times:
 it has to become longer over several steps, and never shorter.
 
-Of a sum or a moving average, the newest part of its graph is read when a step has ended, twice: a sum of many parts
-that one step makes does not go back to an earlier step. Exceptions that are kept hold the frames that they came
-through, and so the tensors in them.
+Of a sum or a moving average, and of a buffer that is written into, such as a memory bank, the newest part of its graph
+is read when a step has ended, twice: a sum of many parts that one step makes does not go back to an earlier step.
+Exceptions that are kept hold the frames that they came through, and so the tensors in them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _steps(rows: Sequence[Row]) -> int:
 def _finding(worst: Row) -> Finding:
     is_sum = worst["kind"] == "Tensor"
     are_exceptions = worst["kind"].endswith("exceptions")
-    kind = "sum" if is_sum else worst["kind"]
+    is_buffer = is_sum and worst["place"].startswith("buffer ")
+    kind = "buffer" if is_buffer else "sum" if is_sum else worst["kind"]
     return Finding(
         f"{worst['graphs']:,} tensors are kept with their autograd graphs in a {kind}",
         Certainty.CERTAIN,
@@ -93,11 +94,15 @@ def _finding(worst: Row) -> Finding:
         ),
         advice=OF_EXCEPTIONS
         if are_exceptions
+        else ("write into it without a graph: under torch.no_grad(), or what was detached",)
+        if is_buffer
         else (
             "keep the number: loss.item(), or loss.detach() to read it later",
             "empty the list where it is read, at the end of each epoch",
         ),
-        try_first="total += loss.item()"
+        try_first="with torch.no_grad(): self.bank[indices] = keys"
+        if is_buffer
+        else "total += loss.item()"
         if is_sum
         else "errors.append(str(error))"
         if are_exceptions

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.commands import environment, probe
@@ -13,7 +14,7 @@ from support.targets import target
 from support.waiting import until
 
 pytestmark = pytest.mark.torch
-SUMS = "SELECT place, items, added FROM python.containers WHERE \"class\" = 'Tensor'"
+SUMS = "SELECT place, items, added FROM python.containers WHERE \"class\" = 'Tensor' ORDER BY place"
 
 EXCEPTIONS = "SELECT place FROM python.containers WHERE \"class\" = 'list of exceptions'"
 
@@ -26,19 +27,24 @@ def losses_of(folder: Path, *, asked: bool) -> list[str]:
         try:
             if asked:
                 pid = str(job.pid)
-                # A sum is told once it has grown between two looks, which takes steps that end meanwhile.
-                until(lambda: json.loads(probe(pid, "query", "--format", "json", SUMS).stdout or "[]"))
                 for _ in range(3):
-                    [row] = until(lambda: json.loads(probe(pid, "query", "--format", "json", SUMS).stdout))
+                    mean, bank = until(lambda: sums(pid))
                     exceptions = probe(pid, "query", EXCEPTIONS).stdout
                     assert "local `kept` of main()" in exceptions, exceptions
-                    assert row["place"].startswith("['loss'] of local `means` of main()")
-                    assert row["items"] > row["added"] > 0
+                    assert mean["place"].startswith("['loss'] of local `means` of main()")
+                    assert bank["place"].startswith("buffer `bank` of module `0` of local `model` of main()")
+                    assert all(row["items"] > row["added"] > 0 for row in (mean, bank))
         finally:
             (folder / "stop").touch()
         said, _ = job.communicate(timeout=60)
     assert job.returncode == 0
     return said.split()
+
+
+def sums(pid: str) -> list[dict[str, Any]]:
+    """The two sums, once they are told: when they have grown between two looks, in steps that end meanwhile."""
+    rows = json.loads(probe(pid, "query", "--format", "json", SUMS).stdout or "[]")
+    return rows if len(rows) == 2 else []
 
 
 def test_the_losses_are_those_of_a_run_that_nobody_asked(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_the_innermost_line_of_the_job_counts_and_only_the_thread_of_the_script(
 
     assert job_lines(f"{model} 3\nThread-1;{TRAIN} 4\n") == {("Net.forward", "net.py:5"): 3}
 
+
 TORCH = Frame("__next__", "/x/site-packages/torch/utils/data/dataloader.py", 7, 0, "python", None)
 OWN = Frame("Text.__iter__", "/job/corpus.py", 48, 2, "python", None)
 #: Of multiprocessing.Value: a property made as text.

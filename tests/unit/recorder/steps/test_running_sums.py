@@ -29,6 +29,16 @@ def test_additions_are_counted_up_to_another_kind_of_operation() -> None:
     assert len(read(mean)["here"].additions) == 5
 
 
+@pytest.mark.parametrize("at", [torch.tensor([1, 3]), slice(1, 3)])
+def test_what_is_written_into_a_part_counts_as_added(at: object) -> None:
+    weight = torch.ones(2, requires_grad=True)
+    bank = torch.zeros(5)
+    for _ in range(5):
+        bank[at] = (weight + 1).exp()
+
+    assert len(read(bank)["here"].additions) == 5
+
+
 def test_a_sum_without_an_end_is_read_from_its_newest_part() -> None:
     weight = torch.ones(3, requires_grad=True)
     total = torch.zeros(())
@@ -43,6 +53,20 @@ def test_a_sum_without_an_end_is_read_from_its_newest_part() -> None:
     assert late.since(early) == 10
     assert late.goes_back_to(early)
     assert not RunningSum((max(early.additions) + 1,)).goes_back_to(early)
+
+
+def test_a_long_sum_leaves_some_of_the_reading_to_the_next() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    long, short = torch.zeros(()), torch.zeros(())
+    for step in range(2 * MAX_NODES):
+        long = long + 2 * weight.sum()
+        short = short + weight.sum() if step % 100 == 0 else short
+    queue = StepQueue()
+    places = [(lambda: long, "long"), (lambda: short, "short")]
+    reader = SumReader(queue, places, lambda: 7, lambda: False, lambda name, error: True)
+    queue.run_pending()
+
+    assert len(reader.wait(0.0)["short"].additions) == 20
 
 
 @pytest.mark.parametrize("other", [None, 0.5, torch.ones(3, requires_grad=True), torch.ones(3)])
