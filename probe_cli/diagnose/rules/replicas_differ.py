@@ -7,6 +7,8 @@ hardware computes something else. Each replica then trains a model of its own.
 Sharded models are not compared, and ranks that exchange activations in forward are only where torch or a framework
 tells their roles: they may hold experts, or parts of layers, of their own.
 
+Ranks that reduce in fewer than half of the steps, as in local SGD and DiLoCo, are to differ in between.
+
 With DDP's join() a rank whose data has ended takes part in the collectives of the others without stepping, so a step of
 one number is no longer the same step on all ranks. Those are compared that ended after the same all_reduce.
 """
@@ -23,12 +25,14 @@ from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
 __all__ = ["RULE"]
 
 SQL = f"""
-WITH reduced AS (SELECT step, seq, "group" FROM python.collectives WHERE step >= 0 AND op LIKE '%all_reduce%'),
+WITH reduced AS (SELECT step, seq, bytes, "group" FROM python.collectives WHERE step >= 0 AND op LIKE '%all_reduce%'),
 newest AS (SELECT step, max(seq) AS seq FROM reduced WHERE "group" = (SELECT mode("group") FROM reduced) GROUP BY step),
 sums AS (SELECT step, checksum, parameters, seq FROM (FROM python.replicas ORDER BY step DESC LIMIT 40)
     LEFT JOIN newest USING (step))
 SELECT (SELECT list({{'step': step, 'checksum': checksum, 'parameters': parameters, 'seq': seq}}) FROM sums) AS sums,
-    (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted, roles.*
+    (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted, roles.*,
+    (SELECT count(*) FROM python.steps WHERE step >= (SELECT min(step) FROM reduced)) AS steps,
+    (SELECT count(DISTINCT step) FROM reduced WHERE coalesce(bytes, 1024) > 64) AS reducing
 FROM ({ROLES}) AS roles
 """
 
@@ -46,6 +50,8 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         raise NotApplicable(
             "steps are counted from the attach, so that those of two ranks cannot be told to be the same"
         )
+    if any(0 < row["reducing"] < limits["part"] * row["steps"] for row in told.values()):
+        raise NotApplicable("ranks average only now and then, as in local SGD: their weights differ in between")
     for ranks in by_place(told):
         yield from _compared(ranks, limits)
 
@@ -106,6 +112,9 @@ RULE = Rule(
     "Do data-parallel replicas hold the same weights?",
     SQL,
     judge,
-    (Threshold("steps", 2, "common steps with different checksums"),),
+    (
+        Threshold("steps", 2, "common steps with different checksums"),
+        Threshold("part", 0.5, "part of the steps in which ranks reduce, below which they differ by intention"),
+    ),
     explains=("loss-rises", "loss-volatile"),
 )

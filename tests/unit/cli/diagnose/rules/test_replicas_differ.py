@@ -46,6 +46,16 @@ def test_steps_after_different_all_reduces_are_not_the_same_step(judged: Judged,
     assert judged("replicas-differ", rank(steps, 1.0, **after(0)), rank(steps, 2.0)), "the numbers of one are unknown"
 
 
+def test_ranks_that_average_now_and_then_differ_in_between(judged: Judged, steps: Steps) -> None:
+    def every(num: int) -> dict[str, Any]:
+        usual = {"op": "all_reduce", "phase": "other", "group": "0", "bytes": 4096}
+        return {"python.collectives": [{**usual, "step": step, "seq": step} for step in range(0, 100, num)]}
+
+    assert judged("replicas-differ", rank(steps, 1.0, **every(1)), rank(steps, 2.0, **every(1)))
+    with pytest.raises(NotApplicable, match="local SGD"):
+        judged("replicas-differ", rank(steps, 1.0, **every(32)), rank(steps, 2.0, **every(32)))
+
+
 def test_equal_weights_and_those_of_other_stages_are_fine(judged: Judged, steps: Steps) -> None:
     stages = [rank(steps, float(at), role={"pp": at}) for at in range(2)]
 
@@ -65,7 +75,8 @@ def test_sharded_models_and_steps_of_unlike_numbers_are_not_judged(judged: Judge
 def test_ranks_that_exchange_activations_are_replicas_only_where_their_roles_say_so(
     op: str, judged: Judged, steps: Steps
 ) -> None:
-    calls = [{"step": 5, "op": op, "phase": "forward"}, {"step": 5, "op": "all_reduce", "phase": "other"}]
+    calls = [{"step": 5, "op": op, "phase": "forward"}]
+    calls += [{"step": step, "op": "all_reduce", "phase": "other"} for step in range(100)]
     by_hand = {"python.collectives": calls, "python.roles": []}
 
     with pytest.raises(NotApplicable):
@@ -79,8 +90,9 @@ def test_groups_of_some_ranks_may_have_layers_of_their_own(
     size: int, num_bytes: int, is_judged: bool, judged: Judged, steps: Steps
 ) -> None:
     def job(checksum: float) -> Tables:
-        calls = [{"step": 5, "op": "all_reduce", "phase": "other", "group": name, "bytes": 4096} for name in "03"]
-        calls[1]["bytes"] = num_bytes
+        usual = {"op": "all_reduce", "phase": "other"}
+        calls = [{**usual, "step": step, "group": "0", "bytes": 4096} for step in range(100)]
+        calls.append({**usual, "step": 5, "group": "3", "bytes": num_bytes})
         groups = [{"group": "0", "size": 4, "world_size": 4}, {"group": "3", "size": size, "world_size": 4}]
         others = {"python.collectives": calls, "python.groups": groups, "python.roles": []}
         return rank(steps, checksum, **others)
@@ -94,15 +106,15 @@ def test_groups_of_some_ranks_may_have_layers_of_their_own(
 
 def test_a_few_numbers_before_a_forward_are_no_exchange(judged: Judged, steps: Steps) -> None:
     """A log now and then, or whether all ranks go on, in each step."""
-    averages = [{"step": step, "op": "all_reduce", "phase": "other", "bytes": 4096} for step in range(20)]
+    averages = [{"step": step, "op": "all_reduce", "phase": "other", "bytes": 4096} for step in range(100)]
 
     def told(size: int, at: Iterable[int]) -> dict[str, list[dict[str, object]]]:
         sums = [{"step": step, "op": "all_reduce", "phase": "forward", "bytes": size} for step in at]
         return {"python.collectives": [*averages, *sums], "python.roles": []}
 
-    for few in (told(256, [5]), told(4, range(20))):
+    for few in (told(256, [5]), told(4, range(100))):
         assert judged("replicas-differ", rank(steps, 1.0, **few), rank(steps, 2.0, **few))
-    many = told(256, range(20))
+    many = told(256, range(100))
     with pytest.raises(NotApplicable):
         judged("replicas-differ", rank(steps, 1.0, **many), rank(steps, 2.0, **many))
 
