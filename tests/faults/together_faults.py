@@ -9,6 +9,7 @@ import time
 from functools import partial
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -91,6 +92,53 @@ def ranks_that_shuffle_all_of_the_data_alike(healthy: bool) -> None:
         if healthy:
             loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         train(model, optimizer, loader)
+
+
+class Added(torch.autograd.Function):
+    """The sum over a group in forward, and the gradient as it is in backward."""
+
+    @staticmethod
+    def forward(ctx: object, parts: Tensor, group: dist.ProcessGroup) -> Tensor:
+        total = parts.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: object, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0], None
+
+
+class Split(nn.Module):
+    """Two layers of which each rank of a group has a part of the features between them."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        super().__init__()
+        self.read, self.write, self.group = nn.Linear(64, 32), nn.Linear(32, 32), group
+        self.last = nn.Linear(32, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        output: Tensor = self.last(Added.apply(self.write(torch.tanh(self.read(inputs))), self.group))
+        return output
+
+
+@fault("batches-differ-in-group", num_ranks=4)
+def a_sampler_that_cuts_by_all_ranks(healthy: bool) -> None:
+    rank = join()
+    layers = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+    replicas = [dist.new_group([0, 2]), dist.new_group([1, 3])][rank % 2]
+    model = Split(layers)
+    data = _samples()
+    cut = DistributedSampler(data, 2, rank // 2) if healthy else DistributedSampler(data)
+    loader = DataLoader(data, batch_size=16, sampler=cut)
+
+    def average(step: int) -> None:
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad, group=replicas)
+
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+    for epoch in itertools.count():
+        cut.set_epoch(epoch)
+        train(model, optimizer, loader, before_step=average)
 
 
 @fault("waits-rotate", num_ranks=3)
