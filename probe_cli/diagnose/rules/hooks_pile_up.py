@@ -66,6 +66,6 @@ RULE = Rule(
         Threshold("hooks", 16, "hooks in one place that become more"),
         Threshold("alike", 8, "hooks in one place that are one function"),
     ),
-    explains=("slower-than-best", "memory-grows", "container-grows", "graphs-kept", "python-bound"),
+    explains=("slower-than-best", "memory-grows", "container-grows", "graphs-kept", "python-bound", "values-read-back"),
     is_live=True,
 )

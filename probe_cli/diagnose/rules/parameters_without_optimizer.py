@@ -6,7 +6,8 @@ where torch does not find them: they get gradients, and no optimizer holds them.
 another model: none of theirs has a gradient or changes, and parameters that no optimizer holds have one; of those that
 were changed before, as in a pretrained model or one whose layers were replaced as it trained, a second look tells. Or
 they hold the parameters of a layer that is no part of the model any more. Where an optimizer has shards or copies in
-their place, as with DeepSpeed's ZeRO, or ranks share the parameters out among their optimizers, nothing is said.
+their place, as with DeepSpeed's ZeRO, or ranks share the parameters out among their optimizers, nothing is said; nor of
+parameters without a gradient that the job changes in each step, such as those of a copy that follows the model.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         sum(parameters) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_values,
         min(concat_ws('.', module, parameter)) FILTER (hidden AND optimizer IS NULL AND has_gradient) AS hidden_in,
         sum(parameters) AS all_values,
+        coalesce(sum(parameters) FILTER (optimizer IS NULL AND NOT has_gradient AND module IS NOT NULL
+            AND versions >= greatest(16, 0.5 * steps_seen)), 0) AS by_hand,
         list(DISTINCT module ORDER BY module) FILTER (optimizer IS NULL AND module IS NOT NULL) AS lacking,
         list(concat_ws('.', module, parameter)) FILTER (optimizer IS NULL AND module IS NOT NULL) AS lacking_each,
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
@@ -94,7 +97,7 @@ def _judge_one(is_shared_out: bool, rows: Sequence[Row], limits: Limits) -> Iter
     held, trainable = row["held"], row["trainable"]
     if row["astray"] and row["alive"] and row["param_groups"] > 1 and row["held_once"]:
         held = min(held, row["held_once"])  # two optimizers may hold the same parameters
-    if row["models"] > 1 or held >= trainable:
+    if row["models"] > 1 or held + row["by_hand"] >= trainable:
         return
     if not row["tensors"] or (not row["held_of_models"] and held * (row["world_size"] or 1) >= trainable):
         raise NotApplicable("the optimizer has shards or copies of the parameters in their place, as with ZeRO")
