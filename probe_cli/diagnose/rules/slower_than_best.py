@@ -7,8 +7,8 @@ grown is no fault; where they grow with each step it is a curriculum, or a conte
 not told: most of the newest steps have to be slower than most of the best ones were, as many steps before must be
 slower too, and the time must not have gone to waiting for a core, which is the finding of another rule, nor to loader
 workers and other ranks on a host where tasks wait for a core most of the time. Steps before a resume in the same
-process are another job's, those that Probe itself traced took longer for that, and those of the last three seconds may
-share the cores with the command that asks.
+process, and those of an optimizer that is gone, as in a sweep, are another job's; those that Probe itself traced took
+longer for that, and those of the last three seconds may share the cores with the command that asks.
 
 Where forward, backward and the optimizer's step take longer alike, it is hardly the job's code that has changed: a
 clock, or neighbours on the same cores and memory. The finding is a possible one then, and says so.
@@ -37,6 +37,7 @@ windows AS (
     FROM python.steps, sized WHERE traced IS NOT TRUE AND step > (SELECT min(step) + 10 FROM python.steps)
         AND ts > (SELECT coalesce(max(ts), '-infinity') FROM python.checkpoints
             WHERE kind = 'load' AND has_optimizer AND error IS NULL)
+        AND step >= (SELECT coalesce(max(step) FILTER (new_optimizer), 0) FROM python.steps)
         AND ts < (SELECT max(ts) - INTERVAL 3 SECONDS FROM python.steps)
     GROUP BY step // size HAVING count(*) >= 0.8 * any_value(size)
 ),

@@ -148,6 +148,19 @@ def test_cores_that_were_taken_from_other_ranks_are_no_change_of_the_job(judged:
     assert judged("slower-than-best", slow, *[{**slow, "process.samples": starved}] * 2) == []
 
 
+def test_steps_before_a_new_optimizer_are_those_of_another_model(judged: Judged, steps: Steps) -> None:
+    """A sweep makes a larger one, with an optimizer of its own."""
+
+    def larger(step: int) -> float:
+        return 0.1 if step < 200 else 0.15
+
+    def told(new_at: int) -> dict[str, Any]:
+        return {"python.steps": steps(400, duration=larger, new_optimizer=lambda step: step == new_at)}
+
+    assert judged("slower-than-best", told(0))
+    assert judged("slower-than-best", told(200)) == []
+
+
 def test_steps_before_a_resume_are_those_of_another_job(judged: Judged, steps: Steps) -> None:
     slow = steps(400, duration=lambda step: 0.01 if step < 200 else 0.15)
     resume = {"ts": slow[200]["ts"], "step": 200, "kind": "load", "has_optimizer": True, "error": None}
