@@ -3,8 +3,9 @@
     python hanging_ranks.py FOLDER FAULT…
 
 Each rank writes its PID to FOLDER/FAULT/RANK.pid, and what torch's Flight Recorder has to
-FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout. The job `few` waits for its last rank, `trains` goes
-on, and so does `times_out`, which gives up soon, until there is a file `stop`; these write no dumps.
+FOLDER/FAULT/nccl_trace_rank_RANK, as torch does it at a timeout. The job `few` waits for its last rank, two ranks of
+`sends` send to each other, `trains` goes on, and so does `times_out`, which gives up soon, until there is a file
+`stop`; these write no dumps.
 """
 
 import ctypes
@@ -32,6 +33,8 @@ def start(rank: int, fault: str, folder: str) -> None:
         dist.init_process_group("gloo", rank=rank, world_size=WORLD_SIZE)
     elif fault in ("trains", "times_out"):
         train(rank, fault, folder)
+    elif fault == "sends":
+        send_to_each_other(rank, folder)
     else:
         hang(rank, fault, folder)
 
@@ -51,6 +54,16 @@ def train(rank: int, fault: str, folder: str) -> None:
         optimizer.step()
         optimizer.zero_grad()
         time.sleep(0.05)
+
+
+def send_to_each_other(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=WORLD_SIZE)
+    dist.all_reduce(torch.ones(1))
+    if rank in (1, 2):
+        dist.send(torch.ones(4), 3 - rank)
+    else:
+        dist.recv(torch.ones(4), 1 if rank == 0 else 2)
+    wait_for_ever()
 
 
 def hang(rank: int, fault: str, folder: str) -> None:

@@ -18,6 +18,7 @@ from probe_cli.cluster.stacks import ask_stacks
 from probe_cli.text import ranks_in
 
 from .calls import Call, Group, Rank, Shapes
+from .peers import Peer, ask_peer
 
 __all__ = ["Look", "Pace", "as_ranks", "is_alone", "look", "look_from_outside"]
 
@@ -148,6 +149,8 @@ class Look:
     #: Of a rank that is alone: calls of backward in the step under way, and seconds in parts of it that have ended.
     micro_batches: int | None = None
     worked_s: float | None = None
+    #: The send or receive that its stack is in, where no table has it.
+    peer: Peer | None = None
 
     def is_ahead_of(self, earlier: Look) -> bool:
         """Return whether the rank has got on since an earlier look. What one of them could not ask is no progress."""
@@ -232,6 +235,7 @@ def look(timeout_s: float, *, alone: bool = False) -> Callable[[Client], Awaitab
         history = await rows(_HISTORY, min(timeout_s, RECORDER_S)) if groups and not (pace and pace[0][0]) else ()
         if no_stacks:
             gaps.append(no_stacks)
+        peer = None if gaps or any(_int(call[4]) >= 0 for call in open_calls) else await ask_peer(client, stacks)
         known = {str(name) for name, *_ in recorded}
         for name, _, seq, *_ in recorded:
             come[str(name)] = max(come.get(str(name), -1), _int(seq))
@@ -254,6 +258,7 @@ def look(timeout_s: float, *, alone: bool = False) -> Callable[[Client], Awaitab
             tuple(dict.fromkeys(gaps)),
             _int(under_way[0][0]) if under_way else None,
             _float(under_way[0][1]) if under_way else None,
+            peer,
         )
 
     return ask
@@ -307,10 +312,22 @@ def _as_rank(
             found[place] = Call(
                 group(name), _int(seq), str(op), 0, is_over=not is_waiting, called=-_float(age), peer=other, batch=batch
             )
+    if seen.peer is not None and (whole := _whole(seen)) is not None:
+        op, other, in_group = seen.peer
+        if other is None and len(seen.groups) == 1:
+            other = in_group
+        if other is not None:
+            found[whole.name, -1, other, op] = Call(whole, -1, op, 0, is_over=not is_waiting, peer=other, batch=0)
     ordered = sorted(found.values(), key=lambda call: (call.called, call.seq))
     calls = tuple(replace(call, order=order) for order, call in enumerate(ordered))
     come = {group(name): newest for name, newest in seen.come.items() if newest >= 0}
     return Rank(rank, calls, {group(name): desc for name, (desc, _) in seen.groups.items()}, come)
+
+
+def _whole(seen: Look) -> Group | None:
+    """Return the largest group of a rank: the same one on both sides, of whatever group a send is."""
+    groups = [Group(name, ranks) for name, (_, ranks) in seen.groups.items()]
+    return max(groups, key=lambda group: (len(group.ranks), group.name), default=None)
 
 
 def _tuples(table: object) -> Sequence[Sequence[object]]:

@@ -16,7 +16,7 @@ from support.targets import target
 from support.waiting import until
 
 DUMPED = ["absent", "operation", "order", "healthy", "gil"]
-LIVE = ["few", "trains", "times_out"]
+LIVE = ["few", "sends", "trains", "times_out"]
 
 
 @pytest.fixture(scope="package")

@@ -71,6 +71,16 @@ def test_the_rank_that_has_not_come_is_named_with_what_it_does(jobs: Path, probe
     assert [row["doing"] for row in hang.answer["rows"]][3] == "sleeps"
 
 
+def test_ranks_that_sent_to_each_other_before_the_recorder_came_are_named(jobs: Path, probe: Probe) -> None:
+    hang = Hang(probe, pids(jobs / "sends"))
+
+    said = hang.until(hangs)
+
+    assert (hang.code, said["ranks"], said["cause"]) == (1, [1, 2], "cycle")
+    assert "ranks 1-2 wait for each other: rank 1 is in send with rank 2 of group " in said["sentence"]
+    assert "2 ranks held up" in said["sentence"]
+
+
 def test_a_rank_that_cannot_be_seen_is_told_and_never_counted_as_fine(jobs: Path, probe: Probe) -> None:
     hang = Hang(probe, pids(jobs / "absent")[:3])
 

@@ -11,6 +11,7 @@ import pytest
 from probe_agent.wire import Backtrace, Frame, TargetInfo, ThreadStack
 from probe_cli.cluster.hang.details import Details
 from probe_cli.cluster.hang.looks import Look, Pace
+from probe_cli.cluster.hang.peers import Peer
 from probe_cli.cluster.hang.verdict import State, Verdict, judge
 
 RANKS = (0, 1, 2, 3)
@@ -208,6 +209,32 @@ def test_ranks_that_are_all_in_calls_from_before_the_recorder_came_hang_after_a_
 
     assert said.state is state
     assert said.stands_s == (watched_s if state is State.HANGS else None)
+
+
+@pytest.mark.parametrize(
+    ("peers", "asleep_s", "state", "ranks"),
+    [
+        (("recv", 3), 30.0, State.HANGS, (0, 3)),
+        (("recv", 3), 4.0, State.UNKNOWN, (0, 3)),  # it may be about to go on
+        (("recv", 1), 30.0, State.UNKNOWN, ()),  # whose send is the answer: the network, or a moment
+    ],
+)
+def test_ranks_that_wait_for_each_other_in_receives_are_a_deadlock_soon(
+    peers: tuple[str, int], asleep_s: float, state: State, ranks: tuple[int, ...]
+) -> None:
+    """As the stacks tell: rank 0 serves the others, and waits for the one that never sent."""
+    receives = Frame("recv", "/x/site-packages/torch/distributed/distributed_c10d.py", 5, 0, "python", "")
+    waiting = stack(receives, Frame("pull", "/home/me/train.py", 88, 1, "python", "dist.recv(x)"))
+    seen = {
+        rank: Look(stacks=waiting, groups=GROUPS, peer=Peer("recv", 0, None) if rank else Peer(*peers, None))
+        for rank in RANKS
+    }
+    seen[1] = replace(seen[1], peer=Peer("send" if peers[1] == 1 else "recv", 0, None))
+    targets = {rank: target(rank, attached_at=1000.0, asleep={"1": asleep_s}) for rank in RANKS}
+
+    said = judge(targets, seen, seen, between_s=2.0, now=1001.0)
+
+    assert (said.state, said.ranks) == (state, ranks)
 
 
 @pytest.mark.parametrize(
