@@ -44,6 +44,10 @@ ADVICE = {
     "left": ("find the rank that ended first: `probe … ranks`",),
     "store": ("see that the process with the job's store lives, and that its port can be reached",),
 }
+OF_SENDS = (
+    "let one of them receive first, or post both at once: torch.distributed.batch_isend_irecv",
+    "see whether one of them has left out a send, such as after an exception that was caught",
+)
 OTHERWISE = ("see the stacks of all ranks together: `probe -t PID --all backtrace`",)
 
 
@@ -57,7 +61,8 @@ async def verdict_of(job: Job) -> Verdict:
 
 def advice_on(verdict: Verdict) -> tuple[str, ...]:
     """What to do about a job that hangs, or has died of it."""
-    return ADVICE.get(verdict.cause, OTHERWISE)
+    is_of_sends = any(link.peer is not None for stop in verdict.stops[:1] for link in stop.links)
+    return OF_SENDS if is_of_sends else ADVICE.get(verdict.cause, OTHERWISE)
 
 
 def works_alone(verdict: Verdict, job: Job) -> bool:

@@ -49,12 +49,7 @@ def sentence(stop: Stop, ranks: Mapping[int, Rank]) -> str:
             return f"the ranks send other amounts than they receive in {call}: {found}{held}"
         return f"{fault} in collective {wait.seq} of {_group(wait, ranks)}: {found}{held}"
     if stop.cause is Cause.CYCLE:
-        links = "; ".join(
-            f"{_ranks(link.inside, 'is', 'are')} in {link.op}"
-            f"{f' {link.seq}' if link.peer is None else f' with rank {link.peer}'} of {_group(link, ranks)}"
-            f" and {'needs' if len(link.inside) == 1 else 'need'} {_plain(link.missing)}"
-            for link in stop.links
-        )
+        links = "; ".join(f"{_ranks(link.inside, 'is', 'are')} in {_link(link, ranks)}" for link in stop.links)
         return f"ranks {ranks_text(stop.ranks)} wait for each other: {links}{held}"
     if stop.cause is Cause.DEVICE:
         return (
@@ -117,6 +112,13 @@ def _call(call: Call, ranks: Mapping[int, Rank]) -> str:
     if call.peer is not None:
         return f"{call.op} {'to' if call.op == 'send' else 'from'} rank {call.peer}"
     return f"{call.op} {call.seq} of {_group(call, ranks)}"
+
+
+def _link(wait: Wait, ranks: Mapping[int, Rank]) -> str:
+    if wait.peer is not None:
+        return f"{wait.op} {'to' if wait.op == 'send' else 'from'} rank {wait.peer}"
+    needs = "needs" if len(wait.inside) == 1 else "need"
+    return f"{wait.op} {wait.seq} of {_group(wait, ranks)} and {needs} {_plain(wait.missing)}"
 
 
 def _group(of: Call | Wait, ranks: Mapping[int, Rank]) -> str:

@@ -77,7 +77,7 @@ def test_ranks_that_sent_to_each_other_before_the_recorder_came_are_named(jobs: 
     said = hang.until(hangs)
 
     assert (hang.code, said["ranks"], said["cause"]) == (1, [1, 2], "cycle")
-    assert "ranks 1-2 wait for each other: rank 1 is in send with rank 2 of group " in said["sentence"]
+    assert "ranks 1-2 wait for each other: rank 1 is in send to rank 2; rank 2 is in send to" in said["sentence"]
     assert "2 ranks held up" in said["sentence"]
 
 
