@@ -83,7 +83,7 @@ class Evaluations:
 
 def is_trained(layer: Any) -> bool:
     """Return whether a layer has parameters of its own that ask for a gradient."""
-    own = vars(layer).get("_parameters", {}).values()
+    own = list(vars(layer).get("_parameters", {}).values())
     return any(parameter is not None and parameter.requires_grad for parameter in own)
 
 
