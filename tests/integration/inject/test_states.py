@@ -40,7 +40,7 @@ def test_a_main_thread_in_c_without_the_gil_is_left_alone(start: Callable[..., T
 
 
 def test_while_the_gil_is_held_the_agent_is_promised_and_then_comes(start: Callable[..., Target]) -> None:
-    target = start("with_gil", seconds=4.5)
+    target = start("with_gil", seconds=6)
     folder = payload.folders(Tracee(target.pid))[0]
 
     answers = []
@@ -56,7 +56,7 @@ def test_while_the_gil_is_held_the_agent_is_promised_and_then_comes(start: Calla
     if "ended during the attach" in answers[-1][1]:
         del answers[-1]  # on a busy machine
     for took_s, message, hint in answers:
-        assert took_s < 4.0  # before the GIL is released
+        assert took_s < 5.5  # before the GIL is released
         assert "the agent will start when it is released" in message
         assert "backtrace --all" in hint
     assert all("under way" in message for _, message, _ in answers[1:])

@@ -35,7 +35,7 @@ def trained(it, evaluate: Evaluate, model: nn.Module | None = None, times: int =
 
 
 def row(**counts: int) -> dict[str, object]:
-    return {"module": "Sequential", "without_gradients": 0, "active": 0, "with_gradients": 0, **counts}
+    return {"module": "Sequential", "without_gradients": 0, "active": 0, "with_gradients": 0, "trainable": True, **counts}
 
 
 @torch.no_grad()
