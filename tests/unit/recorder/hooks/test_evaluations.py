@@ -35,7 +35,8 @@ def trained(it, evaluate: Evaluate, model: nn.Module | None = None, times: int =
 
 
 def row(**counts: int) -> dict[str, object]:
-    return {"module": "Sequential", "without_gradients": 0, "active": 0, "with_gradients": 0, "trainable": True, **counts}
+    usual = {"without_gradients": 0, "active": 0, "with_gradients": 0, "trainable": True}
+    return {"module": "Sequential", **usual, **counts}
 
 
 @torch.no_grad()
