@@ -1,6 +1,6 @@
 # make demo        attach to a running job, and check that it was left unharmed
 # make test        what CI runs: lint, types, import contracts, tests
-# make test-long   the tests that are too long for CI; about ten minutes
+# make test-long   the tests that are too long for CI; about twenty minutes
 # make test-gpu    the tests that need an NVIDIA GPU; see CONTRIBUTING.md
 # make docs        regenerate docs/reference/ from the code
 #
