@@ -35,8 +35,8 @@ THRESHOLDS = (Threshold("steps", 20, "steps needed to judge"),)
 
 
 def suspect(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
-    """A suspicion of every job of several ranks, for the comparison to judge; of the rank that trains where the others
-    act for it, which do not. Raises NotApplicable for one rank, NoEvidence for too few steps."""
+    """A suspicion of every job of several ranks, for the comparison to judge; where one rank alone trains, it is of
+    that rank. Raises NotApplicable for one rank, NoEvidence for too few steps."""
     if all(one.world_size < 2 for one in asked):
         raise NotApplicable("one rank")
     known = {one.rank: one.rows[0] for one in asked if one.rows and one.rows[0]["steps"] >= limits["steps"]}

@@ -61,7 +61,7 @@ async def verdict_of(job: Job) -> Verdict:
 
 def advice_on(verdict: Verdict) -> tuple[str, ...]:
     """What to do about a job that hangs, or has died of it."""
-    is_of_sends = any(link.peer is not None for stop in verdict.stops[:1] for link in stop.links)
+    is_of_sends = any(stop.is_of_sends for stop in verdict.stops[:1])
     return OF_SENDS if is_of_sends else ADVICE.get(verdict.cause, OTHERWISE)
 
 

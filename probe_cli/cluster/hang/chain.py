@@ -63,6 +63,11 @@ class Stop:
     #: Of a cycle: the waits that it is made of.
     links: tuple[Wait, ...] = ()
 
+    @property
+    def is_of_sends(self) -> bool:
+        """Whether ranks wait for each other in sends and receives alone, which no rank outside of them can end."""
+        return self.cause is Cause.CYCLE and all(link.peer is not None for link in self.links)
+
 
 def stops(ranks: Mapping[int, Rank]) -> list[Stop]:
     """Where the chains of waits end, the one that holds up most ranks first; empty if no call is open.

@@ -179,7 +179,7 @@ def judge(
         stands_s = max(in_calls_s, asleep_s)
         has_trained = any(one.has_trained for one in found_out.values())
         is_known = in_calls_s >= IDLE_START_S or (has_trained and asleep_s >= LONG_START_S)
-        if not is_known and not (_wait_for_each_other(found) and stands_s >= LONG_S):
+        if not is_known and not (any(stop.is_of_sends for stop in found) and stands_s >= LONG_S):
             known = "nothing has moved for {}, and how long this job usually takes is not known"
             verdict = replace(verdict, sentence=f"{known.format(seconds(max(stands_s, between_s)))}: {said}")
             if not has_trained or any(one.may_be_healthy for one in found_out.values()):
@@ -216,11 +216,6 @@ def judge(
     return replace(
         verdict, state=State.HANGS, sentence=f"the job hangs: {said}; {age}", aborts_in_s=min(aborts, default=None)
     )
-
-
-def _wait_for_each_other(found: Collection[Stop]) -> bool:
-    """Return whether ranks wait for each other in sends and receives, which no rank outside of them can end."""
-    return any(stop.cause is Cause.CYCLE and all(link.peer is not None for link in stop.links) for stop in found)
 
 
 def _seen_elsewhere(stop: Stop, acts: Mapping[int, Doing]) -> Stop:

@@ -1,4 +1,4 @@
-"""What the lines that a target is given do when another thread has taken the payload first."""
+"""The lines that start the recorder, when another thread has taken the payload first."""
 
 from __future__ import annotations
 
