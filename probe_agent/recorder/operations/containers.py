@@ -230,8 +230,8 @@ def _modules_of(module: Any, way: str, depth: int) -> Iterator[Found]:
 def _put_on(module: Any, way: str, depth: int) -> Iterator[Found]:
     """Yield what the job has put on a module, and those of its buffers that have a graph."""
     held = attributes(module)
-    buffers, torch = held.get("_buffers"), loaded("torch")
-    if type(buffers) is dict and torch is not None:
+    buffers, torch = held.get("_buffers", {}), loaded("torch")
+    if issubclass(type(buffers), dict) and torch is not None:
         for name, child in items(buffers, MAX_CHILDREN):
             if type(child) is torch.Tensor and child.requires_grad:
                 yield Found(child, f"buffer `{name}` of {way}", depth + 1, partial(dict.get, buffers, name))

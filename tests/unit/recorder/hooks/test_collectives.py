@@ -12,6 +12,7 @@ import torch.distributed._functional_collectives as functional
 from support.waiting import until
 
 from probe_agent.recorder.hooks import collectives
+from probe_agent.recorder.ring.table import NULL_FLOAT
 from probe_agent.recorder.steps import collective_rows
 
 
@@ -156,6 +157,18 @@ def test_what_cpp_has_called_is_read_at_once_when_it_stands_still(group, source,
         until(is_there)  # on a busy machine, torch notes that the call is over only after the first read
     else:
         assert not is_there()
+
+
+@pytest.mark.parametrize("by_operator", [False, True])
+def test_a_call_that_was_complete_has_no_duration_however_long_the_wait_took(source, by_operator):
+    """Of an operator it is a guess that it was, from the time since the call."""
+    call = collective_rows.Call(1, "all_reduce", "0", 1)
+    call.overlapped, call.by_operator = True, by_operator
+    call.began, call.wait, call.ended = 1_000, 2_000_000, 5_000_000
+
+    row = source._rows._row_of(call, 6_000_000, is_over=True)
+
+    assert (row.duration != NULL_FLOAT) is by_operator
 
 
 def test_shapes_that_differ_all_the_time_do_not_fill_the_ring_with_texts(group, source, monkeypatch):
