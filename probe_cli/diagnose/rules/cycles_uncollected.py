@@ -25,6 +25,7 @@ SELECT arg_min(uncollected, ts) AS first, arg_max(uncollected, ts) AS last,
     count(*) FILTER (uncollected < before / 2) AS runs,
     max(step) - min(step) AS steps, epoch(max(ts) - min(ts)) AS seconds FROM recent
 UNION ALL BY NAME SELECT list(s) AS series FROM ({SERIES}) AS s
+ORDER BY runs NULLS LAST
 """
 
 
