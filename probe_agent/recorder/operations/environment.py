@@ -10,10 +10,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from types import ModuleType
 from typing import Any
 
 from ..guest.redaction import redacted_value
+from ..names.candidates import members
 from ..source import Recorder
 from ..torch import inventory, loaded
 
@@ -132,8 +134,9 @@ def _attribute(value: Any, path: str) -> Any:
 
 
 def _variables() -> Iterator[Row]:
-    for name, value in sorted(os.environ.items()):
-        if VARIABLES.fullmatch(name) and not SECRET.search(name):
+    for name in sorted(os.environ):
+        value = os.environ.get(name)  # the job may have removed it meanwhile
+        if value is not None and VARIABLES.fullmatch(name) and not SECRET.search(name):
             yield ["variable", name, redacted_value(name, value), None]
 
 
@@ -148,7 +151,7 @@ def _code(recorder: Recorder) -> Iterator[Row]:
     names = {"__main__", *_beside_script()}
     others = {"torch", *getattr(sys, "stdlib_module_names", ())}  # it came with Python 3.10
     for model, _ in recorder.find(inventory.MODEL):
-        for module in _below(model):
+        for module in islice(members(model), inventory.MAX_OBJECTS):
             names.update(base.__module__ for base in type(module).__mro__[:-1])
     for name in sorted(names)[:MAX_CODE_FILES]:
         file = getattr(sys.modules.get(name), "__file__", None)
@@ -166,18 +169,6 @@ def _beside_script() -> Iterator[str]:
         file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
         if isinstance(file, str) and os.path.abspath(file).startswith(folder) and not _INSTALLED.search(file):
             yield name
-
-
-def _below(model: Any) -> Iterator[Any]:
-    """Yield a model and the modules below it, each once, without calling the job's code."""
-    seen: set[int] = set()
-    waiting = [model]
-    while waiting and len(seen) < inventory.MAX_OBJECTS:
-        module = waiting.pop()
-        if id(module) not in seen:
-            seen.add(id(module))
-            yield module
-            waiting += [child for child in vars(module).get("_modules", {}).values() if child is not None]
 
 
 def _text(read: Callable[[], object]) -> str | None:

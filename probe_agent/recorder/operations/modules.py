@@ -124,8 +124,8 @@ def _walk(model: Any, name: str) -> Iterator[tuple[Any, str, list[_Sum]]]:
         seen.add(id(module))
         sums = above[:]
         yield module, path, sums
-        children = [(child, key) for key, child in vars(module).get("_modules", {}).items() if child is not None]
-        waiting += [(child, f"{path}.{key}", sums) for child, key in reversed(children)]
+        children = list(vars(module).get("_modules", {}).items())  # at once: the job may add one meanwhile
+        waiting += [(child, f"{path}.{key}", sums) for key, child in reversed(children) if child is not None]
 
 
 def _row(

@@ -82,3 +82,36 @@ def test_asking_changes_nothing_and_says_nothing(capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
     assert ["version", "torch", str(torch.__version__), None] in rows
     assert ["setting", "torch.get_float32_matmul_precision()", "highest", None] in rows
+
+
+@pytest.mark.torch
+def test_a_model_that_is_being_built_is_read() -> None:
+    """Between any two lines of the recorder, the job adds a layer or takes one out."""
+    from torch import nn
+
+    from probe_agent.recorder.operations import modules
+
+    model = nn.Sequential(nn.Identity())
+    recorder = Recorder(Settings({}), lambda name, error: None)
+    answers: list[dict[str, Any]] = []
+
+    def build(frame: Any, event: str, _: object) -> Any:
+        if not frame.f_code.co_filename.endswith(("operations/environment.py", "operations/modules.py")):
+            return None
+        if event == "line":
+            if len(model._modules) < 9:
+                model.add_module(str(len(model._modules)), nn.Identity())
+            else:
+                model._modules.popitem()
+        return build
+
+    def read() -> None:
+        sys.settrace(build)
+        answers.extend(operation.answer(recorder, {}) for operation in (environment, modules))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert len(model._modules) > 1
+    assert len(answers) == 2
+    assert all(answer["rows"] for answer in answers)
