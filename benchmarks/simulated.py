@@ -5,6 +5,8 @@
 With `--canned` in front, a statement to one rank is answered with what another one has answered to it before: what a
 command costs by itself can then be seen at a size at which this machine could not run the statements.
 
+Their recorders answer for live tables with rows that tell nothing, as many as a model of some layers has.
+
 Prints `ready` once all of them listen, and ends when its stdin does. It keeps the targets' folders open, so that they
 count as living ones in another PID namespace: several ended targets are not queried together.
 """
@@ -26,6 +28,7 @@ from typing import Any
 from probe_agent.recorder.ring import folder
 from probe_agent.recorder.ring.table import Table
 from probe_agent.recorder.ring.writer import RingWriter
+from probe_agent.sql.tables.declarations import live_tables
 
 from .http_query import free_port
 from .process import plain_environment, tree_cpu_s
@@ -35,6 +38,8 @@ __all__ = ["JOB", "SERVERS_A_PROCESS", "add_target", "addresses_of", "serve", "s
 #: The name of the job that all these targets are ranks of.
 JOB = "simula"
 SERVERS_A_PROCESS = 16
+#: Rows of each live table of a target.
+LIVE_ROWS = 60
 
 Rows = Sequence[tuple[object, ...]]
 
@@ -126,6 +131,7 @@ async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool) -> Non
     for at, address in enumerate(addresses):
         for own in (base / str(at)).glob("probe-*/*"):
             folder.hold(str(own))
+            await asyncio.start_unix_server(answer_for_recorder, own / folder.CONTROL)
         name, _, port = address.rpartition(":")
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -141,6 +147,21 @@ async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool) -> Non
     for server, _ in servers:
         server.should_exit = True
     await asyncio.gather(*(task for _, task in servers))
+
+
+async def answer_for_recorder(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer one request to the control socket of a target."""
+    operation = json.loads(await reader.readline())["op"]
+    tables = [table for table in live_tables().values() if getattr(table, "operation", None) == operation]
+    if not tables:
+        answer: dict[str, object] = {"error": {"message": f"a simulated target does not know {operation}"}}
+    else:
+        of_kind = {"int": 0, "float": 0.0, "text": None, "bool": False, "time": None}
+        columns = tables[0].columns[1:]
+        row = [of_kind.get(column.kind) for column in columns]
+        answer = {"columns": [column.name for column in columns], "rows": [row] * LIVE_ROWS, "notes": []}
+    writer.write(json.dumps(answer).encode() + b"\n")
+    writer.close()
 
 
 def main() -> None:

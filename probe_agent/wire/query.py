@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._documented import DOCUMENTED
 
@@ -58,3 +58,5 @@ class QueryResult:
     """how long the query took on the server, in seconds"""
     missing: tuple[str, ...] = ()
     """recorded tables of the statement without a row in any target; `notes` has the reason and the remedy"""
+    unanswered: dict[str, str] = field(default_factory=dict)
+    """by PID, why a target whose rows of a live table the statement needs has none in the answer"""

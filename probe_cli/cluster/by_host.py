@@ -19,7 +19,7 @@ from probe_agent.wire import QueryRequest, TargetInfo
 from probe_cli.client import Client, server_of
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer, of_job
 
-__all__ = ["TABLE", "ByHost", "list_of"]
+__all__ = ["TABLE", "ByHost", "list_of", "tables_of"]
 
 MAX_ROWS = 2000
 #: A table that a statement reads.
@@ -28,8 +28,12 @@ TABLE = re.compile(r"\b(FROM|JOIN)\s+((?:gpu|host|probe|process|python|torch)\.[
 #: question takes some, too: 54 statements about 8 ranks take 1.0 s of processor time in questions of 14, 1.4 s in
 #: questions of 3, 2.4 s one by one and 2.4 s all at once.
 AT_ONCE = 14
+#: The same where recorders answer: one that is asked twice for its parameters does the work twice.
+LIVE_AT_ONCE = 24
 #: Of the time that a rank has for its own answer: what fails here is put to the ranks themselves.
 PART = 0.5
+#: A recorder that has not answered in so much of its time is not asked once more.
+SILENT = 0.5
 #: Rows of the host, which say nothing of a rank.
 _OF_HOST = "host."
 #: Named like no statement: the rows by which it is known that a rank was still there.
@@ -46,24 +50,31 @@ class _Rows:
 
     rows: tuple[list[Any], ...]
     notes: tuple[str, ...]
+    elapsed_s: float = 0.0
+    #: None from an older server, of which it is not known whose rows of a live table are missing.
+    unanswered: dict[str, str] | None = None
 
 
 class ByHost:
     """`statements`, each by its name, in one round of questions to `targets`, of which each may take `timeout_s` where
-    it is asked by itself."""
+    it is asked by itself. They may name live tables if `asks_recorders`."""
 
     def __init__(
         self,
         statements: Mapping[str, str],
         timeout_s: float,
         targets: Mapping[Endpoint, TargetInfo] = MappingProxyType({}),
+        *,
+        asks_recorders: bool = False,
     ) -> None:
         self._targets = targets
         self._statements = {**statements, _STEPS: _STEPS_SQL}
-        self._timeout_s = PART * timeout_s
+        self._timeout_s = timeout_s if asks_recorders else PART * timeout_s
+        self._asks_recorders = asks_recorders
         self._hosts = _ranks_of_hosts(targets)
         self._answers: dict[Endpoint, asyncio.Task[dict[int, dict[str, Told]]]] = {}
         self._notes: dict[Endpoint, dict[str, None]] = {}
+        self._failed: dict[Endpoint, dict[str, str]] = {}
 
     def speaks_for_host(self, endpoint: Endpoint) -> bool:
         """Return whether a target is to be asked for what is the host's: one of those that are asked there."""
@@ -74,6 +85,10 @@ class ByHost:
         """Return what was said of the tables of the host that has told of this target."""
         host = _host_of(endpoint, self._targets)
         return () if host is None else tuple(self._notes.get(host, ()))
+
+    def failed(self, endpoint: Endpoint) -> Mapping[str, str]:
+        """Return the statements that are not to be put to this target once more, and why: its recorder is silent."""
+        return self._failed.get(endpoint, {})
 
     async def told(self, client: Client) -> Mapping[str, Told]:
         """Return the rows of the target behind `client`, by the names of the statements that were answered for it; none
@@ -91,8 +106,10 @@ class ByHost:
         return told if num_steps or target.step is None else {}  # it has ended: the host told of those that live
 
     async def _ask(self, client: Client, ranks: Sequence[int]) -> dict[int, dict[str, Told]]:
-        named = list(self._statements.items())
-        parts = [dict(named[at : at + AT_ONCE]) for at in range(0, len(named), AT_ONCE)]
+        at_once = LIVE_AT_ONCE if self._asks_recorders else AT_ONCE
+        # Those about the same tables together: a recorder is asked for them once for each part.
+        named = sorted(self._statements.items(), key=lambda one: tables_of(one[1]))
+        parts = [dict(named[at : at + at_once]) for at in range(0, len(named), at_once)]
         answers: dict[int, dict[str, Told]] = {rank: {} for rank in ranks}
         for told in await asyncio.gather(*(self._ask_part(client, ranks, part) for part in parts)):
             for rank, lists in told.items():
@@ -107,8 +124,20 @@ class ByHost:
             answer = await client.send(_Rows, "POST", "/v1/query", request)
         except ProbeError:
             return {}  # each rank is asked by itself, and tells what is wrong
+        told = {rank: dict(zip(statements, lists, strict=True)) for rank, *lists in answer.rows}
         self._notes.setdefault(client.endpoint, {}).update(dict.fromkeys(answer.notes))
-        return {rank: dict(zip(statements, lists, strict=True)) for rank, *lists in answer.rows}
+        if not self._asks_recorders:
+            return told
+        if answer.unanswered is None:
+            return {}
+        for endpoint, target in self._targets.items():
+            why = answer.unanswered.get(str(target.pid))
+            if why is None or _host_of(endpoint, self._targets) != client.endpoint:
+                continue
+            told.pop(target.rank or 0)
+            if answer.elapsed_s > SILENT * self._timeout_s:
+                self._failed.setdefault(endpoint, {}).update(dict.fromkeys(statements.keys() - {_STEPS}, why))
+        return told
 
 
 def for_each(ranks: Sequence[int], statements: Mapping[str, str]) -> str:
@@ -118,13 +147,18 @@ def for_each(ranks: Sequence[int], statements: Mapping[str, str]) -> str:
     return f"SELECT asked.rank, {lists} FROM (VALUES {asked}) AS asked(rank)"
 
 
+def tables_of(sql: str) -> list[str]:
+    """Return the tables that a statement reads."""
+    return sorted({name for _, name in TABLE.findall(sql)})
+
+
 def list_of(sql: str) -> str:
     """Return a statement of one value: the list of the rows of `sql`, NULL where it has none."""
     return f"SELECT list(r) FROM (SELECT * FROM ({sql}) LIMIT {MAX_ROWS}) r"
 
 
 def _narrowed(sql: str) -> str:
-    tables = sorted({name for _, name in TABLE.findall(sql) if not name.startswith(_OF_HOST)})
+    tables = [name for name in tables_of(sql) if not name.startswith(_OF_HOST)]
     own = ", ".join(f'"{name}" AS (FROM {name} AS own WHERE own.rank = asked.rank)' for name in tables)
 
     def named(found: re.Match[str]) -> str:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
-from probe_cli.cluster.by_host import ByHost
+from probe_cli.cluster.by_host import ByHost, tables_of
 from probe_cli.endpoint import Endpoint
 
 from . import gpu_load
@@ -28,6 +28,8 @@ __all__ = ["Evidence", "question_of"]
 SILENT = 0.5
 #: How much longer a host may take for the rings, which take processor time alone: the machine may be busy.
 RINGS = 4
+#: The same where recorders answer: of this, a target may take six tenths itself.
+LIVE = 2
 _ANY_ANSWER = "SELECT count(*) FROM process.env"
 
 
@@ -61,7 +63,9 @@ def question_of(
     of_live = {rule.name: rule.sql for rule in rules if rule.is_live}
     if any(isinstance(rule, Rule) and rule.on_host for rule in rules):
         of_live[gpu_load.NAME] = gpu_load.SQL
-    live = _question(of_live, timeout_s, asks_recorder=True)
+    with_gpus = {name: sql for name, sql in of_live.items() if any(one.startswith("gpu.") for one in tables_of(sql))}
+    without_gpus = {name: sql for name, sql in of_live.items() if name not in with_gpus}
+    live_by_host = ByHost(without_gpus, LIVE * timeout_s, targets, asks_recorders=True)
 
     async def recorded(client: Client) -> Evidence:
         rows = rows_in(await by_host.told(client))
@@ -71,9 +75,19 @@ def question_of(
         notes = by_host.notes(client.endpoint) if rows else ()
         return Evidence(rows, {}, notes).with_(await _question(left, RINGS * timeout_s)(client))
 
+    async def live(client: Client) -> Evidence:
+        rows = rows_in(await live_by_host.told(client))
+        failed = live_by_host.failed(client.endpoint)
+        left = {name: sql for name, sql in without_gpus.items() if name not in rows and name not in failed}
+        notes = live_by_host.notes(client.endpoint) if rows else ()
+        return Evidence(rows, failed, notes).with_(await _question(left, LIVE * timeout_s, asks_recorder=True)(client))
+
+    # Of the GPUs of a host a rank tells its own, and those of nobody.
+    beside_gpus = _question(with_gpus, LIVE * timeout_s, asks_recorder=True)
+
     async def ask(client: Client) -> Evidence:
-        told, told_live = await asyncio.gather(recorded(client), live(client))
-        return told.with_(told_live)
+        told, told_live, told_gpus = await asyncio.gather(recorded(client), live(client), beside_gpus(client))
+        return told.with_(told_live).with_(told_gpus)
 
     return ask
 

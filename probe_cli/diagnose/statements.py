@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from probe_cli.cluster.by_host import TABLE, list_of
+from probe_cli.cluster.by_host import TABLE, list_of, tables_of
 
 from .rule import Row
 
@@ -18,7 +18,7 @@ def together(statements: Mapping[str, str]) -> str:
     """Return one statement of one row: a list of rows for each of `statements`. Each table is bound once for all of
     them, which takes a third off: some have forty columns."""
     every = ",\n".join(f'({list_of(sql)}) AS "{name}"' for name, sql in statements.items())
-    tables = ", ".join(f'"{name}" AS (FROM {name})' for name in sorted({name for _, name in TABLE.findall(every)}))
+    tables = ", ".join(f'"{name}" AS (FROM {name})' for name in tables_of(every))
     return (f"WITH {tables} " if tables else "") + "SELECT " + TABLE.sub(r'\1 "\2"', every)
 
 

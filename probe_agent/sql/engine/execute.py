@@ -71,7 +71,7 @@ class Executor:
 
         rows, gathered = self._run(targets, request, take, read)
         notes = [*remarks, *gathered.notes]
-        return json_answer(rows, notes, request, perf_counter() - began, gathered.missing)
+        return json_answer(rows, notes, request, perf_counter() - began, gathered.missing, gathered.unanswered)
 
     def _run(
         self,

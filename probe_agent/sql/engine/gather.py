@@ -40,6 +40,8 @@ class Gathered:
 
     def __init__(self, rings: OpenRings, targets: Sequence[Target], sql: str, take: TakeLive) -> None:
         self.notes: list[str] = []
+        #: By PID, why a target has no rows in a live table.
+        self.unanswered: dict[str, str] = {}
         self._rings = rings
         self._targets = targets
         self._sql = sql
@@ -133,9 +135,10 @@ class Gathered:
             Part(_coordinates(self._targets[at]), table.columns, [_columns(table, rows)]) for at, rows in taken.rows
         ]
         if taken.failures and not parts:
-            raise taken.failures[0]
+            raise next(iter(taken.failures.values()))
+        self.unanswered.update({str(self._targets[at].pid): error.message for at, error in taken.failures.items()})
         self.notes += [note for note in taken.notes if note not in self.notes]
-        self._note([error.message for error in taken.failures], answered=len(parts))
+        self._note([error.message for error in taken.failures.values()], answered=len(parts))
         return [*parts, *taken.parts]
 
     def _note(self, failures: Sequence[str], *, answered: int) -> None:

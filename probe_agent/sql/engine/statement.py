@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -125,7 +126,12 @@ def read_rows(connection: duckdb.DuckDBPyConnection, sql: str, request: QueryReq
 
 
 def json_answer(
-    rows: Rows, notes: list[str], request: QueryRequest, elapsed_s: float, missing: Sequence[str] = ()
+    rows: Rows,
+    notes: list[str],
+    request: QueryRequest,
+    elapsed_s: float,
+    missing: Sequence[str] = (),
+    unanswered: Mapping[str, str] = MappingProxyType({}),
 ) -> Answer:
     """Return a `wire.QueryResult` as JSON."""
     notes = with_cut(notes, rows.truncated, request)
@@ -134,6 +140,7 @@ def json_answer(
         "truncated": rows.truncated,
         "notes": notes,
         "missing": list(missing),
+        "unanswered": dict(unanswered),
         "elapsed_s": round(elapsed_s, 6),
     }
     # The rows are JSON already: they are put in, not encoded once more.

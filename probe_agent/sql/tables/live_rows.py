@@ -38,7 +38,8 @@ class LiveRows:
     #: Parts of a table about the host.
     parts: Sequence[Part] = ()
     notes: Sequence[str] = ()
-    failures: Sequence[NoAnswer] = field(default_factory=tuple)
+    #: Why a target did not answer, by its index.
+    failures: Mapping[int, NoAnswer] = field(default_factory=dict)
 
 
 #: Returns the rows of live tables by name. Raises ProbeError.
@@ -72,12 +73,12 @@ def _gathered(
         return LiveRows(parts=parts, notes=notes)
     rows: list[tuple[int, Sequence[Row]]] = []
     all_notes: list[str] = []
-    failures: list[NoAnswer] = []
+    failures: dict[int, NoAnswer] = {}
     for at, target in enumerate(targets):
         try:
             found, notes = _taken(next(results), table.name, str(target), within_s)
         except NoAnswer as failure:
-            failures.append(failure)
+            failures[at] = failure
             continue
         rows.append((at, found))
         all_notes += [note for note in notes if note not in all_notes]

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import environment, probe
 from support.recorded_job import tables_of
+from support.targets import forked_ranks
+from support.targets import target as program
+from support.waiting import until
 
 from benchmarks.simulated import add_target, addresses_of, serving
 from probe_agent.recorder.hooks.collectives import Collectives
@@ -30,6 +36,8 @@ BROKEN = Rule("broken", "speed", "?", "SELECT 'broken' AS it", lambda asked, lim
 RULES = [rule for rule in rules().values() if not rule.is_live and not rule.per_host]
 #: Those that do not ask for the load of the GPU beside.
 CALM = [rule for rule in RULES if not rule.on_host]
+#: What recorders answer; of GPUs, each rank is asked for its own.
+LIVE = [rule for rule in rules().values() if rule.is_live and not rule.on_host and "gpu." not in rule.sql]
 
 
 @pytest.fixture(scope="module")
@@ -111,3 +119,58 @@ def test_ranks_are_not_asked_again_what_the_host_has_answered(address: str, monk
     evidence = told(list(targets), question_of([*CALM, BROKEN], TIMEOUT_S, targets=targets))
     assert sorted(str(at) for at, _ in asked if at in targets) == sorted(map(str, targets)), "what a host does not tell"
     assert [one.rows["broken"] for one in evidence.values()] == [[{"it": "broken"}]] * NUM_RANKS
+
+
+@pytest.fixture(scope="module")
+def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Endpoint, Any]]:
+    """The targets of a job that trains on two ranks of this host."""
+    folder = tmp_path_factory.mktemp("living")
+    (folder / "case").write_text("nobody")
+    with forked_ranks(2, program("straggling.py", folder), folder, environment()) as process:
+        until(lambda: len(list(folder.glob("ready-*"))) == 2, 60, (folder / "output").read_text, process)
+        pid = (folder / "ready-0").read_text()
+        assert probe(pid, "--all", "ranks").returncode == 0
+        found = Session([parse_endpoint(pid)], everyone=True).list_ranks()
+        yield {endpoint: one.info for endpoint, one in found.answered}
+        (folder / "stop").touch()
+
+
+@pytest.mark.torch
+def test_recorders_of_a_host_are_asked_together(living: dict[Endpoint, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Endpoint] = []
+    send = Client.send
+
+    async def counted(self: Client, *request: Any) -> Any:
+        asked.append(self.endpoint)
+        return await send(self, *request)
+
+    alone = told(list(living), question_of(LIVE, TIMEOUT_S))
+    monkeypatch.setattr(Client, "send", counted)
+    together = told(list(living), question_of(LIVE, TIMEOUT_S, targets=living))
+
+    assert not set(asked) & set(living), "a rank was asked by itself"
+    names = {rule.name for rule in LIVE}
+    with_rows = {name for one in alone.values() for name in names if one.rows[name]}
+    assert len(with_rows) > len(names) / 2
+    for endpoint in living:
+        one, other = together[endpoint], alone[endpoint]
+        assert set(one.rows) == names, one.failed
+        for name in names:
+            assert {*map(tuple, one.rows[name])} == {*map(tuple, other.rows[name])}, name
+            assert {row.get("rank", living[endpoint].rank) for row in one.rows[name]} <= {living[endpoint].rank}, name
+
+
+@pytest.mark.torch
+def test_a_rank_that_does_not_answer_leaves_the_others_theirs(living: dict[Endpoint, Any]) -> None:
+    answers, silent = living
+    os.kill(living[silent].pid, signal.SIGSTOP)
+    try:
+        evidence = told(list(living), question_of(LIVE, 2.0, targets=living))
+    finally:
+        os.kill(living[silent].pid, signal.SIGCONT)
+
+    names = {rule.name for rule in LIVE}
+    assert set(evidence[answers].rows) == names, evidence[answers].failed
+    assert not evidence[silent].rows
+    assert set(evidence[silent].failed) == names
+    assert all("stopped" in why for why in evidence[silent].failed.values()), evidence[silent].failed
