@@ -77,7 +77,7 @@ def question_of(
 
     async def live(client: Client) -> Evidence:
         rows = rows_in(await live_by_host.told(client))
-        failed = live_by_host.failed(client.endpoint)
+        failed = live_by_host.failed(client.endpoint) if targets else {}
         left = {name: sql for name, sql in without_gpus.items() if name not in rows and name not in failed}
         notes = live_by_host.notes(client.endpoint) if rows else ()
         return Evidence(rows, failed, notes).with_(await _question(left, LIVE * timeout_s, asks_recorder=True)(client))
