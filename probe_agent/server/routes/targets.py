@@ -127,13 +127,14 @@ def siblings(pid: Annotated[int, Query(description="process id of a rank of the 
 @read.get("/v1/launched")
 def launched(directory: Directory, pid: Annotated[int, Query(description="the launcher's process id")]) -> LaunchedList:
     """What the process has started, when it is a launcher of the server's user (torchrun, accelerate, deepspeed,
-    mpirun, a script that waits in `mp.spawn`), or else those of its children that have torch and load no data; nothing
-    is asked of any of them."""
+    mpirun, a script that waits in `mp.spawn` and has recorded no step), or else those of its children that have torch
+    and load no data; nothing is asked of any of them."""
     process = read_process(pid)
     if process is None or os.geteuid() not in (0, process.uid):
         return LaunchedList("", ())
-    launcher, processes = launched_by(pid) or ("", children_of(pid))
     known = {target.pid: target for target in directory.seen() if target.is_alive}
+    trains = pid in known and newest_step(known[pid]) is not None  # and waits for a helper that it has started
+    launcher, processes = (None if trains else launched_by(pid)) or ("", children_of(pid))
     started = []
     for one in processes:
         try:

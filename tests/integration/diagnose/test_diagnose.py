@@ -46,6 +46,23 @@ print(actor.pid, flush=True)
 act()
 """
 
+#: A script that trains, and then waits for a process that it has forked.
+WAITS_FOR_CHECK = """
+import multiprocessing, time, torch
+model = torch.nn.Linear(64, 1)
+optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+print("works", flush=True)
+for step in range(300):
+    optimizer.zero_grad()
+    model(torch.randn(8, 64)).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.02)
+check = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
+check.start()
+print(check.pid, flush=True)
+check.join()
+"""
+
 
 @contextmanager
 def training(name: str, *words: str) -> Iterator[str]:
@@ -257,3 +274,21 @@ def test_what_the_target_has_started_and_is_not_asked_is_named(probe_here: Probe
     assert says in done.stderr
     assert "is not asked" not in both.stderr
     assert f"what rank 0 and pid {actor} recorded" in both.stdout
+
+
+def test_a_target_that_waits_for_a_process_it_has_forked_is_asked_itself(probe_here: Probe) -> None:
+    """One that trains is no launcher, which would be replaced by what it has started."""
+    with subprocess.Popen([sys.executable, "-c", WAITS_FOR_CHECK], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "works\n"
+            assert probe_here(str(process.pid), "tables").returncode == 0
+            check = int(process.stdout.readline())
+            steps = "SELECT pid, max(step) > 100 AS trained FROM python.steps GROUP BY pid"
+            done = probe_here(str(process.pid), "query", steps, "--format", "json")
+            os.kill(check, signal.SIGKILL)
+        finally:
+            process.kill()
+
+    assert "launcher" not in done.stderr
+    assert json.loads(done.stdout) == [{"pid": process.pid, "trained": True}]
