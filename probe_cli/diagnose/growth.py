@@ -1,6 +1,7 @@
 """Growth of a target's memory, for the rules that name what grows: judged as `probe … memory` judges it.
 
-Plain functions over rows: the memory that the process and its workers hold themselves, and that of each device.
+Plain functions over rows: the memory that the process and its workers hold themselves, that of each device, and what
+all processes use of /dev/shm.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from probe_cli.cluster.memory.limits import Limit, headroom, limit_of_device, limits_of_host
-from probe_cli.cluster.memory.look import CHILDREN, OWN
+from probe_cli.cluster.memory.look import CHILDREN, OWN, SHM
 from probe_cli.cluster.memory.trend import MIN_SAMPLES, Sample, State, Trend, trend, weighed
 
 from .rule import Row
@@ -27,6 +28,7 @@ WITH seen AS (
     SELECT '{OWN}' AS of, epoch(ts) AS t, step, rss - rss_shared AS mib, vm_data - mib AS untouched FROM process.samples
     UNION ALL SELECT '{CHILDREN}', epoch(ts), step, children_rss - children_shared, NULL FROM process.samples
         WHERE num_children > 0
+    UNION ALL SELECT '{SHM}', epoch(ts), step, shm_used, NULL FROM process.samples
     UNION ALL SELECT device, epoch(ts), step, allocated, NULL FROM torch.memory
 ), series AS (FROM seen WHERE step >= (SELECT coalesce(min(step) + 5, -1) FROM python.steps)
 ), extent AS (SELECT of, min(t) AS began, max(t) AS ended FROM series WHERE mib IS NOT NULL GROUP BY of),

@@ -7,6 +7,7 @@ import gc
 import random
 import resource
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,6 +145,29 @@ def a_cache_without_an_end(healthy: bool) -> None:
         cache[step % 50 if healthy else step] = bytes(500_000)
 
     train(model, torch.optim.Adam(model.parameters()), regression(), after_step=remember)
+
+
+class Images(Dataset[Tensor]):
+    """Each of 12 KB."""
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.full((3, 32, 32), index / 100_000)
+
+
+@fault("container-grows")
+def images_kept_as_views_of_their_batches(healthy: bool) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 16), nn.ReLU(), nn.Linear(16, 1))
+    hard: deque[Tensor] = deque(maxlen=8000)
+
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for images in DataLoader(Images(), 64, shuffle=True, num_workers=1):
+            hard.append(images[0].clone() if healthy else images[0])
+            yield images, images.mean((1, 2, 3)).unsqueeze(1)
+
+    train(model, torch.optim.Adam(model.parameters()), batches())
 
 
 @dataclass(eq=False)

@@ -322,14 +322,20 @@ def _held(container: Any, num: int) -> Held:
         parts_of = [parts + _parts(key) for parts, key in zip(parts_of, _newest_keys(container))]
     times = Counter(id(part) for parts in parts_of for part in parts)
     tensors = graphs = 0
-    size = of_objects = 0.0
+    storages: dict[int, int] = {}
+    holders: Counter[int] = Counter()
+    of_objects = 0.0
     for parts in parts_of:
         own = [part for part in parts if times[id(part)] == 1]  # what several items lead to does not grow with them
         of_objects += sum(map(_size, own)) / MIB
         those = [part for part in parts if torch is not None and type(part) in (torch.Tensor, torch.nn.Parameter)]
         tensors += bool(those)
         graphs += any(map(inventory.keeps_graph, those))
-        size += sum(part.numel() * part.element_size() for part in those if times[id(part)] == 1) / MIB
+        kept = dict(_storage(part) for part in those if times[id(part)] == 1)
+        storages.update(kept)
+        holders.update(kept.keys())
+    # A storage that most items are views of does not grow with them, either.
+    size = sum(size for key, size in storages.items() if holders[key] <= max(1, len(newest) // 2)) / MIB
     share = num / max(1, len(newest))
     return Held(
         round(tensors * share),
@@ -338,6 +344,15 @@ def _held(container: Any, num: int) -> Held:
         (size + of_objects) * share,
         0 < sum(map(_is_exception, newest)) == len(newest),
     )
+
+
+def _storage(tensor: Any) -> tuple[int, int]:
+    """Return what tells the storage of a tensor from others, and its bytes: a view keeps all of it."""
+    try:
+        storage = tensor.untyped_storage()
+        return int(storage._cdata), int(storage.nbytes())
+    except (NotImplementedError, RuntimeError):  # sparse, or inside a transform of functorch
+        return id(tensor), int(tensor.numel() * tensor.element_size())
 
 
 def _is_exception(item: Any) -> bool:

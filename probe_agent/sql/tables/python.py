@@ -87,8 +87,10 @@ class Containers(RecorderTable):
         Column("period", "float", "s", "time in which it grew so"),
         Column("tensors", "int", "", "items that are or hold tensors, judged by the newest 200"),
         Column("graphs", "int", "", "those whose tensors keep their autograd graph"),
-        Column("tensor_size", "float", "MiB", "size of these tensors, without the graphs"),
-        Column("size", "float", "MiB", "size of the items, as far as they are tensors, numbers, text, bytes or arrays"),
+        Column(
+            "tensor_size", "float", "MiB", "size of their storages, which a view keeps as a whole, without the graphs"
+        ),
+        Column("size", "float", "MiB", "tensor_size, and that of the items that are numbers, text, bytes or arrays"),
         Column("steps", "int", "", "steps that ended meanwhile"),
     )
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from probe_agent.units import duration_text
-from probe_cli.cluster.memory.look import CHILDREN, OWN
+from probe_cli.cluster.memory.look import CHILDREN, OWN, SHM
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
 from probe_cli.diagnose.growth import SERIES, Growth, growing, is_seen, too_early
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
@@ -36,6 +36,7 @@ OTHERWISE = (
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
+    rows = [row for row in rows if row["of"] != SHM]  # Probe's own rings fill there, and other jobs use it
     if not is_seen(rows):
         raise NoEvidence("memory was seen for too short a time: ask again later")
     found = [one for one in growing(rows, limits["mib"]) if one.mib >= limits["share"] * one.first]

@@ -79,6 +79,22 @@ def test_what_all_items_lead_to_does_not_grow_with_them() -> None:
     assert of("compact", listed(kept))["tensor_size"] == expected()
 
 
+def test_a_view_counts_with_all_that_it_keeps() -> None:
+    batches = [torch.zeros(8, VALUES) for _ in range(NUM)]
+    buffer = torch.zeros(NUM, VALUES)
+    kept = {
+        "crops": [batch[0] for batch in batches],
+        "pairs": [batch[at] for batch in batches[: NUM // 2] for at in range(2)],
+        "buffer": list(buffer),
+    }
+
+    rows = listed(kept)
+
+    assert of("crops", rows)["tensor_size"] == expected(8 * NUM)
+    assert of("pairs", rows)["tensor_size"] == expected(4 * NUM)
+    assert of("buffer", rows)["tensor_size"] == 0.0
+
+
 class Long(list):  # type: ignore[type-arg]
     """A list of the job's."""
 

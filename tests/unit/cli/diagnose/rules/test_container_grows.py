@@ -47,6 +47,19 @@ def test_a_container_that_grows_is_named_before_memory_alone_would_be(judged: Ju
     assert [found.certainty for found in judged("container-grows", early)] == [Certainty.POSSIBLE]
 
 
+def test_views_that_keep_batches_of_the_loader_in_shared_memory_are_named(judged: Judged) -> None:
+    kept = job(0.0, **{"class": "deque"})
+    for at, sample in enumerate(kept["process.samples"]):
+        sample["shm_used"] = 40 + 8.0 * at
+    now = {"shm_size": 12_000.0, "shm_used": 352.0, **kept["process.memory"][0]}
+
+    (found,) = judged("container-grows", {**kept, "process.memory": [now]})
+
+    assert "/dev/shm has grown from" in found.evidence[1]
+    assert any("clone()" in advice for advice in found.advice)
+    assert judged("memory-grows", {**kept, "process.memory": [now]}) == []
+
+
 def test_a_log_of_numbers_and_a_cache_that_is_full_are_fine(judged: Judged) -> None:
     assert judged("container-grows", job(0.01)) == []
     assert judged("container-grows", job(5.0, added=0)) == []
