@@ -11,16 +11,20 @@ process, and those of an optimizer that is gone, as in a sweep, are another job'
 longer for that, and those of the last three seconds may share the cores with the command that asks.
 
 Where forward, backward and the optimizer's step take longer alike, it is hardly the job's code that has changed: a
-clock, or neighbours on the same cores and memory. The finding is a possible one then, and says so.
+clock, or neighbours on the same cores and memory. The finding is a possible one then, and says so. Else the stacks of
+the training thread, read over some steps, tell the lines that it is in now.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import ELEMENTS, Asked, Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.sampling import lines_of, stacks_of
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -65,6 +69,7 @@ FROM (SELECT delayed AS newest FROM delayed ORDER BY w DESC LIMIT 1),
 
 #: Ranks whose waits for a core are added up: of thousands, small ones would add up to much.
 MOST_DELAYED = 4
+MAX_LINES = 3
 #: What to look for where steps take longer and longer.
 _GROWS = {
     "backward": "cut the graph between steps: detach() what is carried over, such as a hidden state, and no"
@@ -140,6 +145,18 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     )
 
 
+async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
+    """Tell the lines of the first rank that is slower, unless it is the machine that has changed."""
+    told = list(found)
+    for at, one in enumerate(told[:1]):
+        if _OF_THE_MACHINE in one.advice:
+            continue
+        lines = lines_of(await stacks_of(job, one, bool), bool)
+        now = [f"{percent(part)} of the stacks now: {line}" for line, part in lines if part >= limits["line"]]
+        told[at] = replace(one, evidence=(*one.evidence, *now[:MAX_LINES]))
+    return told
+
+
 def _is_alike(newest: Row, best: Row, limits: Limits) -> bool:
     """Return whether the phases that compute take longer by much the same factor, and hardly any other phase does."""
     computing = [name for name in COMPUTING if best[name] >= 0.05 * best["usual"]]
@@ -184,7 +201,9 @@ RULE = Rule(
         Threshold(
             "pressure", 0.9, "share of the time in which tasks wait for a core, from which others are not judged"
         ),
+        Threshold("line", 0.15, "part of the stacks from which a line is told"),
     ),
+    look=look,
     explains=("python-bound",),
     explains_times=2.0,
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from probe_cli.diagnose.finding import Certainty, NoEvidence
+from probe_agent.wire import Frame
+from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence
+from probe_cli.diagnose.sampling import Stack
 
 from .conftest import Judged, Steps
+from .looking import Told, looked
 
 
 def test_the_phase_that_grew_and_its_beginning_are_named(judged: Judged, steps: Steps) -> None:
@@ -169,3 +173,20 @@ def test_steps_before_a_resume_are_those_of_another_job(judged: Judged, steps: S
     assert judged("slower-than-best", {"python.steps": slow, "python.checkpoints": [resume]}) == []
     for other in ({"kind": "save"}, {"has_optimizer": False}, {"error": "RuntimeError: no"}):
         assert judged("slower-than-best", {"python.steps": slow, "python.checkpoints": [{**resume, **other}]})
+
+
+def test_the_lines_of_now_are_told_unless_the_machine_has_changed() -> None:
+    walks = Stack((Frame("sample", "/job/replay.py", 58, 1, "python", "    weights = [p for p in self.priorities]"),))
+    trains = Stack((Frame("main", "/job/train.py", 50, 0, "python", "    loss.backward()"),))
+    told = Told(stacks_of_0=[walks] * 8 + [trains], more_stacks_of_0=[walks] * 2)
+    slower = Finding("", Certainty.LIKELY, cost_s=0.01, share=0.5, ranks=(0,), evidence=("seen",))
+    alike = replace(
+        slower, advice=("look at the machine, not at the code: clocks, temperature, other jobs on the host",)
+    )
+
+    (found,) = looked("slower-than-best", told, [slower])
+
+    assert found.evidence == (
+        "seen", "91 % of the stacks now: sample (replay.py:58): weights = [p for p in self.priorities]"
+    )  # fmt: skip
+    assert looked("slower-than-best", told, [alike]) == [alike]
