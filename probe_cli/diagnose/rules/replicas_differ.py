@@ -9,6 +9,9 @@ tells their roles: they may hold experts, or parts of layers, of their own.
 
 Ranks that reduce in fewer than half of the steps, as in local SGD and DiLoCo, are to differ in between.
 
+Optimizers that keep no count, such as plain SGD, have their steps counted from the attach, which is another one on each
+rank: those of their steps are compared that ended after the same all_reduce, and these are few in the first minutes.
+
 With DDP's join() a rank whose data has ended takes part in the collectives of the others without stepping, so a step of
 one number is no longer the same step on all ranks. Those are compared that ended after the same all_reduce.
 """
@@ -27,10 +30,12 @@ __all__ = ["RULE"]
 SQL = f"""
 WITH reduced AS (SELECT step, seq, bytes, "group" FROM python.collectives WHERE step >= 0 AND op LIKE '%all_reduce%'),
 newest AS (SELECT step, max(seq) AS seq FROM reduced WHERE "group" = (SELECT mode("group") FROM reduced) GROUP BY step),
-sums AS (SELECT step, checksum, parameters, seq FROM (FROM python.replicas ORDER BY step DESC LIMIT 40)
+known AS (SELECT bool_and(counted) AS counted FROM (FROM python.steps ORDER BY step DESC LIMIT 100)),
+ordered AS (SELECT step, checksum, parameters, row_number() OVER (ORDER BY step DESC) AS number FROM python.replicas),
+sums AS (SELECT step, checksum, parameters, seq FROM ordered JOIN known ON number <= if(counted, 40, 400)
     LEFT JOIN newest USING (step))
 SELECT (SELECT list({{'step': step, 'checksum': checksum, 'parameters': parameters, 'seq': seq}}) FROM sums) AS sums,
-    (SELECT bool_and(counted) FROM (FROM python.steps ORDER BY step DESC LIMIT 100)) AS counted, roles.*,
+    (SELECT counted FROM known) AS counted, roles.*,
     (SELECT count(*) FROM python.steps WHERE step >= (SELECT min(step) FROM reduced)) AS steps,
     (SELECT count(DISTINCT step) FROM reduced WHERE coalesce(bytes, 1024) > 64) AS reducing
 FROM ({ROLES}) AS roles
@@ -46,10 +51,6 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     check_replicas(told)
     if any(row["sharded"] for row in told.values()):
         raise NotApplicable("the model is sharded: each rank holds a part")
-    if not all(row["counted"] for row in told.values()):
-        raise NotApplicable(
-            "steps are counted from the attach, so that those of two ranks cannot be told to be the same"
-        )
     if any(0 < row["reducing"] < limits["part"] * row["steps"] for row in told.values()):
         raise NotApplicable("ranks average only now and then, as in local SGD: their weights differ in between")
     for ranks in by_place(told):
@@ -57,8 +58,17 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
 
 
 def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
-    at = {rank: {one["step"]: one for one in row["sums"]} for rank, row in ranks.items()}
+    by = "step" if all(row["counted"] for row in ranks.values()) else "seq"
+    at = {rank: {one[by]: one for one in row["sums"] if one[by] is not None} for rank, row in ranks.items()}
     common = sorted(set.intersection(*(set(of) for of in at.values())))
+    if by == "seq" and not all(at.values()):
+        raise NotApplicable(
+            "steps are counted from the attach, and no all_reduce tells which of two ranks are the same"
+        )
+    if by == "seq" and len(common) < limits["steps"]:
+        raise NoEvidence(
+            "steps are counted from the attach, and too few are known to be the same on all ranks: ask again later"
+        )
     if common and not (common := [step for step in common if _is_one_step(at[rank][step] for rank in at)]):
         raise NotApplicable(
             "ranks make different numbers of steps between the same collectives, as in DDP's join(), so that those of"
@@ -79,15 +89,16 @@ def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
         if num > 1
         else tuple(sorted(at))
     )
-    since = f"since step {differs[0]}" if common[0] != differs[0] else f"since step {differs[0]} or earlier"
+    first, last = (at[odd[0]][moment]["step"] for moment in (differs[0], differs[-1]))
+    since = f"since step {first}" if common[0] != differs[0] else f"since step {first} or earlier"
     yield Finding(
         f"the weights of data-parallel replicas differ, {since}",
         Certainty.CERTAIN,
         share=1.0,
         ranks=odd,
-        since_step=differs[0],
+        since_step=first,
         evidence=(
-            f"{len(sums)} different checksums on {len(at)} ranks after step {differs[-1]}; {len(differs)} of"
+            f"{len(sums)} different checksums on {len(at)} ranks after step {last}; {len(differs)} of"
             f" {len(common)} common steps differ",
             f"{at[next(iter(at))][differs[-1]]['parameters']} parameters compared",
         ),

@@ -46,6 +46,23 @@ def test_steps_after_different_all_reduces_are_not_the_same_step(judged: Judged,
     assert judged("replicas-differ", rank(steps, 1.0, **after(0)), rank(steps, 2.0)), "the numbers of one are unknown"
 
 
+def test_steps_that_are_counted_from_the_attach_are_known_by_their_all_reduce(judged: Judged, steps: Steps) -> None:
+    def plain(checksum: float, ahead: int) -> Tables:
+        """Of SGD: this rank was attached to `ahead` steps later."""
+        calls = [
+            {"step": step, "seq": 3 * (step + ahead), "group": "0", "op": "all_reduce", "phase": "backward"}
+            for step in range(100)
+        ]
+        return rank(steps, checksum, **{"python.steps": steps(100, counted=False), "python.collectives": calls})
+
+    (found,) = judged("replicas-differ", plain(1.0, 0), plain(2.0, 20))
+
+    assert found.evidence[0] == "2 different checksums on 2 ranks after step 80; 4 of 4 common steps differ"
+    assert judged("replicas-differ", plain(1.0, 0), plain(1.0, 20)) == []
+    with pytest.raises(NoEvidence, match="ask again later"):
+        judged("replicas-differ", plain(1.0, 0), plain(2.0, 7))
+
+
 def test_ranks_that_average_now_and_then_differ_in_between(judged: Judged, steps: Steps) -> None:
     def every(num: int) -> dict[str, Any]:
         usual = {"op": "all_reduce", "phase": "other", "group": "0", "bytes": 4096}
