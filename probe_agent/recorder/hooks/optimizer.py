@@ -27,6 +27,7 @@ from ..ring.table import NULL_FLOAT
 from ..source import Awaited, Recorder
 from ..source import Source as BaseSource
 from ..steps.ends import Steps
+from ..steps.gradient_reader import version_of
 from ..steps.phase_spans import OPTIMIZER
 from ..steps.step import CLOSURE, ZERO_GRAD
 from ..torch.optimizer_names import OptimizerNames
@@ -222,6 +223,7 @@ class Source(BaseSource):
             return
         try:
             noted = self._clearings.of(optimizer)
+            before, noted.version = noted.version, self._last_version(optimizer)
             if not step.micro_batches:
                 return
             if step.thread == get_ident():
@@ -229,11 +231,19 @@ class Source(BaseSource):
             if not self._depth and self._counts(optimizer) and not self._has_hooks:
                 self._end(optimizer, perf_counter_ns())
             elif step.losses is not None and self._primary is not None and self._primary() is optimizer:
-                noted.parts += step.losses.are_parts
+                # Weights that were moved since belong to another point, as the second one of SAM: nothing is lost.
+                noted.parts += step.losses.are_parts and noted.version == before
                 step.losses.clear()
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise
+
+    def _last_version(self, optimizer: Any) -> int | None:
+        """Return how often the last parameter of an optimizer was changed; None where that is not counted, or code of
+        the job would have to tell it."""
+        groups = optimizer.param_groups
+        parameters = groups[-1]["params"] if groups else ()
+        return version_of(parameters[-1]) if parameters and self._device.is_plain(parameters[-1]) else None
 
     def _after_zero_grad(self, optimizer: Any) -> None:
         step = self._step

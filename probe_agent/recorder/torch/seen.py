@@ -73,6 +73,8 @@ class Clearings:
 
     def __init__(self) -> None:
         self.early = self.parts = 0
+        #: How often its last parameter had been changed at its last `zero_grad`.
+        self.version: int | None = None
 
 
 class Seen:

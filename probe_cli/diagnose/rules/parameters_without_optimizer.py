@@ -7,7 +7,8 @@ another model: none of theirs has a gradient or changes, and parameters that no 
 were changed before, as in a pretrained model or one whose layers were replaced as it trained, a second look tells. Or
 they hold the parameters of a layer that is no part of the model any more. Where an optimizer has shards or copies in
 their place, as with DeepSpeed's ZeRO, or ranks share the parameters out among their optimizers, nothing is said; nor of
-parameters without a gradient that the job changes in each step, such as those of a copy that follows the model.
+parameters without a gradient that the job changes in each step, such as those of a copy that follows the model; nor
+where none that is left out has a gradient: a layer that is added to the optimizer when the model grows that far.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ SELECT modules.*, optimizers.*, gradients.* FROM (
         count(*) FILTER (optimizer IS NOT NULL AND (has_gradient OR updates > 0)) AS alive,
         count(*) FILTER (optimizer IS NOT NULL AND has_gradient) AS with_gradient,
         count(*) FILTER (optimizer IS NOT NULL AND versions > 8) AS changed,
+        count(*) FILTER (optimizer IS NULL AND module IS NOT NULL AND has_gradient IS DISTINCT FROM false) AS in_use,
         any_value(split_part(module, '.', 1)) FILTER (optimizer IS NOT NULL) AS held_of, max(steps_seen) AS steps,
         count(*) FILTER (optimizer IS NOT NULL AND module IS NOT NULL) AS held_of_models
     FROM (SELECT *, registered IS NOT NULL AND NOT registered AS hidden FROM torch.parameters WHERE trainable)
@@ -97,7 +99,7 @@ def _judge_one(is_shared_out: bool, rows: Sequence[Row], limits: Limits) -> Iter
     held, trainable = row["held"], row["trainable"]
     if row["astray"] and row["alive"] and row["param_groups"] > 1 and row["held_once"]:
         held = min(held, row["held_once"])  # two optimizers may hold the same parameters
-    if row["models"] > 1 or held + row["by_hand"] >= trainable:
+    if row["models"] > 1 or held + row["by_hand"] >= trainable or (row["with_gradient"] and not row["in_use"]):
         return
     if not row["tensors"] or (not row["held_of_models"] and held * (row["world_size"] or 1) >= trainable):
         raise NotApplicable("the optimizer has shards or copies of the parameters in their place, as with ZeRO")

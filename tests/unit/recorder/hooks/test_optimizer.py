@@ -335,6 +335,31 @@ def test_gradients_that_are_cleared_before_a_backward_are_not_missed(recording):
         assert [noted.early for _, noted in it.recorder.seen.clearings.alive()] == [0, 0, 0]
 
 
+def test_the_second_gradient_of_sam_is_no_part_of_an_accumulated_one(recording):
+    """The first one moves the weights, and is cleared then: it has done its work."""
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def backward():
+        optimizer.zero_grad()
+        (model(torch.ones(4, 8)).square().mean() / 2).backward()
+
+    with recording() as it:
+        for _ in range(12):
+            backward()
+            with torch.no_grad():
+                moves = [0.05 * one.grad / one.grad.norm() for one in model.parameters()]
+                torch._foreach_add_(list(model.parameters()), moves)
+            backward()
+            with torch.no_grad():
+                torch._foreach_sub_(list(model.parameters()), moves)
+            time.sleep(0.02)
+            optimizer.step()
+        ((_, noted),) = it.recorder.seen.clearings.alive()
+
+    assert (noted.early, noted.parts) == (0, 0)
+
+
 @pytest.mark.parametrize(("by", "parts"), [(4, 18), (1, 0)])
 def test_batches_whose_gradients_are_cleared_before_the_step_are_counted(recording, by, parts):
     model = torch.nn.Linear(8, 8)

@@ -52,13 +52,13 @@ def test_parameters_that_ranks_share_out_among_their_optimizers_are_all_held(jud
     assert len(judged("parameters-without-optimizer", held("Adam", None), held("Adam", None))) == 2
 
 
-@pytest.mark.parametrize(("versions", "num_findings"), [(90, 0), (9, 1)])
-def test_a_copy_that_the_job_changes_by_hand_needs_no_optimizer(
-    judged: Judged, versions: int, num_findings: int
+@pytest.mark.parametrize(("versions", "in_use", "num_findings"), [(90, False, 0), (9, False, 0), (9, True, 1)])
+def test_a_copy_that_the_job_changes_by_hand_and_a_layer_of_later_need_no_optimizer(
+    judged: Judged, versions: int, in_use: bool, num_findings: int
 ) -> None:
     each = [
         parameter("Net.online", "Adam", parameters=50, has_gradient=True, updates=80),
-        parameter("Net.target", None, parameters=50, versions=versions),
+        parameter("Net.target", None, parameters=50, versions=versions, has_gradient=in_use),
     ]
 
     assert len(judged("parameters-without-optimizer", {**tables(50), "torch.parameters": each})) == num_findings
