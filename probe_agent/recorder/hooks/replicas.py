@@ -1,8 +1,10 @@
-"""Checksums of the parameters on sampled steps, for comparing ranks that hold the same model: `python.replicas`.
+"""Checksums of the parameters on some steps, for comparing ranks that hold the same model: `python.replicas`.
 
-Runs on the training thread of a job of several ranks, after the optimizer's step of a sampled step: the first 64 bytes
-of up to 32 parameters are read, 2 µs each on a CPU (benchmarks.hooks). On a GPU those of up to 8 are copied; nothing
-waits for it and nothing is allocated there. Parameters of a sharded model, which are no plain tensors, are left out.
+Runs on the training thread of a job of several ranks, after the optimizer's step of a sampled step, and of the first
+that ends in each four seconds of the clock: where steps are counted from the attach, those that are sampled are other
+ones on each rank, and these are mostly the same. The first 64 bytes of up to 32 parameters are read, 2 µs each on a CPU
+(benchmarks.hooks). On a GPU those of up to 8 are copied; nothing waits for it and nothing is allocated there.
+Parameters of a sharded model, which are no plain tensors, are left out.
 """
 
 from __future__ import annotations
@@ -24,13 +26,15 @@ NUM_BYTES, MAX_PARAMETERS = 64, 32
 MAX_ON_DEVICE = 8
 #: Rows whose checksum is still on the device; the oldest are dropped.
 MAX_WAITING = 100
+#: Seconds of the clock in which one step is noted even if it is not sampled.
+PERIOD_NS = 4_000_000_000
 
 
 class Replicas(Table):
     name = "python.replicas"
     doc = (
-        "One row per sampled step of a job of several ranks: a checksum of its parameters after the step. Ranks that"
-        " hold the same weights have the same."
+        "One row per sampled step of a job of several ranks, and for the first step in each four seconds of the clock:"
+        " a checksum of its parameters after the step. Ranks that hold the same weights have the same."
     )
     capacity = 8_192
     columns = (
@@ -53,6 +57,7 @@ class Source(BaseSource):
         self._cost = recorder.cost(self.name)
         self._is_on = False
         self._waiting: list[tuple[int, int, int, Any]] = []
+        self._period = 0
         #: One bound method object, so that it can be found and removed.
         self._ending = self._at_end
 
@@ -77,7 +82,10 @@ class Source(BaseSource):
 
     def _at_end(self) -> None:
         step = self._step
-        if not step.sampled or not step.is_one or not step.is_training:
+        if not step.is_one or not step.is_training:
+            return
+        last, self._period = self._period, time_ns() // PERIOD_NS
+        if not step.sampled and last == self._period:
             return
         try:
             self._note()
