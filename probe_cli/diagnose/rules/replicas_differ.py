@@ -105,7 +105,8 @@ def _compared(ranks: dict[int, Row], limits: Limits) -> Iterable[Finding]:
         advice=(
             "call the model through its DDP wrapper, not model.module, and keep no_sync() to all but the last backward",
             "begin with the same weights: broadcast them from rank 0, or set the same seed before the model is made",
-            "look for what changes weights on one rank alone: loading, clipping, an average of weights",
+            "look for what changes weights on one rank alone: loading, clipping, an average of weights, a learning rate"
+            " that follows the rank's own loss",
             "where one rank alone has it and the code is the same: take its host out, and test its memory",
         ),
         try_first="for p in model.parameters(): torch.distributed.broadcast(p.data, 0)",
