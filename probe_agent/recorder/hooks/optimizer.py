@@ -241,9 +241,11 @@ class Source(BaseSource):
     def _last_version(self, optimizer: Any) -> int | None:
         """Return how often the last parameter of an optimizer was changed; None where that is not counted, or code of
         the job would have to tell it."""
-        groups = optimizer.param_groups
-        parameters = groups[-1]["params"] if groups else ()
-        return version_of(parameters[-1]) if parameters and self._device.is_plain(parameters[-1]) else None
+        groups = vars(optimizer).get("param_groups")
+        parameters = groups[-1].get("params") if type(groups) is list and groups and type(groups[-1]) is dict else None
+        if type(parameters) is not list or not parameters or not self._device.is_plain(parameters[-1]):
+            return None
+        return version_of(parameters[-1])
 
     def _after_zero_grad(self, optimizer: Any) -> None:
         step = self._step
