@@ -166,7 +166,7 @@ def _measured(num_ranks: int, args: argparse.Namespace, names: Sequence[str], *,
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         addresses = addresses_of(num_hosts)
         fill(Path(folder), addresses, num_ranks, args.steps, hangs=hangs)
-        with serving(Path(folder), addresses, is_canned=args.canned) as hosts_cpu_s:
+        with serving(Path(folder), addresses, is_canned=args.canned, with_recorders=True) as hosts_cpu_s:
             if args.keep:
                 print(addresses[0], flush=True)
                 input()

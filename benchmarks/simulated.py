@@ -5,7 +5,8 @@
 With `--canned` in front, a statement to one rank is answered with what another one has answered to it before: what a
 command costs by itself can then be seen at a size at which this machine could not run the statements.
 
-Their recorders answer for live tables with rows that tell nothing, as many as a model of some layers has, or none.
+With `--recorders`, recorders answer for live tables with rows that tell nothing, as many as a model of some layers has,
+or none.
 
 Prints `ready` once all of them listen, and ends when its stdin does. It keeps the targets' folders open, so that they
 count as living ones in another PID namespace: several ended targets are not queried together.
@@ -13,6 +14,7 @@ count as living ones in another PID namespace: several ended targets are not que
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -88,7 +90,9 @@ def addresses_of(num_hosts: int) -> list[str]:
 
 
 @contextmanager
-def serving(base: Path, addresses: Sequence[str], *, is_canned: bool = False) -> Iterator[Callable[[], float]]:
+def serving(
+    base: Path, addresses: Sequence[str], *, is_canned: bool = False, with_recorders: bool = False
+) -> Iterator[Callable[[], float]]:
     """Run host servers at these addresses; yield a function that returns the CPU seconds used by all and by their query
     workers."""
     with ExitStack() as running:
@@ -96,7 +100,8 @@ def serving(base: Path, addresses: Sequence[str], *, is_canned: bool = False) ->
         for first in range(0, len(addresses), SERVERS_A_PROCESS):
             mine = addresses[first : first + SERVERS_A_PROCESS]
             folder = str(base / str(first // SERVERS_A_PROCESS))
-            command = [sys.executable, "-m", "benchmarks.simulated", *["--canned"] * is_canned, folder, *mine]
+            options = [*["--canned"] * is_canned, *["--recorders"] * with_recorders]
+            command = [sys.executable, "-m", "benchmarks.simulated", *options, folder, *mine]
             server = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=plain_environment()
             )
@@ -109,7 +114,7 @@ def serving(base: Path, addresses: Sequence[str], *, is_canned: bool = False) ->
         yield lambda: sum(tree_cpu_s(server.pid) for server in servers)
 
 
-async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool) -> None:
+async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool, with_recorders: bool) -> None:
     """Answer at every address for the targets of one host, until stdin ends."""
     import uvicorn
 
@@ -132,7 +137,8 @@ async def serve(base: Path, addresses: Sequence[str], *, is_canned: bool) -> Non
     for at, address in enumerate(addresses):
         for own in (base / str(at)).glob("probe-*/*"):
             folder.hold(str(own))
-            await asyncio.start_unix_server(answer_for_recorder, own / folder.CONTROL)
+            if with_recorders:
+                await asyncio.start_unix_server(answer_for_recorder, own / folder.CONTROL)
         name, _, port = address.rpartition(":")
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -170,9 +176,13 @@ async def answer_for_recorder(reader: asyncio.StreamReader, writer: asyncio.Stre
 
 
 def main() -> None:
-    is_canned = sys.argv[1] == "--canned"
-    base, *addresses = sys.argv[1 + is_canned :]
-    asyncio.run(serve(Path(base), addresses, is_canned=is_canned))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--canned", action="store_true")
+    parser.add_argument("--recorders", action="store_true")
+    parser.add_argument("base", type=Path)
+    parser.add_argument("addresses", nargs="+")
+    args = parser.parse_args()
+    asyncio.run(serve(args.base, args.addresses, is_canned=args.canned, with_recorders=args.recorders))
 
 
 if __name__ == "__main__":
