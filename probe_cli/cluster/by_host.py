@@ -19,7 +19,7 @@ from probe_agent.wire import QueryRequest, TargetInfo
 from probe_cli.client import Client, server_of
 from probe_cli.endpoint import Endpoint, LocalProcess, TcpServer, UnixServer, of_job
 
-__all__ = ["TABLE", "ByHost", "list_of", "tables_of"]
+__all__ = ["SILENT", "TABLE", "ByHost", "list_of", "tables_of"]
 
 MAX_ROWS = 2000
 #: A table that a statement reads.
@@ -32,7 +32,7 @@ AT_ONCE = 14
 LIVE_AT_ONCE = 24
 #: Of the time that a rank has for its own answer: what fails here is put to the ranks themselves.
 PART = 0.5
-#: A recorder that has not answered in so much of its time is not asked once more.
+#: A question that took so much of its time was not refused: nobody answered, and is not asked once more.
 SILENT = 0.5
 #: Rows of the host, which say nothing of a rank.
 _OF_HOST = "host."

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from probe_agent.errors import LimitReached, NoAnswer, QueryFailed
 from probe_agent.wire import QueryRequest, QueryResult, TargetInfo
 from probe_cli.client import Client
-from probe_cli.cluster.by_host import ByHost, tables_of
+from probe_cli.cluster.by_host import SILENT, ByHost, tables_of
 from probe_cli.endpoint import Endpoint
 
 from . import gpu_load
@@ -24,8 +24,6 @@ from .statements import rows_in, together
 
 __all__ = ["Evidence", "question_of"]
 
-#: A question that took so much of its time was not refused: nobody answered.
-SILENT = 0.5
 #: How much longer a host may take for the rings, which take processor time alone: the machine may be busy.
 RINGS = 4
 #: The same where recorders answer: of this, a target may take six tenths itself.

@@ -351,7 +351,7 @@ def _storage(tensor: Any) -> tuple[int, int]:
     try:
         storage = tensor.untyped_storage()
         return int(storage._cdata), int(storage.nbytes())
-    except (NotImplementedError, RuntimeError):  # sparse, or inside a transform of functorch
+    except (AttributeError, NotImplementedError, RuntimeError):  # old torch; sparse; in a transform of functorch
         return id(tensor), int(tensor.numel() * tensor.element_size())
 
 
