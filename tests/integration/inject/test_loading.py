@@ -161,7 +161,8 @@ def test_a_job_that_imports_typing_meanwhile_finds_collections_abc_as_it_is(pyth
 def test_a_job_that_iterates_over_its_modules_is_left_to_it() -> None:
     code = (
         "import atexit, re, sys, time, typing\nprint('ready', flush=True)\n"
-        "while True:\n for _ in sys.modules.values(): time.sleep(0.0001)\n time.sleep(0.01)"
+        # One sleep in each iteration: on a busy machine, one for each module would take longer than an attach waits.
+        "while True:\n for number, _ in enumerate(sys.modules.values()): number or time.sleep(0.01)\n time.sleep(0.01)"
     )
     with program(code) as process:  # it writes no traceback
         for _ in range(5):

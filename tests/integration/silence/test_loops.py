@@ -116,9 +116,10 @@ def test_their_sums_are_what_the_programs_own_clock_says(loops: dict[str, Loop],
 
     steps = loop.steps
 
-    # The program's clock is around ours: in calls of 5 ms on a busy machine, a thread may lose its turn between them.
+    # In calls of 5 ms on a busy machine, a thread may lose its turn between the program's clock and ours: before a
+    # call, or after one whose forward ends when backward begins.
     if kind in WITH_MODULE:
-        assert 0.7 < sum(step["forward"] for step in steps) / loop.told["seconds"] < 1.05
+        assert 0.7 < sum(step["forward"] for step in steps) / loop.told["seconds"] < 1.3
     if kind not in ("pool", "server"):  # whose threads overlap, and whose first step began in the sleep before
         wall = loop.told["ended"] - loop.told["began"]
         assert 0.85 < sum(step["duration"] for step in steps) / wall < 1.05

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import subprocess
+import sys
 import time
 
 from support.waiting import until
@@ -25,6 +27,44 @@ def test_code_that_runs_for_ever_is_stopped() -> None:
 
     assert done.acquire(timeout=10)
     assert fence.stopped
+
+
+#: Stops code in a thread, then calls a function in another one that has a tracer, as under a debugger.
+TRACED = """
+import sys, threading
+from probe_agent.recorder.evaluate.fence import Fence
+
+fence, started = Fence(), threading.Event()
+
+def spin():
+    started.set()
+    while True:
+        pass
+
+stopped = threading.Thread(target=fence.run, args=[spin])
+stopped.start()
+started.wait()
+fence.send()
+stopped.join()
+
+def trace(frame, event, argument):
+    return trace
+
+def traced():
+    sys.settrace(trace)
+    print(sum(number for number in range(9)), flush=True)
+
+other = threading.Thread(target=traced)
+other.start()
+other.join()
+"""
+
+
+def test_threads_with_a_tracer_go_on_after_code_was_stopped() -> None:
+    """In Python 3.11 a thread with a tracer waits for ever while an exception that nobody gets is announced."""
+    done = subprocess.run([sys.executable, "-c", TRACED], capture_output=True, text=True, timeout=30)
+
+    assert (done.stdout, done.stderr) == ("36\n", "")
 
 
 def test_nothing_escapes_however_close_to_the_end_it_comes() -> None:
