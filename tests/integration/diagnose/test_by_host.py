@@ -130,8 +130,14 @@ def living(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Endpoint, 
         until(lambda: len(list(folder.glob("ready-*"))) == 2, 60, (folder / "output").read_text, process)
         pid = (folder / "ready-0").read_text()
         assert probe(pid, "--all", "ranks").returncode == 0
-        found = Session([parse_endpoint(pid)], everyone=True).list_ranks()
-        yield {endpoint: one.info for endpoint, one in found.answered}
+
+        def ranks() -> dict[Endpoint, Any]:
+            found = Session([parse_endpoint(pid)], everyone=True).list_ranks()
+            return {endpoint: one.info for endpoint, one in found.answered}
+
+        # Which job they are of is known a moment after the attach.
+        until(lambda: len([one for one in ranks().values() if one.job]) == 2, 60)
+        yield ranks()
         (folder / "stop").touch()
 
 
