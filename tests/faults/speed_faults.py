@@ -373,6 +373,27 @@ def a_lock_that_a_thread_keeps_while_it_compresses(healthy: bool) -> None:
                 mean.lerp_(one, 0.01)
 
 
+@fault("pauses")
+def an_f1_score_over_all_predictions_so_far(healthy: bool) -> None:
+    model, told = mlp(), list[tuple[int, int]]()
+    optimizer = torch.optim.Adam(model.parameters())
+    for step, (inputs, targets) in enumerate(regression(batch=512)):
+        outputs = model(inputs)
+        nn.functional.mse_loss(outputs, targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        predicted = (4 * outputs.detach()).long().clamp(-4, 4).flatten().tolist()
+        told.extend(zip(predicted, (4 * targets).long().clamp(-4, 4).flatten().tolist(), strict=True))
+        time.sleep(0.01)
+        if step % 20 == 19:
+            for label in range(-4, 5):
+                hits = sum(one == label == other for one, other in told)
+                named = sum(one == label for one, _ in told) + sum(other == label for _, other in told)
+                logging.debug("F1 of class %d: %.3f", label, 2 * hits / max(1, named))
+            if healthy:
+                told.clear()
+
+
 def _compress_for(duration_s: float, data: bytes) -> None:
     ends = time.monotonic() + duration_s
     while time.monotonic() < ends:

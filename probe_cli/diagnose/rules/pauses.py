@@ -9,7 +9,9 @@ thread that sleeps there computes nothing. It waits for a lock, a file, a socket
 called without gradients in these steps: a rollout waits for its environments. A server that sleeps between two calls
 of its model waits for requests, which is none. The stacks of the training thread, read
 for two seconds, tell the line where it waits, and what the other threads do meanwhile, if it pauses then. A rank that
-spends its long steps in collectives while another one pauses only waits for that one.
+spends its long steps in collectives while another one pauses only waits for that one. Pauses that take longer each time
+go through all that was kept so far, such as a metric over every prediction since the start: of an evaluation that is
+told, too, as a possible finding.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ SELECT usual.usual, usual.steps, usual.lasted, usual.trained, of_long.*, of_samp
     (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited
 FROM usual,
     (SELECT count(*) AS pauses, median(duration) AS pause, min(step) AS since, sum(duration - usual.usual) AS lost,
+        regr_slope(duration, step) AS slope, regr_r2(duration, step) AS steadiness,
+        arg_min(duration, step) AS first, arg_max(duration, step) AS last,
         {", ".join(f"sum({name} - usual_{name}) AS {name}" for name in PHASES)} FROM long, usual) AS of_long,
     (SELECT sum(slept) FILTER (is_long) AS slept, sum(period) FILTER (is_long) AS seen,
         coalesce(sum(slept) FILTER (NOT is_long) / sum(period) FILTER (NOT is_long), 0) AS usual_slept
@@ -62,6 +66,7 @@ SELECT (SELECT coalesce(sum(without_gradients), 0) FROM torch.evaluations) AS bl
 """
 #: Calls of a step, and the time of one as a share of the usual forward, from which on and up to which a policy acts.
 MANY, SHORT = 50, 0.25
+GROWS = "keep sums in place of all that was seen since the start: running totals of a metric, a list that is emptied"
 SLEEPS = (
     "it waits for a lock that another thread holds, for a file, a socket or a process: shorten what is done meanwhile"
 )
@@ -86,6 +91,13 @@ def _sleeps(row: Row) -> bool:
     return bool(row["slept"] - beside >= 0.7 * row["lost"])
 
 
+def _grow(row: Row, limits: Limits) -> bool:
+    """Return whether each long step takes longer than the one before."""
+    if row["pauses"] < limits["growing"] or not row["slope"] or row["slope"] < 0:
+        return False
+    return bool((row["steadiness"] or 0.0) >= limits["steadiness"] and row["last"] >= limits["growth"] * row["first"])
+
+
 def _may_wait_for_requests(row: Row) -> bool:
     """Return whether the thread slept in half of the long steps, or nothing is known of that."""
     if row["slept"] is None:
@@ -108,7 +120,9 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     sleeps = phase == "forward"
     if sleeps and not _sleeps(row):
         return
-    if phase == "generation" or (phase == "evaluation" and (row["acts"] or share < limits["evaluation"])):
+    grow = _grow(row, limits)
+    is_meant = phase == "evaluation" and share < limits["evaluation"]
+    if phase == "generation" or (phase == "evaluation" and row["acts"]) or (is_meant and not grow):
         return
     often = ""
     if row["every"]:
@@ -116,14 +130,18 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     yield Finding(
         f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}"
         f"{', where the thread sleeps' * sleeps}:"
-        f" {percent(share)} of the time",
-        Certainty.LIKELY,
+        f" {percent(share)} of the time{', longer each time' * grow}",
+        Certainty.POSSIBLE if is_meant else Certainty.LIKELY,
         cost_s=row["lost"] / row["steps"],
         share=share,
         where=phase,
         since_step=row["since"],
-        evidence=(f"{row['pauses']} of {row['steps']} steps, {seconds(row['lost'])} lost in them",),
+        evidence=(
+            f"{row['pauses']} of {row['steps']} steps, {seconds(row['lost'])} lost in them",
+            *([f"the first took {seconds(row['first'])}, the newest {seconds(row['last'])}"] if grow else []),
+        ),
         advice=(
+            *([GROWS] if grow else []),
             *([ADVICE[phase]] if phase in ADVICE else []),
             *([SLEEPS] if sleeps else []),
             "see the stack while it lasts: `probe PID backtrace`, or the whole: `probe PID profile --cpu 30s`",
@@ -173,6 +191,9 @@ RULE = Rule(
         Threshold("share", 0.15, "share of the time that the pauses take"),
         Threshold("evaluation", 0.33, "share of the time that evaluations take"),
         Threshold("pauses", 3, "pauses needed to judge"),
+        Threshold("growing", 6, "pauses needed to tell that they take longer each time"),
+        Threshold("growth", 1.5, "how many times as long as the first the newest one takes, if they grow"),
+        Threshold("steadiness", 0.8, "R² of a line through the pauses from which they are said to grow"),
         Threshold("steps", 50, "steps needed to judge"),
     ),
     explains=("slower-than-best",),

@@ -59,6 +59,26 @@ def test_an_evaluation_is_meant_unless_it_takes_a_third_of_the_time(judged: Judg
     assert judged("pauses", {"python.steps": rows("other")})
 
 
+@pytest.mark.parametrize(("phase", "certainty"), [("other", Certainty.LIKELY), ("evaluation", Certainty.POSSIBLE)])
+def test_pauses_that_take_longer_each_time_are_told_of_evaluations_too(
+    judged: Judged, steps: Steps, phase: str, certainty: Certainty
+) -> None:
+    def rows(longer: float) -> list[dict[str, Any]]:
+        def pause(step: int) -> float:
+            return (0.8 + longer * step) * (step % 40 == 39)
+
+        return steps(400, duration=lambda step: 0.1 + pause(step), **{phase: pause})
+
+    (found,) = judged("pauses", {"python.steps": rows(0.004)})
+
+    assert found.certainty is certainty
+    assert found.sentence.endswith(", longer each time")
+    assert "the first took 1.1 s, the newest 2.5 s" in " ".join(found.evidence)
+    for still in judged("pauses", {"python.steps": rows(0.0005)}):  # by a fifth
+        assert "longer each time" not in still.sentence
+        assert phase == "other"
+
+
 def test_a_single_long_step_and_long_steps_in_all_phases_are_fine(judged: Judged, steps: Steps) -> None:
     once = steps(400, duration=lambda step: 9.1 if step == 200 else 0.1, other=lambda step: 9.0 * (step == 200))
     starved = steps(
