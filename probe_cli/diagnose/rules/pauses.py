@@ -35,7 +35,10 @@ usual AS (
         count(*) FILTER (backward > 0) AS trained,
         {", ".join(f"median(coalesce({name}, 0)) AS usual_{name}" for name in PHASES)} FROM recent
 ),
-long AS (SELECT recent.* FROM recent, usual WHERE duration > greatest(5 * usual, usual + 0.2)),
+long AS (
+    SELECT recent.*, rank() OVER (ORDER BY duration) AS place FROM recent, usual
+    WHERE duration > greatest(5 * usual, usual + 0.2)
+),
 samples AS (
     SELECT period, period - cpu_training - run_delay AS slept, EXISTS (FROM long
         WHERE long.ts > samples.ts - to_seconds(period) AND long.ts - to_seconds(duration) < samples.ts) AS is_long
@@ -46,8 +49,7 @@ SELECT usual.usual, usual.steps, usual.lasted, usual.trained, of_long.*, of_samp
     (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited
 FROM usual,
     (SELECT count(*) AS pauses, median(duration) AS pause, min(step) AS since, sum(duration - usual.usual) AS lost,
-        regr_slope(duration, step) AS slope, regr_r2(duration, step) AS steadiness,
-        arg_min(duration, step) AS first, arg_max(duration, step) AS last,
+        corr(step, place) AS order_of_length, arg_min(duration, step) AS first, arg_max(duration, step) AS last,
         {", ".join(f"sum({name} - usual_{name}) AS {name}" for name in PHASES)} FROM long, usual) AS of_long,
     (SELECT sum(slept) FILTER (is_long) AS slept, sum(period) FILTER (is_long) AS seen,
         coalesce(sum(slept) FILTER (NOT is_long) / sum(period) FILTER (NOT is_long), 0) AS usual_slept
@@ -93,9 +95,16 @@ def _sleeps(row: Row) -> bool:
 
 def _grow(row: Row, limits: Limits) -> bool:
     """Return whether each long step takes longer than the one before."""
-    if row["pauses"] < limits["growing"] or not row["slope"] or row["slope"] < 0:
+    if row["pauses"] < limits["growing"] or (row["order_of_length"] or 0.0) < limits["order"]:
         return False
-    return bool((row["steadiness"] or 0.0) >= limits["steadiness"] and row["last"] >= limits["growth"] * row["first"])
+    return bool(row["last"] >= limits["growth"] * row["first"])
+
+
+def _computes_no_more(row: Row) -> bool:
+    """Return whether backward is as long as usual in steps whose forward is longer, and no model is called without
+    gradients in them: what takes longer is the job's own code between two steps."""
+    beside = max(row["evaluation"] or 0.0, row["generation"] or 0.0, row["backward"] or 0.0)
+    return bool(row["trained"] and beside <= 0.02 * row["lost"])
 
 
 def _may_wait_for_requests(row: Row) -> bool:
@@ -117,10 +126,10 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         return  # longer in all phases: the process was stopped or starved
     if phase == "other" and not row["trained"] and _may_wait_for_requests(row):
         return
-    sleeps = phase == "forward"
-    if sleeps and not _sleeps(row):
-        return
     grow = _grow(row, limits)
+    sleeps = phase == "forward" and _sleeps(row)
+    if phase == "forward" and not sleeps and not (grow and _computes_no_more(row)):
+        return
     is_meant = phase == "evaluation" and share < limits["evaluation"]
     if phase == "generation" or (phase == "evaluation" and row["acts"]) or (is_meant and not grow):
         return
@@ -129,7 +138,7 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         often = f"about every {row['every']:.0f} steps " if row["every"] >= 2 else "several times in a row "
     yield Finding(
         f"{often}a step takes {seconds(row['pause'])} instead of {seconds(row['usual'])}, most of it in {phase}"
-        f"{', where the thread sleeps' * sleeps}:"
+        f"{', where the thread sleeps' if sleeps else ', before the model is called' if phase == 'forward' else ''}:"
         f" {percent(share)} of the time{', longer each time' * grow}",
         Certainty.POSSIBLE if is_meant else Certainty.LIKELY,
         cost_s=row["lost"] / row["steps"],
@@ -191,12 +200,13 @@ RULE = Rule(
         Threshold("share", 0.15, "share of the time that the pauses take"),
         Threshold("evaluation", 0.33, "share of the time that evaluations take"),
         Threshold("pauses", 3, "pauses needed to judge"),
-        Threshold("growing", 6, "pauses needed to tell that they take longer each time"),
+        Threshold("growing", 8, "pauses needed to tell that they take longer each time"),
         Threshold("growth", 1.5, "how many times as long as the first the newest one takes, if they grow"),
-        Threshold("steadiness", 0.8, "R² of a line through the pauses from which they are said to grow"),
+        Threshold("order", 0.85, "correlation of a pause's step with its place by length, from which they grow"),
         Threshold("steps", 50, "steps needed to judge"),
     ),
-    explains=("slower-than-best",),
+    explains=("slower-than-best", "python-bound"),
+    explains_times=1.5,
     look=look,
     on_host=True,
 )

@@ -79,6 +79,31 @@ def test_pauses_that_take_longer_each_time_are_told_of_evaluations_too(
         assert phase == "other"
 
 
+@pytest.mark.parametrize(
+    ("backward", "longer", "is_told"), [(0.02, 0.004, True), (0.5, 0.004, False), (0.02, 0.0, False)]
+)
+def test_what_grows_before_the_model_is_called_is_no_longer_input(
+    judged: Judged, steps: Steps, backward: float, longer: float, is_told: bool
+) -> None:
+    """Its time is in forward, as the model was last seen before it; backward of a longer input is longer, too."""
+
+    def rest(step: int) -> float:
+        return (0.8 + longer * step) * (step % 40 == 39)
+
+    rows = steps(
+        400,
+        duration=lambda step: 0.1 + rest(step),
+        forward=lambda step: 0.05 + (1 - backward) * rest(step),
+        backward=lambda step: 0.03 + backward * rest(step) * (backward > 0.1),
+    )
+
+    found = judged("pauses", {"python.steps": rows})
+
+    assert [one.sentence.partition(", most of it in ")[2] for one in found] == [
+        "forward, before the model is called: 30 % of the time, longer each time"
+    ] * is_told
+
+
 def test_a_single_long_step_and_long_steps_in_all_phases_are_fine(judged: Judged, steps: Steps) -> None:
     once = steps(400, duration=lambda step: 9.1 if step == 200 else 0.1, other=lambda step: 9.0 * (step == 200))
     starved = steps(
