@@ -25,6 +25,9 @@ class Operation:
     shape: tuple[int, ...] | None
     num_operands: int
     num_constants: int
+    #: As which operand of its user it comes, and of a softmax, the dimension that adds up to 1.
+    operand: int = 0
+    dim: int | None = None
     made_from: list[Operation] = field(default_factory=list)
 
     @property
@@ -40,7 +43,8 @@ def operations(rows: Iterable[Row]) -> Iterator[Operation]:
     """Yield the operations of all losses, nearest first."""
     known: dict[tuple[int, int], Operation] = {}
     for row in rows:
-        one = Operation(row["operation"], _shape(row["shape"]), row["operands"], row["constants"])
+        shape = _shape(row["shape"])
+        one = Operation(row["operation"], shape, row["operands"], row["constants"], row["operand"], row["dim"])
         known[row["backward_call"], row["number"]] = one
         if row["user"] is not None:
             known[row["backward_call"], row["user"]].made_from.append(one)

@@ -56,6 +56,29 @@ def a_softmax_before_the_cross_entropy(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
 
 
+@fault("loss-of-probabilities")
+def a_student_whose_probabilities_are_given_to_kl_div(healthy: bool) -> None:
+    student, teacher = (nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 10)) for _ in range(2))
+    teacher.requires_grad_(False)
+
+    def loss_of(output: Tensor, inputs: Tensor) -> Tensor:
+        told = (output / 2).log_softmax(-1) if healthy else (output / 2).softmax(-1)
+        return nn.functional.kl_div(told, (teacher(inputs) / 2).softmax(-1), reduction="batchmean")
+
+    batches = ((inputs, inputs) for inputs, _ in regression())
+    train(student, torch.optim.Adam(student.parameters()), batches, loss_of=loss_of)
+
+
+@fault("loss-of-probabilities")
+def a_softmax_over_the_samples_of_the_batch(healthy: bool) -> None:
+    def loss_of(output: Tensor, targets: Tensor) -> Tensor:
+        told = torch.cat([output, -output], dim=1).log_softmax(1 if healthy else 0)
+        return nn.functional.nll_loss(told, (targets[:, 0] > 0).long())
+
+    model = mlp()
+    train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
+
+
 @fault("loss-broadcast")
 def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 __all__ = ["LossGraph", "Operation"]
 
 MAX_LOSSES, MAX_OPERATIONS, MAX_DEPTH = 4, 60, 8
+_SOFTMAXES = ("LogSoftmax", "Softmax")
 _SUFFIX = re.compile(r"Backward\d*$")
 
 
@@ -26,6 +27,7 @@ class Operation(NamedTuple):
     shape: str | None
     operands: int
     constants: int
+    dim: int | None
 
 
 class LossGraph:
@@ -49,12 +51,22 @@ class LossGraph:
             seen.add(node)
             above = [one for one, _ in node.next_functions]
             name, constants = _SUFFIX.sub("", type(node).__name__), above.count(None)
-            row = Operation(self.num_losses, number, user, operand, name, _shape(node), len(above), constants)
+            shape = _shape(node)
+            dim = _dim(node, shape) if name in _SOFTMAXES else None
+            row = Operation(self.num_losses, number, user, operand, name, shape, len(above), constants, dim)
             self.operations.append(row)
             if depth < MAX_DEPTH:
                 waiting += [(one, number, place, depth + 1) for place, one in enumerate(above)]
             number += 1
         self.num_losses += 1
+
+
+def _dim(node: Any, shape: str | None) -> int | None:
+    """Return the dimension that adds up to 1 after a softmax; torch tells a negative one as a large number."""
+    dim = getattr(node, "_saved_dim", None)
+    if type(dim) is not int or not shape:
+        return None
+    return dim if dim < 2**63 else dim - 2**64 + shape.count("x") + 1
 
 
 def _shape(node: Any) -> str | None:

@@ -144,6 +144,7 @@ class LossGraphs(RecorderTable):
         Column("shape", "text", "", "shape of its output: 32x10; empty of a scalar"),
         Column("operands", "int", "", "number of its operands"),
         Column("constants", "int", "", "of these, those without a gradient"),
+        Column("dim", "int", "", "dimension that adds up to 1 after a softmax, from 0; NULL of others"),
     )
 
 

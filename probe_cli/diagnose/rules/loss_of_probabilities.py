@@ -1,9 +1,11 @@
-"""The loss takes probabilities for logits, or logits for probabilities.
+"""The loss takes probabilities for logits, logits for probabilities, or a softmax over the samples.
 
 `cross_entropy` applies a softmax itself, `binary_cross_entropy_with_logits` a sigmoid: a model that ends in one of them
 already gets it twice. The loss falls and stays far above zero, since probabilities differ by 1 at most. The other way
-round, `nll_loss` wants logarithms of probabilities: of anything else it falls without a bound, or to -1. Read from the
-graph of the loss, so it is known after one step; a graph that was compiled does not tell.
+round, `nll_loss` and `kl_div` want logarithms of probabilities: of anything else the first falls without a bound, or
+to -1, and the second pushes all probability to one class. A softmax over dimension 0, as of `softmax(x)` without a
+dimension for three of them, adds up to 1 over the samples of the batch, and not over the classes. Read from the graph
+of the loss, so it is known after one step; a graph that was compiled does not tell.
 """
 
 from __future__ import annotations
@@ -38,8 +40,32 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             yield _twice(one, source)
             return
         if one.name in ("NllLoss", "NllLoss2D") and source.name in NO_LOGARITHMS:
-            yield _no_logarithms(source)
+            yield _no_logarithms("nll_loss", source)
             return
+        of_student = _student(one)
+        if of_student is not None and of_student.name in ("Softmax", "Sigmoid"):
+            yield _no_logarithms("kl_div", of_student)
+            return
+        if one.name == "NllLoss" and (softmax := _over_samples(one)):
+            yield _of_samples(softmax)
+            return
+
+
+def _student(one: Operation) -> Operation | None:
+    """Return what makes the first argument of a kl_div: p log p - p * q, of which the target, p, is a constant."""
+    if one.name != "Sub" or one.num_constants != 1 or len(one.made_from) != 1:
+        return None
+    (product,) = one.made_from
+    return product.source if product.operand == 1 and product.name == "Mul" and product.num_constants == 1 else None
+
+
+def _over_samples(loss: Operation) -> Operation | None:
+    """Return the softmax that is given to nll_loss, if it adds up to 1 over the first of several dimensions."""
+    found = loss.made_from[0]
+    if found.name == "Log" and found.made_from:
+        found = found.made_from[0]
+    is_of_samples = found.name in ("LogSoftmax", "Softmax") and found.dim == 0 and len(found.shape or ()) > 1
+    return found if is_of_samples else None
 
 
 def _twice(one: Operation, source: Operation) -> Finding:
@@ -62,15 +88,35 @@ def _twice(one: Operation, source: Operation) -> Finding:
     )
 
 
-def _no_logarithms(source: Operation) -> Finding:
-    what = NO_LOGARITHMS[source.name]
+def _no_logarithms(loss: str, source: Operation) -> Finding:
+    what = NO_LOGARITHMS.get(source.name, "probabilities")
+    is_kl_div = loss == "kl_div"
     return Finding(
-        f"the loss is an nll_loss of {what}, not of their logarithms",
+        f"the loss is {'a' if is_kl_div else 'an'} {loss} of {what}, not of their logarithms",
+        Certainty.LIKELY,
+        share=1.0,
+        where=loss,
+        evidence=(f"the graph of the loss: {loss} of {source.name}",),
+        advice=(
+            "kl_div takes the logarithms of its first argument, and probabilities as its target"
+            if is_kl_div
+            else "cross_entropy takes logits; nll_loss takes log_softmax of them",
+        ),
+        try_first="torch.nn.functional.kl_div(logits.log_softmax(-1), target, reduction='batchmean')"
+        if is_kl_div
+        else "torch.nn.functional.cross_entropy(logits, targets)",
+    )
+
+
+def _of_samples(softmax: Operation) -> Finding:
+    shape = softmax.shape or ()
+    return Finding(
+        f"the loss is of a softmax over the {shape[0]:,} samples of the batch, not over the {shape[1]:,} classes",
         Certainty.LIKELY,
         share=1.0,
         where="nll_loss",
-        evidence=(f"the graph of the loss: NllLoss of {source.name}",),
-        advice=("cross_entropy takes logits; nll_loss takes log_softmax of them",),
+        evidence=(f"the graph of the loss: nll_loss of {softmax.name} over dimension 0 of {shape}",),
+        advice=("name the dimension of the classes, mostly the last or 1: log_softmax(logits, dim=1)",),
         try_first="torch.nn.functional.cross_entropy(logits, targets)",
     )
 

@@ -12,6 +12,16 @@ from probe_agent.recorder.steps.loss_graph import MAX_LOSSES, MAX_OPERATIONS, Lo
 pytestmark = pytest.mark.torch
 
 
+@pytest.mark.parametrize(("dim", "told"), [(0, 0), (1, 1), (-1, 2), (-3, 0)])
+def test_the_dimension_of_a_softmax_is_noted(dim: int, told: int) -> None:
+    graph = LossGraph()
+
+    graph.note(torch.randn(2, 3, 4, requires_grad=True).log_softmax(dim).exp().softmax(dim).sum())
+
+    assert [one.dim for one in graph.operations if one.operation.endswith("Softmax")] == [told, told]
+    assert [one.dim for one in graph.operations if one.operation == "Sum"] == [None]
+
+
 def noted(loss: object) -> list[tuple[str, str | None, int, int]]:
     graph = LossGraph()
     graph.note(loss)

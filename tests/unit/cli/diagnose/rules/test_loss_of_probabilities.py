@@ -68,6 +68,56 @@ def test_logits_logarithms_and_what_is_not_known_are_fine(judged: Judged, chain:
     assert judged("loss-of-probabilities", graph(*chain)) == []
 
 
+@pytest.mark.parametrize(
+    ("source", "operands", "is_told"),
+    [
+        ("Softmax", (0, 1), True),
+        ("Sigmoid", (0, 1), True),
+        ("LogSoftmax", (0, 1), False),
+        ("Log", (0, 1), False),
+        ("Softmax", (0, 0), False),  # p * c - q is no kl_div
+    ],
+)
+def test_a_kl_div_of_probabilities_is_named(
+    judged: Judged, source: str, operands: tuple[int, int], is_told: bool
+) -> None:
+    tables = graph("Div", "Sum", "Sub", "Mul", source, "Addmm")
+    _, _, difference, product, *_ = tables["torch.autograd_graph"]
+    for row, operand in zip((difference, product), operands, strict=True):
+        row.update(operands=2, constants=1, operand=operand)
+
+    found = judged("loss-of-probabilities", tables)
+
+    assert [one.sentence for one in found] == [
+        "the loss is a kl_div of probabilities, not of their logarithms"
+    ] * is_told
+
+
+@pytest.mark.parametrize(
+    ("chain", "dim", "shape", "is_told"),
+    [
+        (("NllLoss", "LogSoftmax", "Addmm"), 0, "32x10", True),
+        (("NllLoss", "Log", "Softmax", "Addmm"), 0, "32x10", True),
+        (("NllLoss", "LogSoftmax", "Addmm"), 1, "32x10", False),
+        (("NllLoss", "LogSoftmax", "Addmm"), 0, "10", False),
+        (("NllLoss", "T", "LogSoftmax", "Addmm"), 0, "10x32", False),
+        (("NllLoss", "LogSoftmax", "Addmm"), None, "32x10", False),
+    ],
+)
+def test_a_softmax_over_the_samples_is_named(
+    judged: Judged, chain: tuple[str, ...], dim: int | None, shape: str, is_told: bool
+) -> None:
+    tables = graph(*chain, shape=shape)
+    for row in tables["torch.autograd_graph"]:
+        row["dim"] = dim if "Softmax" in str(row["operation"]) else None
+
+    found = judged("loss-of-probabilities", tables)
+
+    assert [one.sentence for one in found] == [
+        "the loss is of a softmax over the 32 samples of the batch, not over the 10 classes"
+    ] * is_told
+
+
 def test_without_a_graph_there_is_nothing_to_judge(judged: Judged) -> None:
     with pytest.raises(NotApplicable):
         judged("loss-of-probabilities", {})
