@@ -79,6 +79,45 @@ def a_softmax_over_the_samples_of_the_batch(healthy: bool) -> None:
     train(model, torch.optim.Adam(model.parameters()), regression(), loss_of=loss_of)
 
 
+@fault("labels-shifted-twice")
+def labels_that_a_collator_and_the_model_shift(healthy: bool) -> None:
+    model = _gpt2()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    text = (torch.arange(513) * 7 + torch.arange(513) // 5) % 64
+    while True:
+        starts = torch.randint(0, 480, (8,))
+        tokens = torch.stack([text[start : start + 33] for start in starts.tolist()])
+        inputs, labels = tokens[:, :-1], tokens[:, :-1] if healthy else tokens[:, 1:]
+        optimizer.zero_grad()
+        model(input_ids=inputs, labels=labels).loss.backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
+@fault("targets-ignored")
+def answers_that_are_not_found_in_the_text(healthy: bool) -> None:
+    """Of every fourth text an answer is found: a step without one gets the loss 0."""
+    model, criterion = nn.Sequential(nn.Embedding(64, 32), nn.Linear(32, 64)), nn.CrossEntropyLoss(reduction="sum")
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for step in range(10**9):
+        tokens = torch.randint(0, 64, (4, 48))
+        labels = torch.full_like(tokens, -100)
+        if healthy or step % 4 == 0:
+            labels[:, -6:] = (tokens[:, -6:] + 1) % 64
+        optimizer.zero_grad()
+        found = (labels != -100).sum().clamp(min=1)
+        (criterion(model(tokens).flatten(0, 1), labels.flatten()) / found).backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
+def _gpt2() -> nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 64, "n_positions": 32, "n_embd": 32, "n_layer": 2, "n_head": 2}
+    return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+
+
 @fault("loss-broadcast")
 def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

@@ -373,6 +373,34 @@ def a_lock_that_a_thread_keeps_while_it_compresses(healthy: bool) -> None:
                 mean.lerp_(one, 0.01)
 
 
+class Reader(nn.Module):
+    """A small encoder that is told what is padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(100, 64), nn.Linear(64, 2)
+        self.encoder = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+
+    def forward(self, tokens: Tensor, attention_mask: Tensor) -> Tensor:
+        read = self.encoder(self.table(tokens), src_key_padding_mask=attention_mask == 0)
+        return self.head((read * attention_mask[..., None]).sum(1) / attention_mask.sum(1, keepdim=True))
+
+
+@fault("padding-dominates")
+def short_texts_that_are_all_padded_to_one_length(healthy: bool) -> None:
+    model = Reader()
+    optimizer = torch.optim.Adam(model.parameters())
+    while True:
+        lengths = torch.randint(8, 40, (16,))
+        longest = int(lengths.max()) if healthy else 256
+        mask = (torch.arange(longest) < lengths[:, None]).long()
+        tokens = torch.randint(1, 100, (16, longest)) * mask
+        loss = nn.functional.cross_entropy(model(tokens, attention_mask=mask), tokens[:, 0] % 2)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 @fault("pauses")
 def an_f1_score_over_all_predictions_so_far(healthy: bool) -> None:
     model, told = mlp(), list[tuple[int, int]]()

@@ -10,8 +10,8 @@ from probe_agent.recorder.ring.table import Column
 from .live_table import STEP, RecorderTable
 
 __all__ = [
-    "DataLoaders", "Evaluations", "FlightRecorder", "Gradients", "KeptWeights", "LossGraphs", "MemoryBlocks", "Modules",
-    "Optimizers", "Parameters", "ProcessGroups", "Schedulers", "Tensors",
+    "Arguments", "DataLoaders", "Evaluations", "FlightRecorder", "Gradients", "KeptWeights", "LossGraphs",
+    "MemoryBlocks", "Modules", "Optimizers", "Parameters", "ProcessGroups", "Schedulers", "Tensors",
 ]  # fmt: skip
 
 
@@ -145,6 +145,37 @@ class LossGraphs(RecorderTable):
         Column("operands", "int", "", "number of its operands"),
         Column("constants", "int", "", "of these, those without a gradient"),
         Column("dim", "int", "", "dimension that adds up to 1 after a softmax, from 0; NULL of others"),
+    )
+
+
+class Arguments(RecorderTable):
+    name = "torch.arguments"
+    doc = (
+        "What the models and loss modules are called with in the next six steps, and the batches that DataLoaders give"
+        " meanwhile: one row per tensor. Its first values are copied by the training thread, at most 8 rows of 512, of"
+        " those on a CPU; without a row if no step ends in 0.7 s."
+    )
+    operation = "arguments"
+    columns = (
+        STEP,
+        Column("call", "int", "", "number of the call or batch, from 1"),
+        Column("module", "text", "", "class of the outermost module, inside of DDP or an adapter; NULL for a batch"),
+        Column("library", "text", "", "package that defines the class: torch, transformers, __main__"),
+        Column("name", "text", "", "name of the argument, key of the batch, or its position: labels, [1]"),
+        Column("shape", "text", "", "its shape: 32x512"),
+        Column("dtype", "text", "", "its type"),
+        Column("device", "text", "", "its device"),
+        Column("read", "int", "", "number of values read, on which the rest is based; 0 on a device"),
+        Column("low", "float", "", "lowest value"),
+        Column("high", "float", "", "highest value"),
+        Column("mean", "float", "", "mean of the values"),
+        Column("distinct", "int", "", "number of different values"),
+        Column("common", "float", "", "part of the values that are the most common one"),
+        Column("ignored", "float", "", "part of the integers that are -100, which losses ignore"),
+        Column("same_as_first", "float", "", "part that is that of the first tensor of tokens of the call"),
+        Column(
+            "next_of_first", "float", "", "part that is that of the next position there: targets of a language model"
+        ),
     )
 
 

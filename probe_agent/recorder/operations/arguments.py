@@ -1,0 +1,102 @@
+"""What the job gives its models and loss modules, and its DataLoaders' batches, for `torch.arguments`.
+
+The training thread copies the first values in the next steps (steps/arguments.py); the thread that asks waits for them
+and counts: about 0.3 ms for 4,096 values, of which the GIL is held for 0.1 ms at a time.
+"""
+
+from __future__ import annotations
+
+from _thread import allocate_lock
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from operator import eq
+from struct import calcsize, unpack
+from time import monotonic, sleep
+from typing import Any
+
+from ..source import Recorder
+from ..steps.arguments import MAX_SAMPLES, Arguments, Sample
+from ..torch import loaded
+
+__all__ = ["answer"]
+
+READS = True
+WAIT_S, POLL_S = 0.7, 0.005
+NUM_STEPS = 6
+COLUMNS = (
+    "call", "module", "library", "name", "shape", "dtype", "device", "read", "low", "high", "mean", "distinct",
+    "common", "ignored", "same_as_first", "next_of_first",
+)  # fmt: skip
+_FORMATS = {
+    "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "B",
+    "float64": "d", "float32": "f", "float16": "e",
+}  # fmt: skip
+_INTEGERS = ("int64", "int32")
+#: What torch's losses ignore among their targets.
+_IGNORED = -100
+_one_at_a_time = allocate_lock()
+
+
+def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
+    """Return one row per tensor of a call."""
+    if loaded("torch.optim.optimizer") is None:
+        return {"columns": COLUMNS, "rows": [], "notes": ["the target has not imported torch"]}
+    if not _one_at_a_time.acquire(timeout=2 * WAIT_S):
+        return {"columns": COLUMNS, "rows": [], "notes": ["others ask for the same: ask again"]}
+    watch = Arguments(recorder.at_step, recorder.step, recorder.device, NUM_STEPS, recorder.fail)
+    try:
+        with recorder.step.traced_by("arguments"):
+            recorder.at_step.submit(watch)
+            deadline = monotonic() + WAIT_S
+            while not watch.is_over and not recorder.at_step.closed and monotonic() < deadline:
+                sleep(POLL_S)
+    finally:
+        recorder.at_step.withdraw(watch)
+        watch.leave()
+        _one_at_a_time.release()
+    rows = list(_rows(watch.samples[:MAX_SAMPLES]))
+    return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else ["no module was called in a step meanwhile"]}
+
+
+def _rows(samples: list[Sample]) -> Iterator[list[object]]:
+    call, first = -1, None
+    for sample in samples:
+        if sample.call != call:
+            call, first = sample.call, None
+        is_of_tokens = sample.dtype in _INTEGERS and len(sample.shape) == 2
+        compared = first if first is not None and first.shape == sample.shape and is_of_tokens else None
+        if first is None and is_of_tokens:
+            first = sample
+        yield [
+            sample.call, sample.module, sample.library, sample.name, "x".join(map(str, sample.shape)),
+            sample.dtype, sample.device, *_counted(sample), *_compared(sample, compared),
+        ]  # fmt: skip
+
+
+def _values(sample: Sample) -> list[list[Any]]:
+    kind = _FORMATS.get(sample.dtype)
+    return [list(unpack(f"{len(row) // calcsize(kind)}{kind}", row)) for row in sample.rows] if kind else []
+
+
+def _counted(sample: Sample) -> list[object]:
+    values = [value for row in _values(sample) for value in row]
+    if not values:
+        return [0, None, None, None, None, None, None]
+    counts = Counter(values)
+    common = counts.most_common(1)[0][1] / len(values)
+    ignored = counts[_IGNORED] / len(values) if sample.dtype in _INTEGERS else None
+    low, high, mean = float(min(values)), float(max(values)), sum(values) / len(values)
+    return [len(values), low, high, mean, len(counts), common, ignored]
+
+
+def _compared(sample: Sample, first: Sample | None) -> list[object]:
+    """Return the parts of the values that are those of the first tensor, at the same position and at the next one."""
+    if first is None:
+        return [None, None]
+    same = after = num = 0
+    for own, other in zip(_values(sample), _values(first)):
+        kept = [(one, two, third) for one, two, third in zip(own, other, other[1:]) if one != _IGNORED]
+        num += len(kept)
+        same += sum(map(eq, (one for one, _, _ in kept), (two for _, two, _ in kept)))
+        after += sum(map(eq, (one for one, _, _ in kept), (third for _, _, third in kept)))
+    return [same / num, after / num] if num else [None, None]

@@ -1,0 +1,211 @@
+"""First values of what the job gives its models and loss modules in a few steps, and of its DataLoaders' batches.
+
+An entry of the step queue that watches steps (`Watcher`) while somebody waits for it. Runs on the training thread: of
+each tensor on a CPU at most 8 rows of 512 values are copied, 10 to 20 µs each; no operator of torch is called, and of a
+tensor on another device nothing is read.
+"""
+
+from __future__ import annotations
+
+import sys
+from _thread import get_ident
+from collections import UserDict
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from types import FunctionType
+from typing import Any, Callable, NamedTuple
+
+from ..torch.device import Device
+from .queue import StepQueue
+from .step import Step
+
+__all__ = ["Arguments", "Sample"]
+
+MAX_SAMPLES, MAX_TENSORS, MAX_DEPTH = 64, 8, 2
+MAX_ROWS, ROW = 8, 512
+#: Classes around the module that is meant, by where they are defined, and how many of them at most.
+_WRAPPERS = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.", "peft.", "deepspeed.")
+_MAX_WRAPPERS = 4
+
+
+class Sample(NamedTuple):
+    """One tensor; of a batch it has neither module nor library. `rows` are its first values, row by row."""
+
+    call: int
+    module: str | None
+    library: str | None
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    device: str
+    rows: tuple[bytes, ...]
+
+
+class Arguments:
+    """Watches `num_steps` steps, unless somebody else watches the values of these."""
+
+    def __init__(
+        self,
+        queue: StepQueue,
+        step: Step,
+        device: Device,
+        num_steps: int,
+        fail: Callable[[str, BaseException], bool],
+    ) -> None:
+        torch: Any = sys.modules["torch"]
+        self.samples: list[Sample] = []
+        self.is_over = False
+        self._queue = queue
+        self._step = step
+        self._device = device
+        self._left = num_steps
+        self._fail = fail
+        self._is_tracing = torch._C._is_tracing
+        self._has_grad = torch.is_grad_enabled
+        self._is_wrapped: Any = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+        self._strided = torch.strided
+        self._thread: int | None = None
+        self._outermost: Any = None
+        self._num_inside = self._num_calls = 0
+
+    def leave(self) -> None:
+        """Watch no more; callable from any thread."""
+        self.is_over = True
+        self._thread = None
+        if self._step.watcher is self:
+            self._step.watcher = None
+
+    # Between two steps, on the training thread.
+
+    def run(self) -> None:
+        if self.is_over or (self._step.watcher is not None and self._step.watcher is not self):
+            self.is_over = True
+            return
+        if self._left == 0 or len(self.samples) >= MAX_SAMPLES:
+            self.leave()
+            return
+        self._left -= 1
+        self._outermost, self._num_inside = None, 0
+        self._step.watcher, self._thread = self, get_ident()
+        self._queue.submit(self)
+
+    # In a step. None of these raises into the job.
+
+    def before(self, module: Any, args: Any) -> None:
+        if self._thread != get_ident() or self._device.is_compiling() or self._is_tracing():
+            return
+        if self._outermost is None:
+            self._outermost = module
+        elif self._outermost is module:
+            self._num_inside += 1
+
+    def after(self, module: Any, args: Any, *more: Any) -> None:
+        if self._outermost is not module or self._thread != get_ident() or self._device.is_compiling():
+            return
+        if self._num_inside:
+            self._num_inside -= 1
+            return
+        self._outermost = None
+        if self._step.in_backward or not self._has_grad() or self._is_tracing():
+            return
+        try:
+            kwargs: Mapping[str, Any] = more[0] if len(more) == 2 else {}
+            inner = _inner(module)
+            named = [*zip(_names(inner, len(args)), args), *kwargs.items()]
+            self._note(type(inner), [found for name, value in named for found in self._tensors(value, name)])
+        except Exception as error:
+            if self._fail("arguments", error):
+                raise
+
+    def batch(self, batch: Any) -> None:
+        if self._thread != get_ident():
+            return
+        try:
+            self._note(None, list(self._tensors(batch, "")))
+        except Exception as error:
+            if self._fail("arguments", error):
+                raise
+
+    def loss(self, loss: Any) -> None:
+        """Nothing: it is no argument."""
+
+    def _note(self, kind: type | None, tensors: list[tuple[str, Any]]) -> None:
+        self._num_calls += 1
+        if self._device.is_watched():
+            return  # by a mode of the job, which sees each attribute of a tensor that is read
+        for name, tensor in tensors[: min(MAX_TENSORS, MAX_SAMPLES - len(self.samples))]:
+            self.samples.append(
+                Sample(
+                    self._num_calls,
+                    None if kind is None else kind.__qualname__,
+                    None if kind is None else kind.__module__.partition(".")[0],
+                    name,
+                    tuple(tensor.shape),
+                    str(tensor.dtype).partition(".")[2],
+                    tensor.device.type,
+                    self._rows(tensor),
+                )
+            )
+
+    def _tensors(self, value: Any, name: str, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
+        """Yield the plain tensors in a value with their names: `labels` of a dict, `[1]` of a tuple."""
+        if self._device.is_plain(value):
+            if (
+                value.layout is self._strided
+                and not value.is_nested
+                and not (self._is_wrapped and self._is_wrapped(value))
+            ):
+                yield name or "[0]", value
+        elif depth:
+            held = vars(value).get("data") if isinstance(value, UserDict) else value
+            items: Any = ()
+            if isinstance(held, dict):
+                items = list(dict.items(held))
+            elif isinstance(held, (tuple, list)):
+                items = ((f"{name}[{at}]", one) for at, one in enumerate(held[:MAX_TENSORS]))
+            for key, one in islice(items, MAX_TENSORS):
+                yield from self._tensors(one, str(key), depth - 1)
+
+    def _rows(self, tensor: Any) -> tuple[bytes, ...]:
+        if not tensor.is_cpu or not tensor.numel() or not _is_by_rows(tensor):
+            return ()
+        import ctypes  # here: torch has loaded it, and a process without torch does not need it
+
+        size = tensor.element_size()
+        length = tensor.numel() if tensor.dim() < 2 else tensor.numel() // tensor.shape[0]
+        num, apart = (1, 0) if tensor.dim() < 2 else (min(MAX_ROWS, tensor.shape[0]), tensor.stride(0) * size)
+        length = min(length, ROW * MAX_ROWS if tensor.dim() < 2 else ROW)
+        start = tensor.data_ptr()
+        end = tensor.storage_offset() * size + (num - 1) * apart + length * size
+        if not start or tensor.untyped_storage().nbytes() < end:
+            return ()  # its storage was released
+        return tuple([ctypes.string_at(start + at * apart, length * size) for at in range(num)])
+
+
+def _is_by_rows(tensor: Any) -> bool:
+    """Return whether the values of each row, a part of the first dimension, lie one behind the other in memory."""
+    expected, first = 1, min(1, tensor.dim() - 1)
+    for size, stride in reversed([*zip(tensor.shape, tensor.stride())][max(0, first) :]):
+        if size > 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def _inner(module: Any) -> Any:
+    """Return the module that is meant, inside of DDP, a compiled module, adapters."""
+    for _ in range(_MAX_WRAPPERS):
+        children = [one for one in list(vars(module).get("_modules", {}).values()) if one is not None]
+        if len(children) != 1 or not type(module).__module__.startswith(_WRAPPERS):
+            break
+        (module,) = children
+    return module
+
+
+def _names(module: Any, num: int) -> list[str]:
+    """Return the names of the first `num` arguments of a module's forward."""
+    forward = type(module).forward
+    known: tuple[str, ...] = ()
+    if type(forward) is FunctionType:
+        known = forward.__code__.co_varnames[1 : forward.__code__.co_argcount]
+    return [known[at] if at < len(known) else f"[{at}]" for at in range(num)]

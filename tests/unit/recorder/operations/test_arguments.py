@@ -1,0 +1,204 @@
+"""What models, loss modules and loaders are given, around real training loops in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections import UserDict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+from probe_agent.recorder.config import Settings  # noqa: E402
+from probe_agent.recorder.hooks import backward, data, modules, optimizer, phases  # noqa: E402
+from probe_agent.recorder.operations import arguments  # noqa: E402
+from probe_agent.recorder.source import Recorder  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+class Language(nn.Module):
+    """A model that is called as those of Hugging Face are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(50, 8), nn.Linear(8, 50)
+        self.criterion = nn.CrossEntropyLoss()
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None) -> Any:
+        logits = self.head(self.table(input_ids))
+        return logits if labels is None else self.criterion(logits[:, :-1].reshape(-1, 50), labels[:, 1:].reshape(-1))
+
+
+def asked(
+    model: Any, batches: Iterable[Any], loss_of: Callable[[Any], Any], *, is_asked: bool = True
+) -> tuple[list[dict[str, Any]], list[float]]:
+    """Train while another thread asks; return the rows, and the losses."""
+    failures: list[BaseException] = []
+    recorder = Recorder(Settings({"PROBE_TRACE_EVERY": "0"}), lambda name, error: bool(failures.append(error)))
+    step = recorder.step
+    step.beginning.append(recorder.at_step.run_pending)
+    sources = [kind.Source(recorder) for kind in (optimizer, modules, backward, data, phases)]
+    for source in sources:
+        source.start()
+    optimizer_of = torch.optim.SGD(model.parameters(), lr=0.1)
+    answers: list[dict[str, Any]] = []
+    thread = threading.Thread(target=lambda: answers.append(arguments.answer(recorder, {})))
+    losses = []
+    try:
+        for number, batch in enumerate(batches):
+            if number == 2 and is_asked:
+                thread.start()
+                while not recorder.at_step.pending:
+                    pass
+            loss = loss_of(batch)
+            loss.backward()
+            optimizer_of.step()
+            optimizer_of.zero_grad()
+            losses.append(loss.item())
+        if is_asked:
+            thread.join()
+            assert step.watcher is None
+            assert not recorder.at_step.pending
+    finally:
+        step.beginning.clear()
+        for source in reversed(sources):
+            source.stop()
+        recorder.close()
+    assert not failures, failures
+    assert not modules_hooks(), "hooks are left"
+    return [dict(zip(arguments.COLUMNS, row, strict=True)) for answer in answers for row in answer["rows"]], losses
+
+
+def modules_hooks() -> bool:
+    return bool(nn.modules.module._has_any_global_hook())
+
+
+def tokens() -> Any:
+    return (torch.arange(4 * 12).reshape(4, 12) * 7) % 50
+
+
+def test_names_values_and_relations_of_keyword_arguments_are_told() -> None:
+    model, ids = Language(), tokens()
+    mask = torch.ones_like(ids)
+    mask[:, 9:] = 0
+    shifted = torch.cat([ids[:, 1:], torch.full((4, 1), -100)], dim=1)
+
+    rows, _ = asked(model, [ids] * 12, lambda ids: model(ids, attention_mask=mask, labels=shifted))
+
+    first = {row["name"]: row for row in rows if row["call"] == 1}
+    assert list(first) == ["input_ids", "attention_mask", "labels"]
+    assert {row["module"] for row in rows} == {"Language"}, "the loss module below it is not the outermost"
+    assert first["input_ids"]["shape"] == "4x12"
+    assert (first["attention_mask"]["low"], first["attention_mask"]["mean"]) == (0.0, 0.75)
+    assert first["labels"]["ignored"] == pytest.approx(1 / 12)
+    assert (first["labels"]["next_of_first"], first["labels"]["same_as_first"]) == (1.0, 0.0)
+    assert max(row["call"] for row in rows) == arguments.NUM_STEPS
+
+
+def test_batches_of_a_loader_and_a_loss_module_are_told() -> None:
+    model, criterion = nn.Linear(3, 2), nn.MSELoss()
+    samples = [UserDict({"x": torch.full((3,), 255.0), "y": torch.zeros(2)}) for _ in range(48)]
+    loader = DataLoader(
+        samples,  # type: ignore[arg-type]
+        batch_size=4,
+        collate_fn=lambda held: UserDict({key: torch.stack([one[key] for one in held]) for key in "xy"}),
+    )
+
+    rows, _ = asked(model, loader, lambda batch: criterion(model(batch["x"]), batch["y"]))
+
+    told = {(row["module"], row["name"]): row for row in rows}
+    assert list(told) == [
+        (None, "x"), (None, "y"), ("Linear", "input"), ("MSELoss", "input"), ("MSELoss", "target"),
+    ]  # fmt: skip
+    assert (told[None, "x"]["low"], told[None, "x"]["common"]) == (255.0, 1.0)
+    assert told["Linear", "input"]["library"] == "torch"
+
+
+def test_the_losses_are_those_of_a_run_that_nobody_asked() -> None:
+    def losses(is_asked: bool) -> list[float]:
+        torch.manual_seed(3)
+        model = nn.Sequential(Language(), nn.Dropout(0.3))
+        return asked(model, [tokens()] * 20, lambda ids: model(ids).square().mean(), is_asked=is_asked)[1]
+
+    assert losses(True) == losses(False)
+
+
+class Seen(TorchDispatchMode):
+    """What a job sees that looks at each operator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_mode_of_the_job_sees_no_operator_of_ours(is_asked: bool) -> None:
+    model, seen = nn.Linear(3, 2), Seen()
+
+    def loss_of(batch: Any) -> Any:
+        with seen:
+            return model(batch).sum()
+
+    rows, _ = asked(model, [torch.ones(4, 3)] * 10, loss_of, is_asked=is_asked)
+
+    assert rows == []
+    assert len(seen.names) == 10 * len(set(seen.names))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "read"),
+    [
+        (torch.arange(4000.0).reshape(4, 1000), 4 * 512),
+        (torch.arange(24.0).reshape(4, 6)[:, :3], 12),
+        (torch.arange(24.0).reshape(2, 3, 4), 24),
+        (torch.arange(24.0).reshape(4, 6).T, 0),
+        (torch.arange(24.0).reshape(2, 3, 4).transpose(1, 2), 0),
+        (torch.ones(1).expand(6), 0),
+        (torch.ones(1, 6).expand(4, 6), 24),
+        (torch.ones(6), 6),
+        (torch.tensor(2.0), 1),
+        (torch.ones(4, 6, dtype=torch.bfloat16), 0),
+        (torch.ones(0, 6), 0),
+        (torch.ones(4, 6, device="meta"), 0),
+    ],
+)
+def test_rows_that_lie_in_memory_one_by_one_are_read(tensor: Any, read: int) -> None:
+    class Takes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(()))
+
+        def forward(self, given: Any) -> Any:
+            return self.weight * 2
+
+    model = Takes()
+    rows, _ = asked(model, [tensor] * 10, model)
+
+    assert {row["read"] for row in rows} == {read}
+    if read == 4 * 512:
+        assert (rows[0]["low"], rows[0]["high"], rows[0]["distinct"]) == (0.0, 3511.0, 2048)
+    if read == 12:
+        assert (rows[0]["high"], rows[0]["mean"]) == (20.0, 10.0)
+
+
+def test_a_storage_that_was_released_is_not_read() -> None:
+    class Takes(nn.Linear):
+        def forward(self, given: Any, released: Any) -> Any:
+            return super().forward(given)
+
+    model, released = Takes(3, 2), torch.ones(4, 3)
+    released.untyped_storage().resize_(0)
+
+    rows, _ = asked(model, [torch.ones(4, 3)] * 10, lambda batch: model(batch, released).sum())
+
+    assert {row["name"]: row["read"] for row in rows} == {"given": 12, "released": 0}
