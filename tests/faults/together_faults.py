@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import random
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
 
 from faults.gallery import fault, mlp, regression, train
 from faults.ranks import join, train_together
@@ -92,6 +93,33 @@ def ranks_that_shuffle_all_of_the_data_alike(healthy: bool) -> None:
         if healthy:
             loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]
         train(model, optimizer, loader)
+
+
+class Stream(IterableDataset[Tensor]):
+    """Windows of a text that is endless, of `num` streams the one with this number."""
+
+    def __init__(self, number: int, num: int) -> None:
+        self.number, self.num = number, num
+
+    def __iter__(self) -> Iterator[Tensor]:
+        generator = torch.Generator().manual_seed(5)
+        for at in itertools.count():
+            window = torch.randn(64, generator=generator)
+            if at % self.num == self.number:
+                yield window
+
+
+@fault("same-batches-on-ranks", num_ranks=2)
+def a_stream_that_is_not_divided_among_ranks(healthy: bool) -> None:
+    join()
+    stream = Stream(dist.get_rank(), dist.get_world_size()) if healthy else Stream(0, 1)
+    model = DistributedDataParallel(mlp())
+    optimizer = torch.optim.Adam(model.parameters())
+    for inputs in DataLoader(stream, batch_size=16):
+        optimizer.zero_grad()
+        nn.functional.mse_loss(model(inputs), inputs[:, :1]).backward()
+        optimizer.step()
+        time.sleep(0.01)
 
 
 class Added(torch.autograd.Function):

@@ -13,6 +13,7 @@ from operator import eq
 from struct import calcsize, unpack
 from time import monotonic, sleep
 from typing import Any
+from zlib import crc32
 
 from ..source import Recorder
 from ..steps.arguments import MAX_SAMPLES, Arguments, Sample
@@ -25,7 +26,7 @@ WAIT_S, POLL_S = 0.7, 0.005
 NUM_STEPS = 6
 COLUMNS = (
     "call", "module", "library", "name", "shape", "dtype", "device", "read", "low", "high", "mean", "distinct",
-    "common", "ignored", "same_as_first", "next_of_first",
+    "common", "ignored", "same_as_first", "next_of_first", "checksum",
 )  # fmt: skip
 _FORMATS = {
     "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "B",
@@ -70,6 +71,7 @@ def _rows(samples: list[Sample]) -> Iterator[list[object]]:
         yield [
             sample.call, sample.module, sample.library, sample.name, "x".join(map(str, sample.shape)),
             sample.dtype, sample.device, *_counted(sample), *_compared(sample, compared),
+            crc32(b"".join(sample.rows)) if sample.rows else None,
         ]  # fmt: skip
 
 

@@ -176,6 +176,7 @@ class Arguments(RecorderTable):
         Column(
             "next_of_first", "float", "", "part that is that of the next position there: targets of a language model"
         ),
+        Column("checksum", "int", "", "checksum of the values that were read; NULL if none were"),
     )
 
 

@@ -5,15 +5,16 @@ alike, or the same part, as a DistributedSampler does that was told a wrong rank
 the same gradients from the same samples: the job does the work of one rank, at the price of all. It shows in their
 losses, which are the same to the last digit, step after step.
 
-Judged only where the samplers give ranks the same part of the data; a job whose ranks gather their outputs for a common
-loss has equal losses by intention, and is not judged.
+Judged where the samplers give ranks the same part of the data, or where the models are seen to be given the same values
+in a few steps, as with a data set that splits itself by loader workers and not by ranks. A job whose ranks gather their
+outputs for a common loss has equal losses by intention, and is not judged; equal losses alone say nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.replicas import ROLES, by_place, check_replicas
@@ -21,6 +22,8 @@ from probe_cli.diagnose.rule import Asked, Limits, Row, Rule, Threshold
 
 __all__ = ["RULE"]
 
+#: Values read, and different ones among them, from which equal checksums are of equal data.
+MIN_READ, MIN_DISTINCT = 24, 8
 SQL = f"""
 SELECT roles.*,
     (SELECT list(loss) FROM (FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 100)) AS losses,
@@ -29,7 +32,13 @@ SELECT roles.*,
         WHERE (sampler IN ('RandomSampler', 'SequentialSampler') OR sampler_replicas IS NOT NULL)
         AND (batches IS NULL OR batches > 0)) AS loaders,
     (SELECT count(*) FROM python.collectives WHERE step >= 0 AND op LIKE '%all_gather%'
-        AND phase IN ('forward', 'other') AND coalesce(bytes, 1024) >= 1024) AS gathered
+        AND phase IN ('forward', 'other') AND coalesce(bytes, 1024) >= 1024) AS gathered,
+    (SELECT list(given) FROM (
+        -- Positions and other values that are the same in each call tell nothing, nor do a few numbers.
+        SELECT concat(coalesce(module, 'batch'), ' ', name) AS name, list(checksum) AS sums
+        FROM (SELECT *, count(*) OVER (PARTITION BY module, name, checksum) AS times FROM torch.arguments
+            WHERE read >= {MIN_READ} AND "distinct" >= {MIN_DISTINCT})
+        WHERE times = 1 GROUP BY 1 HAVING count(*) >= 2) AS given) AS arguments
 FROM ({ROLES}) AS roles
 """
 
@@ -40,8 +49,10 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
     told = {one.rank: one.rows[0] for one in asked}
     if len(told) < 2:
         raise NoEvidence("fewer than two ranks were asked: ask all of them (--all)")
-    if not all(row["loaders"] for row in told.values()):
-        raise NotApplicable("no loader is seen that could give ranks the same data")
+    if not all(row["loaders"] or row["arguments"] for row in told.values()):
+        raise NotApplicable(
+            "no loader is seen that could give ranks the same data, and no values of the model's inputs"
+        )
     check_replicas(told)
     if any(row["gathered"] and row["dp"] is None for row in told.values()):
         raise NotApplicable("ranks gather what they compute: their losses may be common by intention")
@@ -49,23 +60,17 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"a rank has recorded fewer than {limits['losses']:.0f} different losses: ask again later")
     for ranks in by_place(told):
         same = _equal(ranks, limits)
-        given = [{(loader["part"], loader["parts"]) for loader in ranks[rank]["loaders"]} for rank in same]
-        common = set[tuple[int | None, int | None]].intersection(*given)
-        if len(same) < 2 or not common:
+        if len(same) < 2 or not (seen := _loader(ranks, same) or _arguments(ranks, same)):
             continue
-        loader = next(one for one in ranks[same[0]]["loaders"] if (one["part"], one["parts"]) in common)
-        part = "all of the data" if loader["parts"] in (None, 1) else f"part {loader['part']} of {loader['parts']}"
         num_common = len(set.intersection(*(_losses(ranks[rank]) for rank in same)))
+        where, evidence = seen
         yield Finding(
             f"{len(same)} data-parallel ranks train on the same batches",
             Certainty.LIKELY,
             share=1 - 1 / len(same),
             ranks=same,
-            where=str(loader["place"]),
-            evidence=(
-                f"{num_common} losses are the same on these ranks, to the last digit",
-                f"{loader['place']} has a {loader['sampler']}, which gives each of them {part}",
-            ),
+            where=where,
+            evidence=(f"{num_common} losses are the same on these ranks, to the last digit", evidence),
             advice=(
                 "give each rank its part of the data: DistributedSampler, and its set_epoch(epoch) in each epoch",
                 "let a DistributedSampler find out num_replicas and rank itself, once the process group is there",
@@ -73,6 +78,30 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
             ),
             try_first="DataLoader(dataset, sampler=DistributedSampler(dataset), …)",
         )
+
+
+def _loader(ranks: Mapping[int, Row], same: Sequence[int]) -> tuple[str, str] | None:
+    """Return the loader that gives each of these ranks the same part of the data, and what is seen of it."""
+    given = [{(loader["part"], loader["parts"]) for loader in ranks[rank]["loaders"] or ()} for rank in same]
+    common = set[tuple[int | None, int | None]].intersection(*given)
+    if not common:
+        return None
+    loader = next(one for one in ranks[same[0]]["loaders"] if (one["part"], one["parts"]) in common)
+    part = "all of the data" if loader["parts"] in (None, 1) else f"part {loader['part']} of {loader['parts']}"
+    return str(loader["place"]), f"{loader['place']} has a {loader['sampler']}, which gives each of them {part}"
+
+
+def _arguments(ranks: Mapping[int, Row], same: Sequence[int]) -> tuple[str, str] | None:
+    """Return an argument of a model that has the same values on these ranks, and how often; None where any has not.
+    Ranks look at steps that begin a little later or earlier."""
+    sums = [{given["name"]: {*given["sums"]} for given in ranks[rank]["arguments"] or ()} for rank in same]
+    names = set.intersection(*(set(rank) for rank in sums))
+    common = {name: set.intersection(*(rank[name] for rank in sums)) for name in names}
+    if not common or min(map(len, common.values())) < 2:
+        return None
+    name = max(common, key=lambda name: len(common[name]))
+    what = " of ".join(reversed(name.split()))
+    return what, f"in {len(common[name])} calls the values of {what} that were read are the same"
 
 
 def _losses(row: Row) -> set[float]:

@@ -60,6 +60,48 @@ def test_a_sampler_that_was_told_a_wrong_rank_is_told(
     assert found.evidence[1].endswith(f"a DistributedSampler, which gives each of them {share}")
 
 
+def given(rank: int, **shared: bool) -> Tables:
+    """Calls of a model from the `rank`-th step on; each argument has the same values as on other ranks, or not."""
+    rows = [
+        {
+            "module": "GPT",
+            "name": name,
+            "call": step,
+            "read": 64,
+            "distinct": 50,
+            "checksum": step + rank * 1000 * (not is_shared),
+        }
+        for step in range(rank, rank + 6)
+        for name, is_shared in shared.items()
+    ]
+    return {"torch.dataloaders": [], "torch.arguments": rows}
+
+
+def test_ranks_whose_models_are_given_the_same_are_named_without_a_sampler(judged: Judged, rank: Rank) -> None:
+    (found,) = judged("same-batches-on-ranks", *(rank(1, **given(at, tokens=True)) for at in range(3)))
+
+    assert found.where == "tokens of GPT"
+    assert found.evidence[1] == "in 4 calls the values of tokens of GPT that were read are the same"
+
+
+@pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
+def test_noise_that_is_seeded_alike_is_not_the_data(judged: Judged, rank: Rank, seeds: tuple[int, int]) -> None:
+    asked = [rank(seed, **given(at, noise=True, images=False)) for at, seed in enumerate(seeds)]
+
+    assert judged("same-batches-on-ranks", *asked) == []
+
+
+def test_positions_tell_nothing(judged: Judged, rank: Rank) -> None:
+    positions = [
+        {"module": "GPT", "name": "at", "call": at, "read": 64, "distinct": 64, "checksum": 7} for at in range(6)
+    ]
+
+    with pytest.raises(NotApplicable):
+        judged(
+            "same-batches-on-ranks", *(rank(1, **{"torch.dataloaders": [], "torch.arguments": positions}) for _ in "ab")
+        )
+
+
 def test_equal_losses_of_different_parts_are_of_one_common_loss(judged: Judged, rank: Rank) -> None:
     assert judged("same-batches-on-ranks", rank(1, **cut(0, 2)), rank(1, **cut(1, 2))) == []
 
