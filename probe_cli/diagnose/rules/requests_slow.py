@@ -20,7 +20,7 @@ WITH recent AS (SELECT path, duration, self_duration, depth FROM python.spans OR
 parts AS (SELECT path, min(depth) AS depth, count(*) AS times, median(duration) AS usual,
         quantile_cont(duration, 0.99) AS slow, sum(duration) AS lasted, sum(self_duration) AS own FROM recent
     GROUP BY path)
-SELECT parts.*, (SELECT count(*) FROM python.steps WHERE backward > 0) AS trained,
+SELECT parts.*, (SELECT count(*) FROM python.steps WHERE backward > 0 OR optimizer > 0) AS trained,
     (SELECT sum(own) FROM parts) AS together
 FROM parts ORDER BY lasted DESC LIMIT 50
 """

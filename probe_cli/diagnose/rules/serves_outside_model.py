@@ -3,7 +3,8 @@
 Of a request, decoding, tokens, boxes that are compared one by one, or an answer that is put together may take longer
 than the model. The stacks of the thread that calls the model, read from outside, tell the lines: those count in which
 it works and no module of torch is called. A loop of small operations on tensors counts, too. A thread that waits for
-requests does not. A job that trains has other rules, also if some of its ranks only act for those that do.
+requests does not. A job that trains has other rules, also if some of its ranks only act for those that do, or if its
+optimizer steps without a backward, as in evolution.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["RULE"]
 
 
 def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
-    if any(row["trained"] for one in asked for row in one.rows):
+    if any(row["trained"] or row["optimizer"] for one in asked for row in one.rows):
         raise NotApplicable("the job trains")
     return of_each_rank(_judge_one)(asked, limits)
 

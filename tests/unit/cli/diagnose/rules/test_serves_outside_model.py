@@ -40,8 +40,8 @@ def test_a_server_that_waits_or_is_in_its_model_is_fine() -> None:
 
 
 def test_only_calls_of_a_model_that_take_little_of_the_time_are_suspected(judged: Judged, steps: Steps) -> None:
-    little = {"python.steps": steps(100, forward=0.01, backward=0.0, duration=0.1)}
-    most = {"python.steps": steps(100, forward=0.08, backward=0.0, duration=0.1)}
+    little = {"python.steps": steps(100, forward=0.01, backward=0.0, optimizer=0.0, duration=0.1)}
+    most = {"python.steps": steps(100, forward=0.08, backward=0.0, optimizer=0.0, duration=0.1)}
 
     assert [one.certainty for one in judged("serves-outside-model", little)] == [Certainty.SUSPECTED]
     assert judged("serves-outside-model", most) == []
@@ -50,12 +50,14 @@ def test_only_calls_of_a_model_that_take_little_of_the_time_are_suspected(judged
 def test_a_job_that_trains_and_few_calls_are_not_judged(judged: Judged, steps: Steps) -> None:
     with pytest.raises(NotApplicable):
         judged("serves-outside-model", {"python.steps": steps(100, forward=0.01, backward=0.02)})
+    with pytest.raises(NotApplicable):  # evolution
+        judged("serves-outside-model", {"python.steps": steps(100, forward=0.01, backward=0.0, optimizer=0.001)})
     with pytest.raises(NoEvidence):
-        judged("serves-outside-model", {"python.steps": steps(5, forward=0.01, backward=0.0)})
+        judged("serves-outside-model", {"python.steps": steps(5, forward=0.01, backward=0.0, optimizer=0.0)})
 
 
 def test_a_rank_that_acts_for_one_that_learns_is_no_server(judged: Judged, steps: Steps) -> None:
-    acts = {"python.steps": steps(100, forward=0.01, backward=0.0)}
+    acts = {"python.steps": steps(100, forward=0.01, backward=0.0, optimizer=0.0)}
 
     with pytest.raises(NotApplicable):
         judged("serves-outside-model", {"python.steps": steps(100)}, acts)
