@@ -2,7 +2,8 @@
 a module's hooks, or a sum of losses or a buffer written into that keeps their graphs.
 
 A bounded search through the values of frames and globals; then lengths are read again and again for 0.4 s, and the
-search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped.
+search is made again: a list that got shorter in between is emptied by the job, one that is not found again was dropped,
+unless a longer one begins with its items: `history = history + [loss]` makes another one each time.
 Reads `__dict__`, lists, tuples, sets, deques, dicts, and caches of functions without a bound, and of the newest items,
 of a dict with their keys, whether they are tensors or hold some; of a model all of its modules, and the hooks of these
 and their parameters. Calls no code of the job. Takes a few ms of the GIL on a thread of the recorder, in pieces of
@@ -46,6 +47,8 @@ MAX_PARTS = 20
 #: Of an exception so many frames are looked at.
 MAX_FRAMES = 20
 PAUSE_S, NUM_LOOKS = 0.4, 8
+#: Searches for what has come in the place of a container that is gone.
+NUM_SEARCHES = 3
 #: So many tensors may be sums, and so long the second look waits for a step to end.
 MAX_SUMS, WAIT_S = 200, 0.4
 _GROWING = (list, dict, set, deque)
@@ -111,12 +114,17 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     passed = recorder.num_steps - steps
     again, _ = _found(recorder)
     still = {id(one.held) for one in again}
+    successors = _successors(recorder, found, again)
     listed: list[tuple[tuple[int, int, int], list[object]]] = []
     for at, (one, num) in enumerate(zip(found, lengths)):
         added = 0 if at in shrunk else num - before[at]
-        alike = one.kind == "hooks" and _are_alike(one.held)
-        if num >= (MIN_ALIKE if alike else MIN_ITEMS) and id(one.held) in still:
-            held = _held(one.held, num)
+        container = one.held
+        if id(container) not in still:
+            container = successors.get(id(container), [])
+            num, added = len(container), len(container) - num
+        alike = one.kind == "hooks" and _are_alike(container)
+        if num >= (MIN_ALIKE if alike else MIN_ITEMS):
+            held = _held(container, num)
             kind = f"{one.kind} of exceptions" if held.exceptions else "hooks of one function" if alike else one.kind
             row = [one.place, kind, num, added, PAUSE_S, held.tensors, held.graphs, held.tensor_size, held.size, passed]
             listed.append(((-held.graphs, -added, -num), row))
@@ -124,6 +132,34 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     early.withdraw()
     rows = [*([] if late is None else _of_sums(early, late)), *(row for _, row in listed)]
     return {"columns": COLUMNS, "rows": rows[:MAX_ROWS], "notes": []}
+
+
+def _successors(recorder: Recorder, found: list[Container], again: list[Container]) -> dict[int, list[Any]]:
+    """Return the longest list that begins with the items of one that is gone, by the id of that one. A metric puts a
+    short one there for a moment: it is looked for some times."""
+    still = {id(one.held) for one in again}
+    gone = [one.held for one in found if type(one.held) is list and id(one.held) not in still]
+    longest: dict[int, list[Any]] = {}
+    for look in range(NUM_SEARCHES if any(len(held) >= MIN_ITEMS for held in gone) else 0):
+        if look:
+            sleep(PAUSE_S / NUM_LOOKS)
+            again, _ = _found(recorder)
+        by_first: dict[int, list[list[Any]]] = {}
+        for one in again:
+            if type(one.held) is list and (first := one.held[:1]):
+                by_first.setdefault(id(first[0]), []).append(one.held)
+        for held in gone:
+            for other in by_first.get(id(next(iter(held), None)), ()):
+                if _goes_on(held, other) and len(other) > len(longest.get(id(held), ())):
+                    longest[id(held)] = other
+    return longest
+
+
+def _goes_on(held: list[Any], other: list[Any]) -> bool:
+    """Return whether the other list is longer, and has the last item of this one where this one has it."""
+    num, last = len(held), held[-1:]
+    there = other[num - 1 : num]
+    return bool(len(other) > num >= MIN_ITEMS and last and there) and last[0] is there[0]
 
 
 def _sums(recorder: Recorder, tensors: list[tuple[Holder, str]]) -> SumReader:

@@ -258,6 +258,35 @@ def test_what_a_cache_of_a_method_keeps_is_a_container_if_it_has_no_bound(record
     Loader.block.cache_clear()
 
 
+class Metric:
+    """One that makes a longer list each time, after a short one, as those of torchmetrics do."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = [0.5] * 100
+        self.batch: list[float] = [0.5] * 100
+
+    def update(self, number: int) -> None:
+        before = self.seen
+        self.seen = [number / 7]
+        self.batch = [number / 7] * (90 + number % 30)
+        time.sleep(0.002)
+        self.seen = before + self.seen
+        time.sleep(0.004)
+
+
+def test_a_list_that_is_made_anew_and_longer_each_time_grows(recorder: Recorder) -> None:
+    metric, answers = Metric(), list[dict[str, Any]]()
+    thread = threading.Thread(target=lambda: answers.extend(ask(containers, recorder)))
+    thread.start()
+    number = 0
+    while thread.is_alive():
+        metric.update(number := number + 1)
+
+    rows = {row["place"].partition("`")[2].partition("`")[0]: row for row in answers}
+    assert 5 < (rows.get("seen") or rows["before"])["added"] <= number
+    assert "batch" not in rows, "it was dropped"
+
+
 class Strict(list):  # type: ignore[type-arg]
     """A container whose methods nobody but the job may call."""
 
