@@ -79,6 +79,11 @@ def arrays_unzipped_for_each_sample(healthy: bool) -> None:
     trained(Zipped(healthy), 0, batch=16)
 
 
+@fault("npz-read-again")
+def arrays_unzipped_by_a_worker(healthy: bool) -> None:
+    trained(Zipped(healthy), 1, batch=16)
+
+
 class Recurrent(nn.Module):
     """A recurrent net with an orthogonal weight."""
 

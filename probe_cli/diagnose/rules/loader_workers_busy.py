@@ -12,12 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from probe_agent.wire import Frame, QueryRequest, QueryResult
-from probe_cli.client import Client
 from probe_cli.cluster.folded import job_frame
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
+from probe_cli.diagnose.worker_stacks import worker_stacks
 from probe_cli.text import percent, seconds
 
 __all__ = ["RULE"]
@@ -84,31 +83,11 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     )
 
 
-#: The innermost frames of what each worker computes.
-STACKS = """
-SELECT worker_pid, depth, func, file, lineno FROM python.worker_stacks
-WHERE worker_pid IN (SELECT worker_pid FROM python.worker_stacks WHERE file LIKE '%/utils/data/_utils/fetch.py')
-ORDER BY worker_pid, depth
-"""
-LOOKS, LOOK_S = 4, 3.0
-
-
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     """The same with the lines that the workers of the first rank are in."""
-
-    async def lines(client: Client) -> Counter[str]:
-        seen: Counter[str] = Counter()
-        for _ in range(LOOKS):
-            told = await client.send(QueryResult, "POST", "/v1/query", QueryRequest(STACKS, timeout_s=LOOK_S))
-            by_worker: dict[object, list[Frame]] = {}
-            for pid, _depth, func, file, lineno in told.rows:
-                frame = Frame(str(func), str(file), int(str(lineno)), 0, "python", None)
-                by_worker.setdefault(pid, []).append(frame)
-            seen.update(place for frames in by_worker.values() if (place := job_frame(frames)) is not None)
-        return seen
-
-    told = await job.ask(lines, job.endpoints_of(found[0].ranks)[:1], timeout_s=LOOKS * LOOK_S)
-    places = [place for seen in told.values() for place, _ in seen.most_common(3)]
+    stacks = await worker_stacks(job, found[0].ranks[0])
+    seen = Counter(place for frames in stacks if (place := job_frame(frames)) is not None)
+    places = [place for place, _ in seen.most_common(3)]
     named = (f"lines that the workers were in: {', '.join(places)}",) if places else ()
     return [replace(one, evidence=(*one.evidence, *named)) for one in found]
 

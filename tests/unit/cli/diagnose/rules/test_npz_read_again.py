@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from probe_agent.wire import Frame
@@ -28,8 +30,27 @@ def test_the_line_that_asks_for_the_array_is_named(module: str, func: str) -> No
     assert found.share == 1.0
 
 
+@pytest.mark.parametrize(("num", "is_told"), [(6, True), (3, False)])
+def test_workers_that_read_them_are_told_with_what_the_step_waits(num: int, is_told: bool) -> None:
+    waits = Stack((Frame("next", "/job/train.py", 9, 1, "python", "    for batch in loader:"),), state="sleeping")
+    reads = (UNPACKS, Frame("NpzFile.__getitem__", LIBRARY.format("_npyio_impl"), 7, 0, "python", None), OWN)
+    known = {
+        "stacks of 0": [waits] * 12,
+        "more stacks of 0": [],
+        "worker stacks of 0": [reads] * num + [(OWN,)] * (8 - num),
+    }
+
+    found = looked("npz-read-again", Told(**known), [replace(SUSPECTED, share=0.6)])
+
+    assert [one.where for one in found] == ["__getitem__ (data.py:40)"] * is_told
+    for one in found:
+        assert "75 % of their time, and the step waits 60 % of its own for data" in one.sentence
+        assert one.cost_s == pytest.approx(0.06)
+
+
 def test_another_line_of_the_data_set_is_fine() -> None:
-    told = Told(stacks_of_0=[Stack((OWN,))] * 12, more_stacks_of_0=[])
+    known = {"stacks of 0": [Stack((OWN,))] * 12, "more stacks of 0": [], "worker stacks of 0": []}
+    told = Told(**known)
 
     assert looked("npz-read-again", told, [SUSPECTED]) == []
 
