@@ -118,6 +118,25 @@ def _gpt2() -> nn.Module:
     return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
 
 
+@fault("statistics-not-averaged")
+def an_average_without_the_statistics_of_batch_norm(healthy: bool) -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 1))
+    ema = copy.deepcopy(model).eval().requires_grad_(False)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def follow(step: int) -> None:
+        with torch.no_grad():
+            for own, other in zip(ema.parameters(), model.parameters(), strict=True):
+                own.lerp_(other, 0.05)
+            if healthy:
+                for own, other in zip(ema.buffers(), model.buffers(), strict=True):
+                    own.copy_(other)
+            if step % 50 == 49:
+                ema(torch.randn(16, 64))
+
+    train(model, optimizer, regression(), after_step=follow, pause_s=0.01)
+
+
 @fault("loss-broadcast")
 def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

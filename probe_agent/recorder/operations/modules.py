@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ..source import Recorder
-from ..steps.gradient_reader import Gradients
+from ..steps.gradient_reader import Gradients, version_of
 from ..torch import inventory
 
 __all__ = ["answer"]
@@ -20,7 +20,7 @@ READS = True
 MAX_MODULES = 20_000
 COLUMNS = (
     "module", "class", "depth", "place", "parameters", "own_parameters", "trainable", "buffers", "dtype", "device",
-    "memory", "own_memory", "gradients", "own_gradients", "training", "compiled", "autocast",
+    "memory", "own_memory", "gradients", "own_gradients", "training", "compiled", "autocast", "statistics_versions",
 )  # fmt: skip
 
 
@@ -151,6 +151,7 @@ def _row(
         bool(_mode_of(held)),
         type(module).__name__ == "OptimizedModule" or held.get("_compiled_call_impl") is not None,
         ", ".join(sorted({autocast[kind] for kind in kinds & {*autocast}})) or None,
+        None if (statistics := held.get("_buffers", {}).get("num_batches_tracked")) is None else version_of(statistics),
     ]
 
 

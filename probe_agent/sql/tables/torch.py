@@ -38,6 +38,12 @@ class Modules(RecorderTable):
         Column("training", "bool", "", "in training mode; false after eval()"),
         Column("compiled", "bool", "", "torch.compile was applied to this very module"),
         Column("autocast", "text", "", "type that autocast computed in, in a sampled forward; NULL if none was seen"),
+        Column(
+            "statistics_versions",
+            "int",
+            "",
+            "updates of batch norm's running statistics, as torch counts them; NULL of others",
+        ),
     )
 
 

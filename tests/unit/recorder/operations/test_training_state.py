@@ -93,6 +93,18 @@ def test_gradients_that_are_never_cleared_count_on(recorder: Recorder) -> None:
     assert row["is_cleared"] is False
 
 
+def test_statistics_of_batch_norm_are_counted_where_they_change(recorder: Recorder) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4), torch.nn.BatchNorm1d(4).eval())
+    for _ in range(20):
+        model(torch.randn(8, 4))
+
+    told = {row["module"]: row["statistics_versions"] for row in ask(modules, recorder)}
+
+    assert told["Sequential.1"] == 1 + 20  # it was made
+    assert told["Sequential.2"] == 1
+    assert told["Sequential.0"] is None
+
+
 def test_a_compiled_model_is_in_the_mode_of_the_module_in_it(recorder: Recorder) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout())
     compiled = torch.compile(model)
@@ -284,7 +296,7 @@ def test_a_list_that_is_made_anew_and_longer_each_time_grows(recorder: Recorder)
 
     rows = {row["place"].partition("`")[2].partition("`")[0]: row for row in answers}
     assert 5 < (rows.get("seen") or rows["before"])["added"] <= number
-    assert "batch" not in rows, "it was dropped"
+    assert "batch" not in rows or rows["batch"]["added"] == 0, "it was dropped"
 
 
 class Strict(list):  # type: ignore[type-arg]
