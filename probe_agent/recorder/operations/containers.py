@@ -19,6 +19,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
+from operator import is_
 from time import sleep
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
@@ -156,10 +157,10 @@ def _successors(recorder: Recorder, found: list[Container], again: list[Containe
 
 
 def _goes_on(held: list[Any], other: list[Any]) -> bool:
-    """Return whether the other list is longer, and has the last item of this one where this one has it."""
-    num, last = len(held), held[-1:]
-    there = other[num - 1 : num]
-    return bool(len(other) > num >= MIN_ITEMS and last and there) and last[0] is there[0]
+    """Return whether the other list is longer, and has the first items of this one and the last where this one does."""
+    num = len(held)
+    own, there = (one[:MIN_ITEMS] + one[num - 1 : num] for one in (held, other))
+    return len(other) > num >= MIN_ITEMS and len(own) == len(there) and all(map(is_, own, there))
 
 
 def _sums(recorder: Recorder, tensors: list[tuple[Holder, str]]) -> SumReader:

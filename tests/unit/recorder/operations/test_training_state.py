@@ -274,8 +274,8 @@ class Metric:
     """One that makes a longer list each time, after a short one, as those of torchmetrics do."""
 
     def __init__(self) -> None:
-        self.seen: list[float] = [0.5] * 100
-        self.batch: list[float] = [0.5] * 100
+        self.seen = [number / 3 for number in range(100)]
+        self.batch = [number / 3 for number in range(100)]
 
     def update(self, number: int) -> None:
         before = self.seen
