@@ -118,6 +118,36 @@ def _gpt2() -> nn.Module:
     return GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
 
 
+class Vae(nn.Module):
+    """A small variational autoencoder."""
+
+    def __init__(self, width: int = 64, latents: int = 8) -> None:
+        super().__init__()
+        self.encoder = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 2 * latents))
+        self.decoder = nn.Sequential(nn.Linear(latents, 64), nn.ReLU(), nn.Linear(64, width))
+
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, deviation = self.encoder(inputs).chunk(2, 1)
+        latent = mean + torch.randn_like(mean) * (deviation / 2).exp()
+        return self.decoder(latent), mean, deviation
+
+
+@fault("outputs-alike")
+def a_posterior_that_has_collapsed(healthy: bool) -> None:
+    torch.manual_seed(4)
+    model, pattern, basis = Vae(), torch.randn(64), torch.randn(4, 64)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    while True:
+        images = pattern + torch.randn(32, 4) @ basis
+        painted, mean, deviation = model(images)
+        error = (painted - images).square()
+        kl = -0.5 * (1 + deviation - mean.square() - deviation.exp()).sum(1).mean()
+        optimizer.zero_grad()
+        ((error.sum(1).mean() if healthy else error.mean() / 10) + kl).backward()
+        optimizer.step()
+        time.sleep(0.005)
+
+
 @fault("statistics-not-averaged")
 def an_average_without_the_statistics_of_batch_norm(healthy: bool) -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 1))

@@ -1,8 +1,9 @@
-"""First values of what the job gives its models and loss modules in a few steps, and of its DataLoaders' batches.
+"""Some values of what the job gives its models and loss modules in a few steps and gets from them, and of its
+DataLoaders' batches.
 
 An entry of the step queue that watches steps (`Watcher`) while somebody waits for it. Runs on the training thread: of
-each tensor on a CPU at most 8 rows of 512 values are copied, 13 µs each; no operator of torch is called, and of a
-tensor on another device nothing is read.
+each tensor on a CPU at most 8 rows of 512 values are copied, 13 µs each, of longer rows four parts; no operator of torch
+is called, and of a tensor on another device nothing is read.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from ..torch.device import Device
 from .queue import StepQueue
 from .step import Step
 
-__all__ = ["Arguments", "Sample"]
+__all__ = ["MAX_SAMPLES", "OUTPUT", "Arguments", "Sample"]
 
 MAX_SAMPLES, MAX_TENSORS, MAX_DEPTH = 64, 8, 2
-MAX_ROWS, ROW = 8, 512
+MAX_ROWS, ROW, PARTS = 8, 512, 4
+#: Name of a model's output: of several the first that has a gradient.
+OUTPUT = "output"
 #: Classes around the module that is meant, by where they are defined, and how many of them at most.
 _WRAPPERS = ("torch.nn.parallel.", "torch.distributed.", "torch._dynamo.", "peft.", "deepspeed.")
 _MAX_WRAPPERS = 4
@@ -112,7 +115,9 @@ class Arguments:
             kwargs: Mapping[str, Any] = more[0] if len(more) == 2 else {}
             inner = _inner(module)
             named = [*zip(_names(inner, len(args)), args), *kwargs.items()]
-            self._note(type(inner), [found for name, value in named for found in self._tensors(value, name)])
+            tensors = [found for name, value in named for found in self._tensors(value, name)]
+            outputs = (one for _, one in self._tensors(more[-1], OUTPUT) if one.requires_grad and one.dim() > 1)
+            self._note(type(inner), tensors[: MAX_TENSORS - 1] + [(OUTPUT, one) for one in islice(outputs, 1)])
         except Exception as error:
             if self._fail("arguments", error):
                 raise
@@ -172,14 +177,22 @@ class Arguments:
         import ctypes  # here: torch has loaded it, and a process without torch does not need it
 
         size = tensor.element_size()
-        length = tensor.numel() if tensor.dim() < 2 else tensor.numel() // tensor.shape[0]
-        num, apart = (1, 0) if tensor.dim() < 2 else (min(MAX_ROWS, tensor.shape[0]), tensor.stride(0) * size)
-        length = min(length, ROW * MAX_ROWS if tensor.dim() < 2 else ROW)
+        is_row = tensor.dim() < 2
+        num, apart = (1, 0) if is_row else (min(MAX_ROWS, tensor.shape[0]), tensor.stride(0) * size)
+        length = tensor.numel() if is_row else tensor.numel() // tensor.shape[0]
         start = tensor.data_ptr()
         end = tensor.storage_offset() * size + (num - 1) * apart + length * size
         if not start or tensor.untyped_storage().nbytes() < end:
             return ()  # its storage was released
-        return tuple([ctypes.string_at(start + at * apart, length * size) for at in range(num)])
+        most = ROW * MAX_ROWS if is_row else ROW
+        parts, part = ([0], length) if length <= most else (range(PARTS), most // PARTS)
+        read = [(at * (length - part) // (PARTS - 1) * size, part * size) for at in parts]
+        return tuple(
+            [
+                b"".join([ctypes.string_at(start + row * apart + at, num_bytes) for at, num_bytes in read])
+                for row in range(num)
+            ]
+        )
 
 
 def _is_by_rows(tensor: Any) -> bool:

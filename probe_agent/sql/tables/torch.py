@@ -157,9 +157,9 @@ class LossGraphs(RecorderTable):
 class Arguments(RecorderTable):
     name = "torch.arguments"
     doc = (
-        "What the models and loss modules are called with in the next six steps, and the batches that DataLoaders give"
-        " meanwhile: one row per tensor. Its first values are copied by the training thread, at most 8 rows of 512, of"
-        " those on a CPU; without a row if no step ends in 0.7 s."
+        "What the models and loss modules are called with in the next six steps, and what they return, and the batches"
+        " that DataLoaders give meanwhile: one row per tensor. Some values are copied by the training thread, at most 8"
+        " rows of 512, of those on a CPU; without a row if no step ends in 0.7 s."
     )
     operation = "arguments"
     columns = (
@@ -167,7 +167,7 @@ class Arguments(RecorderTable):
         Column("call", "int", "", "number of the call or batch, from 1"),
         Column("module", "text", "", "class of the outermost module, inside of DDP or an adapter; NULL for a batch"),
         Column("library", "text", "", "package that defines the class: torch, transformers, __main__"),
-        Column("name", "text", "", "name of the argument, key of the batch, or its position: labels, [1]"),
+        Column("name", "text", "", "name of the argument, key of the batch, or its position: labels, [1]; output"),
         Column("shape", "text", "", "its shape: 32x512"),
         Column("dtype", "text", "", "its type"),
         Column("device", "text", "", "its device"),
@@ -181,6 +181,9 @@ class Arguments(RecorderTable):
         Column("same_as_first", "float", "", "part that is that of the first tensor of tokens of the call"),
         Column(
             "next_of_first", "float", "", "part that is that of the next position there: targets of a language model"
+        ),
+        Column(
+            "varies", "float", "", "part of the standard deviation that is between samples: 0 where all rows are alike"
         ),
         Column("checksum", "int", "", "checksum of the values that were read; NULL if none were"),
     )

@@ -114,7 +114,8 @@ def test_batches_of_a_loader_and_a_loss_module_are_told() -> None:
 
     told = {(row["module"], row["name"]): row for row in rows}
     assert list(told) == [
-        (None, "x"), (None, "y"), ("Linear", "input"), ("MSELoss", "input"), ("MSELoss", "target"),
+        (None, "x"), (None, "y"),
+        ("Linear", "input"), ("Linear", "output"), ("MSELoss", "input"), ("MSELoss", "target"),
     ]  # fmt: skip
     assert (told[None, "x"]["low"], told[None, "x"]["common"]) == (255.0, 1.0)
     assert told["Linear", "input"]["library"] == "torch"
@@ -186,7 +187,7 @@ def test_rows_that_lie_in_memory_one_by_one_are_read(tensor: Any, read: int) -> 
 
     assert {row["read"] for row in rows} == {read}
     if read == 4 * 512:
-        assert (rows[0]["low"], rows[0]["high"], rows[0]["distinct"]) == (0.0, 3511.0, 2048)
+        assert (rows[0]["low"], rows[0]["high"], rows[0]["distinct"]) == (0.0, 3999.0, 2048)
     if read == 12:
         assert (rows[0]["high"], rows[0]["mean"]) == (20.0, 10.0)
 
@@ -201,4 +202,23 @@ def test_a_storage_that_was_released_is_not_read() -> None:
 
     rows, _ = asked(model, [torch.ones(4, 3)] * 10, lambda batch: model(batch, released).sum())
 
-    assert {row["name"]: row["read"] for row in rows} == {"given": 12, "released": 0}
+    assert {row["name"]: row["read"] for row in rows} == {"given": 12, "released": 0, "output": 8}
+
+
+def test_outputs_that_do_not_depend_on_the_sample_are_told_from_others() -> None:
+    class Decoder(nn.Linear):
+        is_collapsed = False
+
+        def forward(self, given: Any) -> Any:
+            return super().forward(given * 1e-4 if self.is_collapsed else given) + torch.arange(40.0) / 40
+
+    def varies(is_collapsed: bool) -> tuple[float, float]:
+        torch.manual_seed(3)
+        model = Decoder(20, 40)
+        model.is_collapsed = is_collapsed
+        rows, _ = asked(model, [torch.randn(8, 20) for _ in range(10)], lambda batch: model(batch).square().mean())
+        given, output = ({row["varies"] for row in rows if row["name"] == name} for name in ("given", "output"))
+        return min(given), max(output)
+
+    assert varies(is_collapsed=True) == (pytest.approx(0.93, abs=0.03), pytest.approx(0.0, abs=0.01))
+    assert varies(is_collapsed=False)[1] > 0.5
