@@ -111,6 +111,22 @@ def answers_that_are_not_found_in_the_text(healthy: bool) -> None:
         time.sleep(0.02)
 
 
+@fault("end-not-learned")
+def padding_that_is_the_end_of_the_text(healthy: bool) -> None:
+    model, end = _gpt2(), 63
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    while True:
+        tokens = torch.randint(0, end, (8, 32))
+        lengths = torch.randint(12, 30, (8, 1))
+        tokens[torch.arange(32) >= lengths] = end
+        mask = (torch.arange(32) <= lengths).long()
+        labels = tokens.masked_fill(mask == 0 if healthy else tokens == end, -100)
+        optimizer.zero_grad()
+        model(input_ids=tokens, attention_mask=mask, labels=labels).loss.backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
 def _gpt2() -> nn.Module:
     from transformers import GPT2Config, GPT2LMHeadModel
 

@@ -10,6 +10,7 @@ import math
 from _thread import allocate_lock
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from operator import eq
 from struct import calcsize, unpack
 from time import monotonic, sleep
@@ -17,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 from ..source import Recorder
-from ..steps.arguments import MAX_SAMPLES, Arguments, Sample
+from ..steps.arguments import MAX_SAMPLES, ROW, Arguments, Sample
 from ..torch import loaded
 
 __all__ = ["answer"]
@@ -27,13 +28,15 @@ WAIT_S, POLL_S = 0.7, 0.005
 NUM_STEPS = 6
 COLUMNS = (
     "call", "module", "library", "name", "shape", "dtype", "device", "read", "low", "high", "mean", "distinct",
-    "common", "ignored", "same_as_first", "next_of_first", "varies", "checksum",
+    "common", "ignored", "same_as_first", "next_of_first", "end_ignored", "varies", "checksum",
 )  # fmt: skip
 _FORMATS = {
     "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "B",
     "float64": "d", "float32": "f", "float16": "e",
 }  # fmt: skip
 _INTEGERS = ("int64", "int32")
+#: Part of a text that may be ignored beside its end.
+_FEW = 0.05
 #: Rows, and values of a row, from which it is told how unlike rows are.
 _MIN_ROWS, _MIN_VALUES = 4, 16
 #: What torch's losses ignore among their targets.
@@ -63,19 +66,19 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _rows(samples: list[Sample]) -> Iterator[list[object]]:
-    call, first = -1, None
-    for sample in samples:
-        if sample.call != call:
-            call, first = sample.call, None
-        is_of_tokens = sample.dtype in _INTEGERS and len(sample.shape) == 2
-        compared = first if first is not None and first.shape == sample.shape and is_of_tokens else None
-        if first is None and is_of_tokens:
-            first = sample
-        yield [
-            sample.call, sample.module, sample.library, sample.name, "x".join(map(str, sample.shape)),
-            sample.dtype, sample.device, *_counted(sample), *_compared(sample, compared),
-            _varies(sample), crc32(b"".join(sample.rows)) if sample.rows else None,
-        ]  # fmt: skip
+    for _, call in groupby(samples, lambda sample: sample.call):
+        named = {sample.name: sample for sample in call}
+        tokens = [one for one in named.values() if one.dtype in _INTEGERS and len(one.shape) == 2]
+        mask = named.get("attention_mask")
+        for sample in named.values():
+            is_beside = bool(tokens) and sample in tokens[1:] and sample.shape == tokens[0].shape
+            is_masked = mask is not None and sample in tokens and sample.shape == mask.shape and len(mask.rows) > 0
+            yield [
+                sample.call, sample.module, sample.library, sample.name, "x".join(map(str, sample.shape)),
+                sample.dtype, sample.device, *_counted(sample), *_compared(sample, tokens[0] if is_beside else None),
+                _end_ignored(sample, mask) if is_masked and mask is not None else None, _varies(sample),
+                crc32(b"".join(sample.rows)) if sample.rows else None,
+            ]  # fmt: skip
 
 
 def _values(sample: Sample) -> list[list[Any]]:
@@ -92,6 +95,18 @@ def _counted(sample: Sample) -> list[object]:
     ignored = counts[_IGNORED] / len(values) if sample.dtype in _INTEGERS else None
     low, high, mean = float(min(values)), float(max(values)), sum(values) / len(values)
     return [len(values), low, high, mean, len(counts), common, ignored]
+
+
+def _end_ignored(sample: Sample, mask: Sample) -> float | None:
+    """Return the part of the rows whose last attended value is ignored, and hardly any other attended one."""
+    if sample.shape[1] > ROW:
+        return None  # parts of its rows were read
+    ends = 0
+    for own, attended in zip(_values(sample), _values(mask)):
+        kept = [value for value, is_attended in zip(own, attended) if is_attended]
+        others = sum(value == _IGNORED for value in kept[:-1])
+        ends += bool(kept[1:]) and kept[-1] == _IGNORED and others <= _FEW * len(kept)
+    return ends / len(sample.rows) if sample.rows else None
 
 
 def _varies(sample: Sample) -> float | None:

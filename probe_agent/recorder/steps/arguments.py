@@ -20,7 +20,7 @@ from ..torch.device import Device
 from .queue import StepQueue
 from .step import Step
 
-__all__ = ["MAX_SAMPLES", "OUTPUT", "Arguments", "Sample"]
+__all__ = ["MAX_SAMPLES", "OUTPUT", "ROW", "Arguments", "Sample"]
 
 MAX_SAMPLES, MAX_TENSORS, MAX_DEPTH = 64, 8, 2
 MAX_ROWS, ROW, PARTS = 8, 512, 4

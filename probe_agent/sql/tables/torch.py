@@ -183,6 +183,12 @@ class Arguments(RecorderTable):
             "next_of_first", "float", "", "part that is that of the next position there: targets of a language model"
         ),
         Column(
+            "end_ignored",
+            "float",
+            "",
+            "part of the rows whose last value that attention_mask keeps is -100, and hardly any other of these",
+        ),
+        Column(
             "varies", "float", "", "part of the standard deviation that is between samples: 0 where all rows are alike"
         ),
         Column("checksum", "int", "", "checksum of the values that were read; NULL if none were"),

@@ -101,6 +101,23 @@ def test_names_values_and_relations_of_keyword_arguments_are_told() -> None:
     assert max(row["call"] for row in rows) == arguments.NUM_STEPS
 
 
+@pytest.mark.parametrize(
+    ("prompt", "has_end", "told"), [(0, False, 1.0), (0, True, 0.0), (4, False, 0.0)], ids=["pad", "own", "answers"]
+)
+def test_a_text_whose_end_is_ignored_is_told_from_one_without_its_prompt(
+    prompt: int, has_end: bool, told: float
+) -> None:
+    model, ids = Language(), tokens()
+    mask, labels = torch.ones_like(ids), ids.clone()
+    mask[:, 9:] = 0
+    labels[:, 9 if has_end else 8 :] = labels[:, :prompt] = -100
+
+    rows, _ = asked(model, [ids] * 8, lambda ids: model(ids, attention_mask=mask, labels=labels))
+
+    assert {row["end_ignored"] for row in rows if row["name"] == "labels"} == {told}
+    assert {row["end_ignored"] for row in rows if row["name"] == "input_ids"} == {0.0}
+
+
 def test_batches_of_a_loader_and_a_loss_module_are_told() -> None:
     model, criterion = nn.Linear(3, 2), nn.MSELoss()
     samples = [UserDict({"x": torch.full((3,), 255.0), "y": torch.zeros(2)}) for _ in range(48)]
