@@ -24,7 +24,7 @@ from ..torch import loaded
 __all__ = ["answer"]
 
 READS = True
-WAIT_S, POLL_S = 0.7, 0.005
+WAIT_S, POLL_S = 1.5, 0.005
 NUM_STEPS = 6
 COLUMNS = (
     "call", "module", "library", "name", "shape", "dtype", "device", "read", "low", "high", "mean", "distinct",

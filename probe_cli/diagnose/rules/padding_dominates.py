@@ -39,7 +39,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row is None or not row["calls"]:
         raise NotApplicable("no model was called with a mask of its padding that could be read")
     if row["calls"] < limits["calls"]:
-        raise NoEvidence(f"fewer than {limits['calls']:.0f} calls with a mask in 0.7 s: ask again")
+        raise NoEvidence(f"fewer than {limits['calls']:.0f} calls with a mask in 1.5 s: ask again")
     if row["padding"] < limits["padding"] or not row["spent"] or not row["spent"]["step"]:
         return
     cost = row["padding"] * row["spent"]["computing"]

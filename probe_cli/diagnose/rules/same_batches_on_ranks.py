@@ -97,11 +97,11 @@ def _arguments(ranks: Mapping[int, Row], same: Sequence[int]) -> tuple[str, str]
     sums = [{given["name"]: {*given["sums"]} for given in ranks[rank]["arguments"] or ()} for rank in same]
     names = set.intersection(*(set(rank) for rank in sums))
     common = {name: set.intersection(*(rank[name] for rank in sums)) for name in names}
-    if not common or min(map(len, common.values())) < 2:
+    if not common or not all(common.values()):
         return None
     name = max(common, key=lambda name: len(common[name]))
     what = " of ".join(reversed(name.split()))
-    return what, f"in {len(common[name])} calls the values of {what} that were read are the same"
+    return what, f"the values of {what} that were read are the same in {len(common[name])} calls"
 
 
 def _losses(row: Row) -> set[float]:

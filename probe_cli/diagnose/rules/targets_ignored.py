@@ -28,7 +28,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if row is None or not row["calls"]:
         raise NotApplicable("no model or loss module was called with integers as labels that could be read")
     if row["calls"] < limits["calls"]:
-        raise NoEvidence(f"fewer than {limits['calls']:.0f} calls with labels in 0.7 s: ask again")
+        raise NoEvidence(f"fewer than {limits['calls']:.0f} calls with labels in 1.5 s: ask again")
     if row["empty"] < limits["empty"] * row["calls"]:
         return
     yield Finding(

@@ -81,7 +81,7 @@ def test_ranks_whose_models_are_given_the_same_are_named_without_a_sampler(judge
     (found,) = judged("same-batches-on-ranks", *(rank(1, **given(at, tokens=True)) for at in range(3)))
 
     assert found.where == "tokens of GPT"
-    assert found.evidence[1] == "in 4 calls the values of tokens of GPT that were read are the same"
+    assert found.evidence[1] == "the values of tokens of GPT that were read are the same in 4 calls"
 
 
 @pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
