@@ -4,7 +4,8 @@ Whatever it is given, it answers with the same: a variational model whose poster
 a generator one picture, an encoder without a contrast puts everything in one place. Dead units end in that, and labels
 that belong to other samples. The loss may look well, as it falls to the deviation of the targets. Seen from the inputs
 and outputs of a few calls: hardly any part of the outputs' deviation is between samples, and much of the inputs' is.
-Outputs of a few numbers are not judged, nor a job that has just begun.
+More may be where the output is to be like an input: what is drawn at random on the way adds to it. Outputs of a few
+numbers are not judged, nor a job that has just begun.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ __all__ = ["RULE"]
 SQL = """
 SELECT module, count(*) FILTER (name = 'output') AS calls, max(varies) FILTER (name = 'output') AS output,
     min(varies) FILTER (name <> 'output') AS given, max(shape) FILTER (name = 'output') AS shape,
+    coalesce(bool_or(name <> 'output' AND shape = output_shape), false) AS is_of_its_shape,
     (SELECT count(*) FROM python.steps) AS steps
-FROM torch.arguments WHERE module IS NOT NULL AND varies IS NOT NULL GROUP BY module ORDER BY module
+FROM (SELECT *, max(shape) FILTER (name = 'output') OVER (PARTITION BY module) AS output_shape FROM torch.arguments)
+WHERE module IS NOT NULL AND varies IS NOT NULL GROUP BY module ORDER BY module
 """
 
 
@@ -32,7 +35,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if known[0]["steps"] < limits["steps"] or max(row["calls"] for row in known) < limits["calls"]:
         raise NoEvidence(f"fewer than {limits['steps']:.0f} steps, or {limits['calls']:.0f} calls, are seen: ask again")
     for row in known:
-        if row["calls"] >= limits["calls"] and row["output"] < limits["alike"] and row["given"] >= limits["given"]:
+        most = limits["alike_in_shape" if row["is_of_its_shape"] else "alike"]
+        if row["calls"] >= limits["calls"] and row["output"] < most and row["given"] >= limits["given"]:
             yield Finding(
                 f"{row['module']} gives nearly the same output for all samples of a batch",
                 Certainty.LIKELY,
@@ -60,6 +64,9 @@ RULE = Rule(
     of_each_rank(judge),
     (
         Threshold("alike", 0.02, "part of the output's deviation between samples, below which they are alike"),
+        Threshold(
+            "alike_in_shape", 0.12, "the same where an input has the output's shape: noise may be added on the way"
+        ),
         Threshold("given", 0.2, "part of the inputs' deviation between samples, from which they are not"),
         Threshold("steps", 200, "steps needed to judge"),
         Threshold("calls", 4, "calls needed to judge"),

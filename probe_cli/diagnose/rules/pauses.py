@@ -103,8 +103,8 @@ def _grow(row: Row, limits: Limits) -> bool:
 def _computes_no_more(row: Row) -> bool:
     """Return whether backward is as long as usual in steps whose forward is longer, and no model is called without
     gradients in them: what takes longer is the job's own code between two steps."""
-    beside = max(row["evaluation"] or 0.0, row["generation"] or 0.0, row["backward"] or 0.0)
-    return bool(row["trained"] and beside <= 0.02 * row["lost"])
+    beside = max(row["evaluation"] or 0.0, row["generation"] or 0.0)
+    return bool(row["trained"] and beside <= 0.02 * row["lost"] and (row["backward"] or 0.0) <= 0.1 * row["lost"])
 
 
 def _may_wait_for_requests(row: Row) -> bool:

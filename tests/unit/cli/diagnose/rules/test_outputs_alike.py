@@ -13,11 +13,13 @@ from .conftest import Judged, Steps, Tables
 
 @pytest.fixture
 def called(steps: Steps) -> Callable[..., Tables]:
-    def make(output: float | None, given: float | None, num: int = 6, num_steps: int = 400) -> Tables:
+    def make(
+        output: float | None, given: float | None, num: int = 6, num_steps: int = 400, shape: str = "32x784"
+    ) -> Tables:
         rows = [
-            {"module": "Vae", "name": name, "call": at, "shape": "32x784", "varies": varies}
+            {"module": "Vae", "name": name, "call": at, "shape": of_shape, "varies": varies}
             for at in range(num)
-            for name, varies in (("inputs", given), ("output", output))
+            for name, varies, of_shape in (("inputs", given, shape), ("output", output, "32x784"))
         ]
         loss = {"module": "MSELoss", "name": "input", "call": 9, "shape": "32x784", "varies": 0.0}
         return {"python.steps": steps(num_steps), "torch.arguments": [*rows, loss]}
@@ -37,6 +39,13 @@ def test_outputs_that_differ_and_samples_that_do_not_are_fine(
     judged: Judged, called: Callable[..., Tables], output: float, given: float
 ) -> None:
     assert judged("outputs-alike", called(output, given)) == []
+
+
+def test_noise_on_the_way_to_an_output_like_the_input_is_taken_into_account(
+    judged: Judged, called: Callable[..., Tables]
+) -> None:
+    assert len(judged("outputs-alike", called(0.09, 0.8))) == 1
+    assert judged("outputs-alike", called(0.09, 0.8, shape="32x64")) == []
 
 
 def test_few_calls_and_a_job_that_has_just_begun_are_no_evidence(judged: Judged, called: Callable[..., Tables]) -> None:
