@@ -206,7 +206,7 @@ RULE = Rule(
         Threshold("steps", 50, "steps needed to judge"),
     ),
     explains=("slower-than-best", "python-bound"),
-    explains_times=1.5,
+    explains_times=2.0,
     look=look,
     on_host=True,
 )
