@@ -36,7 +36,8 @@ usual AS (
         {", ".join(f"median(coalesce({name}, 0)) AS usual_{name}" for name in PHASES)} FROM recent
 ),
 long AS (
-    SELECT recent.*, rank() OVER (ORDER BY duration) AS place FROM recent, usual
+    SELECT recent.*, rank() OVER (ORDER BY duration) AS place, ntile(4) OVER (ORDER BY step) AS quarter
+    FROM recent, usual
     WHERE duration > greatest(5 * usual, usual + 0.2)
 ),
 samples AS (
@@ -49,7 +50,8 @@ SELECT usual.usual, usual.steps, usual.lasted, usual.trained, of_long.*, of_samp
     (SELECT sum(wait) FROM python.collectives WHERE step IN (SELECT step FROM long)) AS waited
 FROM usual,
     (SELECT count(*) AS pauses, median(duration) AS pause, min(step) AS since, sum(duration - usual.usual) AS lost,
-        corr(step, place) AS order_of_length, arg_min(duration, step) AS first, arg_max(duration, step) AS last,
+        corr(step, place) AS order_of_length, median(duration) FILTER (quarter = 1) AS first,
+        median(duration) FILTER (quarter = 4) AS last,
         {", ".join(f"sum({name} - usual_{name}) AS {name}" for name in PHASES)} FROM long, usual) AS of_long,
     (SELECT sum(slept) FILTER (is_long) AS slept, sum(period) FILTER (is_long) AS seen,
         coalesce(sum(slept) FILTER (NOT is_long) / sum(period) FILTER (NOT is_long), 0) AS usual_slept
@@ -68,6 +70,7 @@ SELECT (SELECT coalesce(sum(without_gradients), 0) FROM torch.evaluations) AS bl
 """
 #: Calls of a step, and the time of one as a share of the usual forward, from which on and up to which a policy acts.
 MANY, SHORT = 50, 0.25
+OWN_CODE = "the job's own code, before the model is called"
 GROWS = "keep sums in place of all that was seen since the start: running totals of a metric, a list that is emptied"
 SLEEPS = (
     "it waits for a lock that another thread holds, for a file, a socket or a process: shorten what is done meanwhile"
@@ -143,11 +146,11 @@ def judge_one(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
         Certainty.POSSIBLE if is_meant else Certainty.LIKELY,
         cost_s=row["lost"] / row["steps"],
         share=share,
-        where=phase,
+        where=phase if phase != "forward" or sleeps else OWN_CODE,
         since_step=row["since"],
         evidence=(
             f"{row['pauses']} of {row['steps']} steps, {seconds(row['lost'])} lost in them",
-            *([f"the first took {seconds(row['first'])}, the newest {seconds(row['last'])}"] if grow else []),
+            *([f"the first took {seconds(row['first'])}, the last {seconds(row['last'])}"] if grow else []),
         ),
         advice=(
             *([GROWS] if grow else []),
@@ -201,8 +204,10 @@ RULE = Rule(
         Threshold("evaluation", 0.33, "share of the time that evaluations take"),
         Threshold("pauses", 3, "pauses needed to judge"),
         Threshold("growing", 8, "pauses needed to tell that they take longer each time"),
-        Threshold("growth", 1.5, "how many times as long as the first the newest one takes, if they grow"),
-        Threshold("order", 0.85, "correlation of a pause's step with its place by length, from which they grow"),
+        Threshold(
+            "growth", 1.3, "how many times as long as the first quarter of them the last one takes, if they grow"
+        ),
+        Threshold("order", 0.7, "correlation of a pause's step with its place by length, from which they grow"),
         Threshold("steps", 50, "steps needed to judge"),
     ),
     explains=("slower-than-best", "python-bound"),

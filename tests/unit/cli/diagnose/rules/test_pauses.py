@@ -73,7 +73,7 @@ def test_pauses_that_take_longer_each_time_are_told_of_evaluations_too(
 
     assert found.certainty is certainty
     assert found.sentence.endswith(", longer each time")
-    assert "the first took 1.1 s, the newest 2.5 s" in " ".join(found.evidence)
+    assert "the first took 1.2 s, the last 2.4 s" in " ".join(found.evidence)
     for still in judged("pauses", {"python.steps": rows(0.0005)}):  # by a fifth
         assert "longer each time" not in still.sentence
         assert phase == "other"
