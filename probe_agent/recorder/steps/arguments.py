@@ -81,16 +81,16 @@ class Arguments:
     # Between two steps, on the training thread.
 
     def run(self) -> None:
-        if self.is_over or (self._step.watcher is not None and self._step.watcher is not self):
-            self.is_over = True
-            return
-        if self._left == 0 or len(self.samples) >= MAX_SAMPLES:
+        is_free = self._step.watcher is None or self._step.watcher is self
+        if self.is_over or not is_free or self._left == 0 or len(self.samples) >= MAX_SAMPLES:
             self.leave()
             return
         self._left -= 1
         self._outermost, self._num_inside = None, 0
         self._step.watcher, self._thread = self, get_ident()
         self._queue.submit(self)
+        if self.is_over:  # whoever asked has left meanwhile
+            self.leave()
 
     # In a step. None of these raises into the job.
 
@@ -162,12 +162,13 @@ class Arguments:
             ):
                 yield name or "[0]", value
         elif depth:
-            held = vars(value).get("data") if isinstance(value, UserDict) else value
+            # By their types, and past what a class of the job makes of them.
+            held = vars(value).get("data") if issubclass(type(value), UserDict) else value
             items: Any = ()
-            if isinstance(held, dict):
+            if issubclass(type(held), dict):
                 items = list(dict.items(held))
-            elif isinstance(held, (tuple, list)):
-                items = ((f"{name}[{at}]", one) for at, one in enumerate(held[:MAX_TENSORS]))
+            elif kind := next((one for one in (tuple, list) if issubclass(type(held), one)), None):
+                items = ((f"{name}[{at}]", one) for at, one in enumerate(islice(kind.__iter__(held), MAX_TENSORS)))
             for key, one in islice(items, MAX_TENSORS):
                 yield from self._tensors(one, str(key), depth - 1)
 

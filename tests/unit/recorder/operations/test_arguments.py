@@ -18,6 +18,8 @@ from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.hooks import backward, data, modules, optimizer, phases  # noqa: E402
 from probe_agent.recorder.operations import arguments  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
+from probe_agent.recorder.steps.arguments import Arguments  # noqa: E402
+from probe_agent.recorder.steps.queue import StepQueue  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -145,6 +147,45 @@ def test_the_losses_are_those_of_a_run_that_nobody_asked() -> None:
         return asked(model, [tokens()] * 20, lambda ids: model(ids).square().mean(), is_asked=is_asked)[1]
 
     assert losses(True) == losses(False)
+
+
+def test_who_asks_may_leave_at_any_moment_and_nobody_watches_any_more() -> None:
+    class Leaves(StepQueue):
+        def submit(self, job: Any) -> None:
+            super().submit(job)
+            watch.leave()
+
+    recorder = Recorder(Settings({}), lambda name, error: True)
+    queue = Leaves()
+    watch = Arguments(queue, recorder.step, recorder.device, 6, recorder.fail)
+
+    watch.run()
+
+    assert recorder.step.watcher is None
+    queue.run_pending()
+    assert (recorder.step.watcher, queue.pending) == (None, [])
+
+
+class Own(list):  # type: ignore[type-arg]
+    """A container whose methods nobody but the job may call."""
+
+    def __getitem__(self, at: Any) -> Any:
+        raise AssertionError("the job's code ran")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("the job's code ran")
+
+
+def test_a_list_of_the_jobs_own_class_is_read_past_it() -> None:
+    class Takes(nn.Linear):
+        def forward(self, given: Any) -> Any:
+            return super().forward(list.__getitem__(given, 0))
+
+    model = Takes(3, 2)
+
+    rows, _ = asked(model, [Own([torch.ones(4, 3)])] * 10, lambda batch: model(batch).sum())
+
+    assert {row["name"]: row["read"] for row in rows} == {"given[0]": 12, "output": 8}
 
 
 class Seen(TorchDispatchMode):
