@@ -109,7 +109,7 @@ class Arguments:
             self._num_inside -= 1
             return
         self._outermost = None
-        if self._step.in_backward or not self._has_grad() or self._is_tracing():
+        if self._step.in_backward or not self._has_grad() or self._is_tracing() or self._is_seen():
             return
         try:
             kwargs: Mapping[str, Any] = more[0] if len(more) == 2 else {}
@@ -123,7 +123,7 @@ class Arguments:
                 raise
 
     def batch(self, batch: Any) -> None:
-        if self._thread != get_ident():
+        if self._thread != get_ident() or self._is_seen():
             return
         try:
             self._note(None, list(self._tensors(batch, "")))
@@ -134,10 +134,12 @@ class Arguments:
     def loss(self, loss: Any) -> None:
         """Nothing: it is no argument."""
 
+    def _is_seen(self) -> bool:
+        """Return whether a mode of the job would see each attribute of a tensor that is read."""
+        return self._device.is_watched()
+
     def _note(self, kind: type | None, tensors: list[tuple[str, Any]]) -> None:
         self._num_calls += 1
-        if self._device.is_watched():
-            return  # by a mode of the job, which sees each attribute of a tensor that is read
         for name, tensor in tensors[: min(MAX_TENSORS, MAX_SAMPLES - len(self.samples))]:
             self.samples.append(
                 Sample(
@@ -157,7 +159,7 @@ class Arguments:
         if self._device.is_plain(value):
             if (
                 value.layout is self._strided
-                and not value.is_nested
+                and not getattr(value, "is_nested", False)
                 and not (self._is_wrapped and self._is_wrapped(value))
             ):
                 yield name or "[0]", value
@@ -183,7 +185,8 @@ class Arguments:
         length = tensor.numel() if is_row else tensor.numel() // tensor.shape[0]
         start = tensor.data_ptr()
         end = tensor.storage_offset() * size + (num - 1) * apart + length * size
-        if not start or tensor.untyped_storage().nbytes() < end:
+        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
+        if not start or storage.nbytes() < end:
             return ()  # its storage was released
         most = ROW * MAX_ROWS if is_row else ROW
         parts, part = ([0], length) if length <= most else (range(PARTS), most // PARTS)

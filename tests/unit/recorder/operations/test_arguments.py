@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -200,6 +201,19 @@ class Seen(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+def test_a_function_mode_of_the_job_sees_no_attribute_that_is_read() -> None:
+    model, seen = nn.Linear(3, 2), SeenToo()
+
+    def loss_of(batch: Any) -> Any:
+        with seen:
+            return model(batch).sum()
+
+    rows, _ = asked(model, [torch.ones(4, 3)] * 10, loss_of)
+
+    assert rows == []
+    assert len(seen.names) == 10 * len(set(seen.names))
+
+
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_mode_of_the_job_sees_no_operator_of_ours(is_asked: bool) -> None:
     model, seen = nn.Linear(3, 2), Seen()
@@ -212,6 +226,18 @@ def test_a_mode_of_the_job_sees_no_operator_of_ours(is_asked: bool) -> None:
 
     assert rows == []
     assert len(seen.names) == 10 * len(set(seen.names))
+
+
+class SeenToo(TorchFunctionMode):
+    """The same for functions, and attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize(
