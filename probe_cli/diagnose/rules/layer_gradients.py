@@ -33,8 +33,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     third = max(1, len(read) // 3)
     first, last = read[:third], read[-third:]
     early, late = median(size for _, size in first), median(size for _, size in last)
-    if late < NOTHING or max(early, late) < EPSILON:
-        return  # a job that has converged
+    if late < NOTHING or max(early, late) < EPSILON or not early:
+        return  # a job that has converged; those that are exactly 0 are the finding of another rule
     ratio = early / late
     if 1 / limits["ratio"] < ratio < limits["ratio"]:
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -217,7 +218,8 @@ def test_a_job_that_is_killed_while_it_hangs_leaves_who_did_not_come(jobs: Path,
     said = hang.until(lambda verdict: verdict["state"] == "died")
 
     assert (hang.code, said["ranks"], said["cause"]) == (1, [3], "absent")
-    assert "was the first to end: it was killed by SIGKILL" in said["sentence"]
+    # The kernel may end two of them at one time.
+    assert re.search("was the first to end: it was killed by SIGKILL|killed first, at .* too close", said["sentence"])
     assert "the job has died of a hang: rank 3 has not come to all_reduce 8 of group " in said["sentence"]
     assert [row["in_call"] for row in hang.answer["rows"]][3] is None
 
