@@ -1,4 +1,4 @@
-"""What the workers of a data loader are in, read from outside some times: once for all rules that ask."""
+"""Stacks of a data loader's workers, read from outside a few times for all rules that ask."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the job gives its models and loss modules, and its DataLoaders' batches, for `torch.arguments`.
+"""Values that the job gives its models and loss modules and gets from them, and of batches, for `torch.arguments`.
 
 The training thread copies the first values in the next steps (steps/arguments.py); the thread that asks waits for them
-and counts: about 1 ms for 4,096 values, of which the GIL is held for 0.2 ms at a time.
+and counts: about 1.5 ms for 4,096 values, of which the GIL is held for 0.2 ms at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from zlib import crc32
 
 from ..source import Recorder
-from ..steps.arguments import MAX_SAMPLES, ROW, Arguments, Sample
+from ..steps.arguments import ROW, Arguments, Sample
 from ..torch import loaded
 
 __all__ = ["answer"]
@@ -52,16 +52,15 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         return {"columns": COLUMNS, "rows": [], "notes": ["others ask for the same: ask again"]}
     watch = Arguments(recorder.at_step, recorder.step, recorder.device, NUM_STEPS, recorder.fail)
     try:
-        with recorder.step.traced_by("arguments"):
-            recorder.at_step.submit(watch)
-            deadline = monotonic() + WAIT_S
-            while not watch.is_over and not recorder.at_step.closed and monotonic() < deadline:
-                sleep(POLL_S)
+        recorder.at_step.submit(watch)
+        deadline = monotonic() + WAIT_S
+        while not watch.is_over and not recorder.at_step.closed and monotonic() < deadline:
+            sleep(POLL_S)
     finally:
         recorder.at_step.withdraw(watch)
         watch.leave()
         _one_at_a_time.release()
-    rows = list(_rows(watch.samples[:MAX_SAMPLES]))
+    rows = list(_rows(watch.samples))
     return {"columns": COLUMNS, "rows": rows, "notes": [] if rows else ["no module was called in a step meanwhile"]}
 
 

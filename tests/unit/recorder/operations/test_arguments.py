@@ -1,4 +1,4 @@
-"""What models, loss modules and loaders are given, around real training loops in this process."""
+"""Values that models, loss modules and loaders are given, around real training loops in this process."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_list_of_the_jobs_own_class_is_read_past_it() -> None:
 
 
 class Seen(TorchDispatchMode):
-    """What a job sees that looks at each operator."""
+    """The operators that a job sees by a mode of its own."""
 
     def __init__(self) -> None:
         super().__init__()
