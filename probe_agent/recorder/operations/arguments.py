@@ -115,9 +115,10 @@ def _varies(sample: Sample) -> float | None:
     if len(rows) < _MIN_ROWS or len(rows[0]) < _MIN_VALUES:
         return None
     mean = sum(map(sum, rows)) / len(rows) / len(rows[0])
-    total = sum((value - mean) ** 2 for row in rows for value in row)
+    # Not ** 2, which raises where a square is too large.
+    total = sum((value - mean) * (value - mean) for row in rows for value in row)
     means = [sum(column) / len(rows) for column in zip(*rows)]
-    within = sum((value - own) ** 2 for row in rows for value, own in zip(row, means))
+    within = sum((value - own) * (value - own) for row in rows for value, own in zip(row, means))
     return math.sqrt(within / total) if 0 < total < math.inf else None
 
 

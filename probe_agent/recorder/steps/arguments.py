@@ -170,7 +170,7 @@ class Arguments:
             elif kind := next((one for one in (tuple, list) if issubclass(type(held), one)), None):
                 items = ((f"{name}[{at}]", one) for at, one in enumerate(islice(kind.__iter__(held), MAX_TENSORS)))
             for key, one in islice(items, MAX_TENSORS):
-                yield from self._tensors(one, str(key), depth - 1)
+                yield from self._tensors(one, key if type(key) is str else "an item", depth - 1)
 
     def _rows(self, tensor: Any) -> tuple[bytes, ...]:
         if not tensor.is_cpu or not tensor.numel() or not _is_by_rows(tensor):

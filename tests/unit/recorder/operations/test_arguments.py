@@ -253,6 +253,7 @@ class SeenToo(TorchFunctionMode):
         (torch.ones(6), 6),
         (torch.tensor(2.0), 1),
         (torch.ones(4, 6, dtype=torch.bfloat16), 0),
+        (torch.full((4, 16), 1e200, dtype=torch.float64) * torch.arange(16), 64),
         (torch.ones(0, 6), 0),
         (torch.ones(4, 6, device="meta"), 0),
     ],
