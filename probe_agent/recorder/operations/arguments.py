@@ -1,6 +1,6 @@
 """Values that the job gives its models and loss modules and gets from them, and of batches, for `torch.arguments`.
 
-The training thread copies the first values in the next steps (steps/arguments.py); the thread that asks waits for them
+The training thread copies some values in the next steps (steps/arguments.py); the thread that asks waits for them
 and counts: about 1.5 ms for 4,096 values, of which the GIL is held for 0.2 ms at a time.
 """
 

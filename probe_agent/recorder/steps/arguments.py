@@ -32,7 +32,7 @@ _MAX_WRAPPERS = 4
 
 
 class Sample(NamedTuple):
-    """One tensor; of a batch it has neither module nor library. `rows` are its first values, row by row."""
+    """One tensor; of a batch it has neither module nor library. `rows` are values of its first rows."""
 
     call: int
     module: str | None
