@@ -50,9 +50,9 @@ _EMPTY = {"array"}
 _UNCOUNTED = "#importlib._bootstrap"
 _HELD_S, _PAUSE_S = 0.002, 0.0001
 #: Pauses of this length for an iteration over `sys.modules` to end, how many at most, and how many where the job may as
-#: well keep a reference of its own: an attach finds `_OWNERS` where it does neither.
+#: well keep a reference of its own: an attach counts `_OWNERS` where it does neither.
 _ITERATION_S, _MOST_PAUSES, _UNSURE_PAUSES = 0.001, 200, 100
-_OWNERS = 3 if sys.version_info >= (3, 12) else 4
+_OWNERS = 4 if sys.version_info >= (3, 12) else 5
 
 
 class Carried:
@@ -134,7 +134,7 @@ class Importer:
         #: Of every module of the recorder, its object, until it is put into `sys.modules`.
         self._hidden: dict[str, ModuleType] = {}
         #: How many refer to `sys.modules` while nobody iterates over it.
-        self._num_owners = sys.getrefcount(sys.modules)
+        self._num_owners = _owners()
         #: At the start of a process nobody does, so that the number is right.
         self._unsure_pauses = 0 if isinstance(ours, Folder) else _UNSURE_PAUSES
         self._builtins = {**vars(builtins), "__import__": self.import_}
@@ -217,22 +217,20 @@ class Importer:
         during iteration"."""
         for name in self.names:
             self.load(name)
-        self._wait_for_iterations()
-        sys.modules.update(self._hidden)
+        self._between_iterations(sys.modules.update, self._hidden)
         self._hidden.clear()
 
     def close(self, at_exit: bool = False) -> "dict[str, ModuleType]":
         """Forget all modules and return them by name; code that stays imports as the job does. An exit does not
         wait for the end of an iteration."""
-        if not at_exit:
-            self._wait_for_iterations()
+        ours = [name for name in list(sys.modules) if self._is_ours(name)]
+        self._between_iterations(list, map(sys.modules.pop, ours), 0 if at_exit else _MOST_PAUSES)
         self._hidden.clear()
         self._builtins["__import__"] = builtins.__import__
         # A C module may keep one that it has imported, but must not keep all of them through it.
         vars(self._sys)["modules"] = sys.modules
         loaded, self._loaded = self._loaded, {}
         self._ours.forget()
-        list(map(sys.modules.pop, [name for name in list(sys.modules) if self._is_ours(name)]))  # no other thread runs
         _take_out([module for name, module in loaded.items() if sys.modules.get(name) is not module])
         return loaded
 
@@ -242,14 +240,21 @@ class Importer:
             self._time.sleep(_PAUSE_S)
             self._held_since = self._time.perf_counter()
 
-    def _wait_for_iterations(self) -> None:
-        """Wait for an end of what iterates over `sys.modules` and so refers to it, but not for long: others may keep
-        a reference, too."""
-        for paused in range(_MOST_PAUSES):
-            owners = sys.getrefcount(sys.modules)
-            is_over = owners <= _OWNERS or owners < self._num_owners
-            if is_over or (owners == self._num_owners and paused >= self._unsure_pauses):
-                self._num_owners = owners
+    def _between_iterations(
+        self, change: "Callable[[Any], object]", argument: object, most_pauses: int = _MOST_PAUSES
+    ) -> None:
+        """Wait for an end of what iterates over `sys.modules` and so refers to it, but not for long, others may keep
+        a reference, too; then change it by `change(argument)`, which refers to it as well.
+
+        To count and to change is one call of C: between two, another thread could begin to iterate.
+        """
+        for pauses in range(most_pauses + 1):
+            usual = self._num_owners if pauses >= self._unsure_pauses else self._num_owners - 1
+            most = max(_OWNERS, usual) if pauses < most_pauses else sys.maxsize
+            counts = filter((most + 1).__ge__, map(sys.getrefcount, (sys.modules,)))
+            done = list(zip(counts, map(change, (argument,))))
+            if done:
+                self._num_owners = min(self._num_owners, done[0][0] - 1)
                 return
             self._time.sleep(_ITERATION_S)
 
@@ -278,7 +283,7 @@ class Importer:
         spec: Any = ModuleSpec(name, None, origin=self._ours.path(name), is_package=self._ours.is_package(name))
         spec.loader = self
         self._hidden[name] = module = self._module(spec)
-        self._num_owners = min(self._num_owners, sys.getrefcount(sys.modules))
+        self._num_owners = min(self._num_owners, _owners())
         self._execute(module, lambda: self._code(name))
         if parent:
             setattr(self.load(parent), child, module)
@@ -297,7 +302,7 @@ class Importer:
             return self._keep(name, self.load("posixpath"))
         there = sys.modules.get(name)
         if there is None and name in _LEFT_TO_THE_JOB:
-            self._wait_for_iterations()
+            self._between_iterations(sys.modules.get, name)
             return self._keep(name, _imported(name))
         if name in _EMPTY:
             return self._keep(name, ModuleType(name))
@@ -314,8 +319,7 @@ class Importer:
             return self._keep(name, self._made(_extension, found))
         module = self._module(found)
         if name == "typing" and _TYPING_IS_LOOKED_UP:
-            self._wait_for_iterations()
-            sys.modules.setdefault(name, module)
+            self._between_iterations(list, map(sys.modules.setdefault, (name,), (module,)))
         self._execute(module, lambda: found.loader.get_code(name))
         module = self._loaded[name]  # a module may replace itself
         if parent:
@@ -425,6 +429,11 @@ def _finder(folder: str) -> "Any":
         (there.SourceFileLoader, there.SOURCE_SUFFIXES),
         (there.SourcelessFileLoader, there.BYTECODE_SUFFIXES),
     )
+
+
+def _owners() -> int:
+    """Return how many refer to `sys.modules`, with what counts them."""
+    return next(map(sys.getrefcount, (sys.modules,)))
 
 
 def _imported(name: str) -> ModuleType:

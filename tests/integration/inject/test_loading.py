@@ -170,6 +170,44 @@ def test_a_job_that_iterates_over_its_modules_is_left_to_it() -> None:
         assert process.poll() is None
 
 
+#: Puts a module into `sys.modules` and takes it out 150 times, beside a thread that iterates over them at any moment
+#: and one that wants the GIL all the time. Prints what the first one raised.
+ITERATES = """
+import gc, random, sys, time
+sys.path.insert(0, sys.argv[1])
+from threading import Thread
+from probe_agent.activate import start
+raised = []
+def spin():
+    while not raised: sum(range(1000))
+def iterate():
+    try:
+        while not raised:
+            for number, _ in enumerate(sys.modules.values()): number or time.sleep(random.random() * 0.002)
+            time.sleep(random.random() * 0.002)
+    except RuntimeError as error: raised.append(error)
+for function in (spin, iterate): Thread(target=function, daemon=True).start()
+sys.setswitchinterval(0.0001)
+for _ in range(150):
+    importer = start._importer("_trial", "recorder")
+    importer._unsure_pauses = 10  # as in an attach
+    importer.names, importer._hidden = [], {"_trial.module": importer}
+    importer.load_all()
+    importer.close()
+    if raised: break
+    del importer
+    gc.collect()  # it refers to `sys.modules`
+print(*raised)
+"""
+
+
+def test_no_iteration_over_the_modules_begins_while_they_change() -> None:
+    words = [sys.executable, "-S", "-c", ITERATES, str(RECORDER.parents[1])]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+
+    assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
 #: Prints how long the end of an importer waits while the job keeps a reference to `sys.modules`: at a detach, at an
 #: exit.
 WAITS = """
