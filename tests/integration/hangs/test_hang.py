@@ -72,6 +72,7 @@ def test_the_rank_that_has_not_come_is_named_with_what_it_does(jobs: Path, probe
     assert [row["doing"] for row in hang.answer["rows"]][3] == "sleeps"
 
 
+@pytest.mark.long  # a minute, of which 40 s are the wait for certainty
 def test_ranks_that_sent_to_each_other_before_the_recorder_came_are_named(jobs: Path, probe: Probe) -> None:
     hang = Hang(probe, pids(jobs / "sends"))
 
