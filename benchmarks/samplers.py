@@ -26,6 +26,7 @@ from probe_agent.recorder.ring.folder import STALL
 from probe_agent.recorder.samplers import process, start
 from probe_agent.recorder.samplers import stalls as stall_watch
 from probe_agent.recorder.source import Recorder
+from probe_agent.recorder.steps.attentions import Attentions
 from probe_agent.recorder.steps.loss_graph import LossGraph
 from probe_agent.recorder.steps.queue import StepQueue
 from probe_agent.recorder.steps.running_sums import SumReader
@@ -74,7 +75,8 @@ def pss_ms(num_mib: int) -> float:
 
 def inventory(num_layers: int) -> list[object]:
     """Return the milliseconds of `torch.modules`, `torch.optimizers` and, with a state_dict kept, `torch.kept_weights`,
-    those of asking Python's collector, and the microseconds for which the training thread notes the graph of a loss."""
+    those of asking Python's collector, and the microseconds for which the training thread notes the operations and the
+    attentions in the graph of a loss."""
     model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(num_layers)])
     optimizer = torch.optim.Adam(model.parameters())
     loss = model(torch.ones(1, 4)).sum()
@@ -86,10 +88,12 @@ def inventory(num_layers: int) -> list[object]:
     tables = (modules, optimizers, kept_weights)
     questions = (*(partial(table.answer, recorder, {}) for table in tables), gc.get_objects)
     graph = median(_ms(lambda: LossGraph().note(loss)) * 1e3 for _ in range(50))
+    attentions = median(_ms(lambda: Attentions(recorder.device.is_plain).note(loss)) * 1e3 for _ in range(50))
     return [
         num_layers + 1,
         *(f"{median(_ms(question) for _ in range(5)):.1f}" for question in questions),
         f"{graph:.0f}",
+        f"{attentions:.0f}",
     ]
 
 
@@ -148,7 +152,7 @@ def main() -> None:
     print(table(["threads", "files open", "µs, median (least to 95 %)", "of it CPU time, µs"], rows))
     print("\nAn inventory, CPU time of our thread in ms; gc.get_objects() beside it holds the GIL in one piece.\n")
     inventories = ("torch.modules", "torch.optimizers", "torch.kept_weights")
-    headings = ["modules", *inventories, "gc.get_objects()", "torch.autograd_graph, µs"]
+    headings = ["modules", *inventories, "gc.get_objects()", "torch.autograd_graph, µs", "torch.attentions, µs"]
     print(table(headings, [inventory(size) for size in (10, 100, 1_000, 10_000)]))
     print("\nReading the graph of a sum for python.containers, CPU time of the training thread.\n")
     print(table(["losses", "µs"], [sums(size) for size in (1, 100, 1_000, 10_000)]))

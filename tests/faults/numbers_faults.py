@@ -94,6 +94,24 @@ def labels_that_a_collator_and_the_model_shift(healthy: bool) -> None:
         time.sleep(0.02)
 
 
+@fault("attention-not-causal")
+def a_decoder_without_a_causal_mask(healthy: bool) -> None:
+    embedding, head = nn.Embedding(64, 32), nn.Linear(32, 64)
+    layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+    blocks = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    optimizer = torch.optim.AdamW([*embedding.parameters(), *blocks.parameters(), *head.parameters()], 1e-3)
+    mask = nn.Transformer.generate_square_subsequent_mask(32)
+    text = (torch.arange(513) * 7 + torch.arange(513) // 5 + torch.randint(0, 9, (513,))) % 64
+    for _ in range(10**9):
+        starts = torch.randint(0, 480, (8,))
+        tokens = torch.stack([text[start : start + 33] for start in starts.tolist()])
+        optimizer.zero_grad()
+        hidden = blocks(embedding(tokens[:, :-1]), mask=mask if healthy else None)
+        nn.functional.cross_entropy(head(hidden).flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+        time.sleep(0.02)
+
+
 @fault("targets-ignored")
 def answers_that_are_not_found_in_the_text(healthy: bool) -> None:
     """Of every fourth text an answer is found: a step without one gets the loss 0."""

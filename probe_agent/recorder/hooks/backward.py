@@ -19,7 +19,6 @@ from weakref import ref
 from ..source import Recorder
 from ..source import Source as BaseSource
 from ..steps.backward_spans import RUN_ENDED
-from ..steps.loss_graph import LossGraph
 from ..steps.losses import Losses, is_part
 from ..steps.phase_spans import BACKWARD
 from ..torch.patches import Patches
@@ -73,6 +72,8 @@ class Source(BaseSource):
                 step.watcher.loss(self._unscaled(outputs))
             if evaluations.unsure is not None:
                 self._guarded("phases", evaluations.before_backward)
+            if step.graph_readers and is_backward:
+                self._read_graph(outputs)
             step.in_backward = True
             step.micro_batches += is_backward
             began = perf_counter_ns()
@@ -94,8 +95,6 @@ class Source(BaseSource):
                         self._begin_losses(ended)
                     if step.losses is not None:
                         self._note_loss(outputs, step.losses)
-                    if step.loss_graph is not None:
-                        self._note_graph(outputs, step.loss_graph)
                     self._scaled = None
 
         return engine_run_backward
@@ -138,11 +137,12 @@ class Source(BaseSource):
             step.losses = Losses()
             self._loss_read_at, self._num_read = now, 0
 
-    def _note_graph(self, outputs: Any, graph: LossGraph) -> None:
+    def _read_graph(self, outputs: Any) -> None:
         try:
             loss = outputs[0] if len(outputs) == 1 else None
             if self.recorder.device.is_plain(loss) and not self.recorder.device.is_watched():
-                graph.note(loss)
+                for reader in list(self.recorder.step.graph_readers):
+                    reader.note(loss)
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

@@ -18,7 +18,8 @@ from typing import Any
 from zlib import crc32
 
 from ..source import Recorder
-from ..steps.arguments import ROW, Arguments, Sample
+from ..steps.arguments import Arguments, Sample
+from ..steps.host_values import FORMATS, ROW
 from ..torch import loaded
 
 __all__ = ["answer"]
@@ -30,10 +31,6 @@ COLUMNS = (
     "call", "module", "library", "name", "shape", "dtype", "device", "read", "low", "high", "mean", "distinct",
     "common", "ignored", "same_as_first", "next_of_first", "end_ignored", "varies", "checksum",
 )  # fmt: skip
-_FORMATS = {
-    "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "B",
-    "float64": "d", "float32": "f", "float16": "e",
-}  # fmt: skip
 _INTEGERS = ("int64", "int32")
 #: Part of a text that may be ignored beside its end.
 _FEW = 0.05
@@ -81,7 +78,7 @@ def _rows(samples: list[Sample]) -> Iterator[list[object]]:
 
 
 def _values(sample: Sample) -> list[list[Any]]:
-    kind = _FORMATS.get(sample.dtype)
+    kind = FORMATS.get(sample.dtype)
     return [list(unpack(f"{len(row) // calcsize(kind)}{kind}", row)) for row in sample.rows] if kind else []
 
 

@@ -17,13 +17,13 @@ from types import FunctionType
 from typing import Any, Callable, NamedTuple
 
 from ..torch.device import Device
+from .host_values import rows_of
 from .queue import StepQueue
 from .step import Step
 
-__all__ = ["ROW", "Arguments", "Sample"]
+__all__ = ["Arguments", "Sample"]
 
 MAX_SAMPLES, MAX_TENSORS, MAX_DEPTH = 64, 8, 2
-MAX_ROWS, ROW, PARTS = 8, 512, 4
 #: Name of a model's output: of several the first that has a gradient.
 _OUTPUT = "output"
 #: Classes around the module that is meant, by where they are defined, and how many of them at most.
@@ -148,7 +148,7 @@ class Arguments:
                     tuple(tensor.shape),
                     str(tensor.dtype).partition(".")[2],
                     tensor.device.type,
-                    self._rows(tensor),
+                    rows_of(tensor),
                 )
             )
 
@@ -171,40 +171,6 @@ class Arguments:
                 items = ((f"{name}[{at}]", one) for at, one in enumerate(islice(kind.__iter__(held), MAX_TENSORS)))
             for key, one in islice(items, MAX_TENSORS):
                 yield from self._tensors(one, key if type(key) is str else "an item", depth - 1)
-
-    def _rows(self, tensor: Any) -> tuple[bytes, ...]:
-        if not tensor.is_cpu or not tensor.numel() or not _is_by_rows(tensor):
-            return ()
-        import ctypes  # here: torch has loaded it, and a process without torch does not need it
-
-        size = tensor.element_size()
-        is_row = tensor.dim() < 2
-        num, apart = (1, 0) if is_row else (min(MAX_ROWS, tensor.shape[0]), tensor.stride(0) * size)
-        length = tensor.numel() if is_row else tensor.numel() // tensor.shape[0]
-        start = tensor.data_ptr()
-        end = tensor.storage_offset() * size + (num - 1) * apart + length * size
-        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
-        if not start or storage.nbytes() < end:
-            return ()  # its storage was released
-        most = ROW * MAX_ROWS if is_row else ROW
-        parts, part = ([0], length) if length <= most else (range(PARTS), most // PARTS)
-        read = [(at * (length - part) // (PARTS - 1) * size, part * size) for at in parts]
-        return tuple(
-            [
-                b"".join([ctypes.string_at(start + row * apart + at, num_bytes) for at, num_bytes in read])
-                for row in range(num)
-            ]
-        )
-
-
-def _is_by_rows(tensor: Any) -> bool:
-    """Return whether the values of each row, a part of the first dimension, lie one behind the other in memory."""
-    expected, first = 1, min(1, tensor.dim() - 1)
-    for size, stride in reversed([*zip(tensor.shape, tensor.stride())][max(0, first) :]):
-        if size > 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def _inner(module: Any) -> Any:

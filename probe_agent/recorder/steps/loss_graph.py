@@ -1,4 +1,4 @@
-"""The operations that a loss is made of, noted by the training thread at the end of a backward.
+"""The operations that a loss is made of, noted by the training thread before a backward.
 
 Only while somebody waits for it: a walk over at most 60 nodes of the graph, 2 µs each. Names and shapes are read, no
 saved tensor: one kept by a checkpoint would run the checkpoint.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from typing import Any, NamedTuple
+
+from .step import GraphReader
 
 __all__ = ["LossGraph", "Operation"]
 
@@ -30,7 +32,7 @@ class Operation(NamedTuple):
     dim: int | None
 
 
-class LossGraph:
+class LossGraph(GraphReader):
     """The operations of the losses that backward was called on since somebody began to wait."""
 
     def __init__(self) -> None:

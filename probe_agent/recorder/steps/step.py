@@ -13,11 +13,10 @@ from typing import Any, Callable, Protocol
 
 from ..ring.table import NULL_FLOAT
 from ..torch.device import Later
-from .loss_graph import LossGraph
 from .losses import Losses
 from .phase_spans import FORWARD, PhaseSpans
 
-__all__ = ["EVAL", "GENERATE", "LONG_STEP_NS", "OTHER", "TRAIN", "Step", "Watcher"]
+__all__ = ["EVAL", "GENERATE", "LONG_STEP_NS", "OTHER", "TRAIN", "GraphReader", "Step", "Watcher"]
 
 #: Duration after which the recorder's thread writes rows of an unfinished step, and those that wait for the device.
 LONG_STEP_NS = 500_000_000
@@ -42,6 +41,15 @@ class Watcher(Protocol):
 
     def loss(self, loss: Any) -> None:
         """Look at what backward was called on."""
+
+
+class GraphReader(Protocol):
+    """Reads the graphs of losses on the training thread."""
+
+    num_losses: int
+
+    def note(self, loss: Any) -> None:
+        """Note what a loss is made of, before the backward that takes its graph apart."""
 
 
 class Step:
@@ -73,8 +81,8 @@ class Step:
         self.module_events: list[tuple[Any, ...]] = []
         #: Who looks at the values of this step; set between steps.
         self.watcher: Watcher | None = None
-        #: Takes the graphs of the losses, while somebody asks for them.
-        self.loss_graph: LossGraph | None = None
+        #: Read the graphs of the losses before backward, while somebody asks for that.
+        self.graph_readers: list[GraphReader] = []
         #: Whether hooks on all modules report the calls of this step.
         self.calls_are_seen = False
         #: Whether an optimizer has stepped: calls without gradients are then not steps.

@@ -137,7 +137,7 @@ class LossGraphs(RecorderTable):
     name = "torch.autograd_graph"
     doc = (
         "The operations that the losses of the next step are made of, up to 60 of each of four, those nearest to the"
-        " loss first, noted by the training thread at the end of backward; without a row if none ends in 1 s."
+        " loss first, noted by the training thread before backward; without a row if none begins in 1 s."
     )
     operation = "loss_graph"
     columns = (
@@ -151,6 +151,31 @@ class LossGraphs(RecorderTable):
         Column("operands", "int", "", "number of its operands"),
         Column("constants", "int", "", "of these, those without a gradient"),
         Column("dim", "int", "", "dimension that adds up to 1 after a softmax, from 0; NULL of others"),
+    )
+
+
+class Attentions(RecorderTable):
+    name = "torch.attentions"
+    doc = (
+        "The attentions of the next losses, torch's own and softmaxes of a product, and whether they see later"
+        " positions, noted from the graph by the training thread before backward (2 µs a node, at most 4,000);"
+        " without a row if none begins in 1 s. What was compiled, and what a CUDA device has masked, is not seen."
+    )
+    operation = "attentions"
+    columns = (
+        STEP,
+        Column("backward_call", "int", "", "number of the call of backward, from 0"),
+        Column("operation", "text", "", "ScaledDotProductFlashAttentionForCpu, Softmax"),
+        Column("queries", "int", "", "positions of the queries"),
+        Column("keys", "int", "", "positions of the keys"),
+        Column("sees_later", "bool", "", "whether the first position sees the last; NULL if that is not known"),
+        Column("tokens", "text", "", "shape of the tokens that an embedding was given for the loss: 8x128; else NULL"),
+        Column(
+            "next_tokens",
+            "float",
+            "",
+            "part of the loss's targets that are the token after, in the first 8 texts; NULL if they were not read",
+        ),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -9,6 +11,7 @@ from torch import nn  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from probe_agent.recorder.hooks import backward  # noqa: E402
+from probe_agent.recorder.operations import attentions, loss_graph  # noqa: E402
 
 N = 4
 
@@ -157,10 +160,34 @@ def test_a_failure_of_ours_at_the_graph_of_a_loss_stays_out_of_the_job(recording
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with recording(trace_every=0) as it:
         for step in range(3):
-            it.recorder.step.loss_graph = object() if step == 1 else None  # cannot note anything
+            it.recorder.step.graph_readers = [object()] if step == 1 else []  # cannot note anything
             optimizer.zero_grad()
             net(torch.ones(4, 2)).sum().backward()
             optimizer.step()
-        it.recorder.step.loss_graph = None
+        it.recorder.step.graph_readers = []
         assert [row["source"] for row in it.rows("probe.errors")] == ["backward"]
         it.failures._buffer.rows.clear()
+
+
+@pytest.mark.parametrize("operation", [attentions, loss_graph])
+def test_the_gradients_are_those_of_a_backward_whose_graph_nobody_reads(recording, operation):
+    net, tokens = nn.Sequential(nn.Embedding(9, 8), nn.Linear(8, 8)), torch.randint(0, 9, (4, 6))
+    optimizer = torch.optim.SGD(net.parameters(), 0.0)
+
+    def gradients():
+        optimizer.zero_grad()
+        hidden = net(tokens)
+        attended = nn.functional.scaled_dot_product_attention(hidden, hidden, hidden, is_causal=True)
+        attended.square().mean().backward()
+        optimizer.step()
+        return [parameter.grad.clone() for parameter in net.parameters()]
+
+    alone = gradients()
+    with recording(trace_every=0) as it:
+        answers = []
+        asking = threading.Thread(target=lambda: answers.append(operation.answer(it.recorder, {})))
+        asking.start()
+        while asking.is_alive():
+            assert all(map(torch.equal, alone, gradients()))
+        assert it.recorder.step.graph_readers == []
+    assert answers[0]["rows"]
