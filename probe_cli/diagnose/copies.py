@@ -7,6 +7,7 @@ is not counted, so before a copy is said to stay as it is, its values are looked
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,14 +17,19 @@ from .finding import NoEvidence
 from .job import Job
 from .rule import Row
 
-__all__ = ["SQL", "as_large", "copies", "updates_without_change", "values_of"]
+__all__ = ["FOLLOWS", "SQL", "as_large", "copies", "updates_without_change", "values_of"]
+
+_NAMES = r"(target|(?<![a-z])ema(?![a-z])|slow|shadow|momentum|averag)"
+#: In the name of a copy that follows: "attribute `target` of local `agent` of main()", "attribute `model` of `ema`".
+FOLLOWS = re.compile(rf"^[^`]*`(\w*?{_NAMES}|(model|module|net|network|copy|weights)`[^`]*`\w*?{_NAMES})", re.I)
 
 #: A row for each model, with how often its parameters were changed: the one of the least (`versions`), and of the most.
 SQL = """
 SELECT module, any_value(class) AS class, any_value(modules.parameters) AS parameters, any_value(place) AS place,
-    min(versions) AS versions, max(versions) AS most, any_value(optimizer) AS optimizer, bool_or(module IN
+    any_value(modules.dtype) AS dtype, min(versions) AS versions, max(versions) AS most,
+    any_value(optimizer) AS optimizer, bool_or(module IN
         (SELECT module FROM python.torch_trace WHERE phase = 'generate' AND stage = 'forward')) AS generates
-FROM (SELECT module, class, parameters, place FROM torch.modules WHERE depth = 0) AS modules
+FROM (SELECT module, class, parameters, place, dtype FROM torch.modules WHERE depth = 0) AS modules
 JOIN (SELECT split_part(module, '.', 1) AS module, versions, optimizer FROM torch.parameters WHERE module IS NOT NULL)
     USING (module)
 GROUP BY module ORDER BY module

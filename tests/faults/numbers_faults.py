@@ -201,6 +201,23 @@ def an_average_without_the_statistics_of_batch_norm(healthy: bool) -> None:
     train(model, optimizer, regression(), after_step=follow, pause_s=0.01)
 
 
+@fault("average-rounds-away")
+def an_average_in_bfloat16(healthy: bool) -> None:
+    model = mlp()
+    ema = copy.deepcopy(model).requires_grad_(False)
+    ema = ema if healthy else ema.bfloat16()
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+
+    def follow(step: int) -> None:
+        with torch.no_grad():
+            for own, other in zip(ema.parameters(), model.parameters(), strict=True):
+                own.mul_(0.999).add_(other.to(own.dtype), alpha=0.001)
+            if step % 50 == 49:
+                ema(torch.randn(16, 64).to(next(ema.parameters()).dtype))
+
+    train(model, optimizer, regression(), after_step=follow, pause_s=0.01)
+
+
 @fault("loss-broadcast")
 def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from time import monotonic, sleep
 from typing import Any
 from zlib import crc32
 
+from ..job.rank import rank_and_size
 from ..source import Recorder
 from ..steps.arguments import Arguments, Sample
 from ..steps.host_values import FORMATS, ROW
@@ -47,7 +48,8 @@ def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
         return {"columns": COLUMNS, "rows": [], "notes": ["the target has not imported torch"]}
     if not _one_at_a_time.acquire(timeout=2 * WAIT_S):
         return {"columns": COLUMNS, "rows": [], "notes": ["others ask for the same: ask again"]}
-    watch = Arguments(recorder.at_step, recorder.step, recorder.device, NUM_STEPS, recorder.fail)
+    in_common = rank_and_size()[1] > 1
+    watch = Arguments(recorder.at_step, recorder.step, recorder.device, NUM_STEPS, recorder.fail, in_common)
     try:
         recorder.at_step.submit(watch)
         deadline = monotonic() + WAIT_S

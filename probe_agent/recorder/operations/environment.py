@@ -106,6 +106,7 @@ def _torch_settings() -> Iterator[Row]:
         "get_default_dtype",
         "get_float32_matmul_precision",
         "get_num_threads",
+        "is_anomaly_check_nan_enabled",
         "is_anomaly_enabled",
     ):
         read = getattr(torch, name, None)

@@ -13,6 +13,7 @@ from _thread import get_ident
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from time import perf_counter_ns
 from types import FunctionType
 from typing import Any, Callable, NamedTuple
 
@@ -24,6 +25,8 @@ from .step import Step
 __all__ = ["Arguments", "Sample"]
 
 MAX_SAMPLES, MAX_TENSORS, MAX_DEPTH = 64, 8, 2
+#: The steps at which ranks begin to watch are as far apart, and how long one waits for such a step at most.
+APART_NS, LATEST_NS, MOST_APART = 600_000_000, 800_000_000, 64
 #: Name of a model's output: of several the first that has a gradient.
 _OUTPUT = "output"
 #: Classes around the module that is meant, by where they are defined, and how many of them at most.
@@ -45,7 +48,11 @@ class Sample(NamedTuple):
 
 
 class Arguments:
-    """Watches `num_steps` steps, unless somebody else watches the values of these."""
+    """Watches `num_steps` steps, unless somebody else watches the values of these.
+
+    Of several ranks (`in_common`) each begins at a step whose number is a multiple of a power of two, so that those
+    that are asked one after the other watch the same steps.
+    """
 
     def __init__(
         self,
@@ -54,6 +61,7 @@ class Arguments:
         device: Device,
         num_steps: int,
         fail: Callable[[str, BaseException], bool],
+        in_common: bool = False,
     ) -> None:
         torch: Any = sys.modules["torch"]
         self.samples: list[Sample] = []
@@ -62,6 +70,8 @@ class Arguments:
         self._step = step
         self._device = device
         self._left = num_steps
+        self._is_to_begin = in_common
+        self._first_ns = self._num_waited = 0
         self._fail = fail
         self._is_tracing = torch._C._is_tracing
         self._has_grad = torch.is_grad_enabled
@@ -85,12 +95,26 @@ class Arguments:
         if self.is_over or not is_free or self._left == 0 or len(self.samples) >= MAX_SAMPLES:
             self.leave()
             return
+        if self._is_to_begin and not self._begins(perf_counter_ns()):
+            self._queue.submit(self)
+            return
+        self._is_to_begin = False
         self._left -= 1
         self._outermost, self._num_inside = None, 0
         self._step.watcher, self._thread = self, get_ident()
         self._queue.submit(self)
         if self.is_over:  # whoever asked has left meanwhile
             self.leave()
+
+    def _begins(self, now: int) -> bool:
+        """Return whether to begin with this step: by the length of the steps before, the multiple is chosen."""
+        if not self._num_waited:
+            self._first_ns, self._num_waited = now, 1
+            return False
+        pace = max(1, (now - self._first_ns) // self._num_waited)
+        self._num_waited += 1
+        apart = 1 << (min(MOST_APART, max(1, APART_NS // pace)).bit_length() - 1)
+        return self._step.number % apart == 0 or now - self._first_ns > LATEST_NS
 
     # In a step. None of these raises into the job.
 

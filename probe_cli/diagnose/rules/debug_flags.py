@@ -50,6 +50,7 @@ SETTINGS = {
         "torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=3, repeat=1))",
     ),
 }
+CHECKS_NAN = "torch.is_anomaly_check_nan_enabled()"
 WANTED = {
     "torch.are_deterministic_algorithms_enabled()": (
         "deterministic algorithms are on",
@@ -72,6 +73,8 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     is_on = {row["name"] for row in rows if row["kind"] == "setting" and str(row["value"]).lower() == "true"}
     if not any(row["name"] == "cuda devices" for row in rows):
         is_on -= {name for name in is_on if ".cudnn." in name}  # without a GPU in use they cost nothing
+    if any(row["name"] == CHECKS_NAN and str(row["value"]).lower() == "false" for row in rows):
+        is_on -= {"torch.is_anomaly_enabled()"}  # a compiler has it on while it traces a backward
     variables = {row["name"]: str(row["value"] or "") for row in rows if row["kind"] == "variable"}
     left_on = [
         (f"{name}={value}", FLAGS[name][1], f"unset {name}")

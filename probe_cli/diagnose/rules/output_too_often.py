@@ -15,6 +15,8 @@ from probe_cli.diagnose.sampling import FORMATS, STEPS, Stack, look_for, suspect
 __all__ = ["RULE"]
 
 LIBRARY = re.compile(r"/logging/|/loguru/|/wandb/|/tensorboardX?/|/mlflow/|/tqdm/|/rich/|/json/|/csv\.py|/warnings\.py")
+#: What a line that logs may call before: it computes.
+COMPUTES = re.compile(r"/torchmetrics/|/sklearn/|/numpy/|/pandas/|/scipy/")
 LINE = re.compile(
     r"\bprint\(|\.(write|writelines|flush|fsync|info|debug|warning|log_metrics?|add_scalars?)\(|\bjson\.dump\("
     r"|\b(self|log|logger|logging|writer|wandb|mlflow|run|experiment|tracker|accelerator)\.log\("  # not torch's
@@ -25,7 +27,7 @@ def _prints(stack: Stack) -> bool:
     for frame in stack.frames:
         if LIBRARY.search(frame.file) or FORMATS.search(frame.file) or (frame.source and LINE.search(frame.source)):
             return True
-        if "/torch/" in frame.file or "/multiprocessing/" in frame.file:
+        if "/torch/" in frame.file or "/multiprocessing/" in frame.file or COMPUTES.search(frame.file):
             return False
         if not is_library(frame.file):
             return False  # the job's innermost line decides

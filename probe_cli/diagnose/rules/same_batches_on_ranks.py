@@ -3,11 +3,12 @@
 Each rank is to see a part of the data of its own. Where a loader gives every rank all of it, and all ranks were seeded
 alike, or the same part, as a DistributedSampler does that was told a wrong rank or number of ranks, replicas compute
 the same gradients from the same samples: the job does the work of one rank, at the price of all. It shows in their
-losses, which are the same to the last digit, step after step.
+losses, which are the same to the last digit, step after step, unless each rank drops at random by a seed of its own.
 
-Judged where the samplers give ranks the same part of the data, or where the models are seen to be given the same values
-in a few steps, as with a data set that splits itself by loader workers and not by ranks. A job whose ranks gather their
-outputs for a common loss has equal losses by intention, and is not judged; equal losses alone say nothing.
+Judged where the samplers give ranks the same part of the data and their losses are the same, or where the models are
+seen to be given the same values in a few steps, as with a data set that splits itself by loader workers and not by
+ranks. A job whose ranks gather their outputs for a common loss has equal losses by intention, and is not judged; equal
+losses alone say nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.replicas import ROLES, by_place, check_replicas
@@ -24,6 +26,8 @@ __all__ = ["RULE"]
 
 #: Values read, and different ones among them, from which equal checksums are of equal data.
 MIN_READ, MIN_DISTINCT = 24, 8
+#: Ranks with each of which all others are compared.
+MOST_COMPARED = 8
 SQL = f"""
 SELECT roles.*,
     (SELECT list(loss) FROM (FROM python.steps WHERE isfinite(loss) ORDER BY step DESC LIMIT 100)) AS losses,
@@ -37,7 +41,7 @@ SELECT roles.*,
         -- Positions and other values that are the same in each call tell nothing, nor do a few numbers.
         SELECT concat(coalesce(module, 'batch'), ' ', name) AS name, list(checksum) AS sums
         FROM (SELECT *, count(*) OVER (PARTITION BY module, name, checksum) AS times FROM torch.arguments
-            WHERE read >= {MIN_READ} AND "distinct" >= {MIN_DISTINCT})
+            WHERE name <> 'output' AND read >= {MIN_READ} AND "distinct" >= {MIN_DISTINCT})
         WHERE times = 1 GROUP BY 1 HAVING count(*) >= 2) AS given) AS arguments
 FROM ({ROLES}) AS roles
 """
@@ -60,17 +64,22 @@ def judge(asked: Sequence[Asked], limits: Limits) -> Iterable[Finding]:
         raise NoEvidence(f"a rank has recorded fewer than {limits['losses']:.0f} different losses: ask again later")
     for ranks in by_place(told):
         same = _equal(ranks, limits)
-        if len(same) < 2 or not (seen := _loader(ranks, same) or _arguments(ranks, same)):
+        seen = (_loader(ranks, same) or _arguments(ranks, same)) if len(same) > 1 else None
+        if seen is None:
+            same = _given_the_same(ranks)
+            seen = _arguments(ranks, same) if same else None
+        if seen is None:
             continue
         num_common = len(set.intersection(*(_losses(ranks[rank]) for rank in same)))
         where, evidence = seen
+        losses = f"{num_common} losses are the same on these ranks, to the last digit"
         yield Finding(
             f"{len(same)} data-parallel ranks train on the same batches",
             Certainty.LIKELY,
             share=1 - 1 / len(same),
             ranks=same,
             where=where,
-            evidence=(f"{num_common} losses are the same on these ranks, to the last digit", evidence),
+            evidence=(losses if num_common else "their losses differ: what is random in the model does", evidence),
             advice=(
                 "give each rank its part of the data: DistributedSampler, and its set_epoch(epoch) in each epoch",
                 "let a DistributedSampler find out num_replicas and rank itself, once the process group is there",
@@ -102,6 +111,17 @@ def _arguments(ranks: Mapping[int, Row], same: Sequence[int]) -> tuple[str, str]
     name = max(common, key=lambda name: len(common[name]))
     what = " of ".join(reversed(name.split()))
     return what, f"the values of {what} that were read are the same in {len(common[name])} calls"
+
+
+def _given_the_same(ranks: Mapping[int, Row]) -> tuple[int, ...]:
+    """Return the most ranks whose models were given the same as that of one of the first; none where no model was."""
+    found: tuple[int, ...] = ()
+    for first in islice(ranks, MOST_COMPARED):
+        alike = [rank for rank in ranks if rank == first or _arguments(ranks, (first, rank))]
+        is_of_model = any(not one["name"].startswith("batch ") for one in ranks[first]["arguments"] or ())
+        if is_of_model and len(alike) > max(1, len(found)):
+            found = tuple(alike)
+    return found
 
 
 def _losses(row: Row) -> set[float]:

@@ -19,6 +19,7 @@ from probe_agent.recorder.config import Settings  # noqa: E402
 from probe_agent.recorder.hooks import backward, data, modules, optimizer, phases  # noqa: E402
 from probe_agent.recorder.operations import arguments  # noqa: E402
 from probe_agent.recorder.source import Recorder  # noqa: E402
+from probe_agent.recorder.steps import arguments as arguments_watch  # noqa: E402
 from probe_agent.recorder.steps.arguments import Arguments  # noqa: E402
 from probe_agent.recorder.steps.queue import StepQueue  # noqa: E402
 
@@ -165,6 +166,29 @@ def test_who_asks_may_leave_at_any_moment_and_nobody_watches_any_more() -> None:
     assert recorder.step.watcher is None
     queue.run_pending()
     assert (recorder.step.watcher, queue.pending) == (None, [])
+
+
+@pytest.mark.parametrize(("pace_ms", "begins"), [(10, 32), (100, 24)])
+def test_ranks_that_are_asked_one_after_the_other_begin_with_the_same_step(
+    monkeypatch: pytest.MonkeyPatch, pace_ms: int, begins: int
+) -> None:
+    recorder = Recorder(Settings({}), lambda name, error: True)
+
+    def begin(asked_at: int) -> int:
+        watch = Arguments(recorder.at_step, recorder.step, recorder.device, 1, recorder.fail, in_common=True)
+        watch.run()
+        for recorder.step.number in range(asked_at, 100):
+            monkeypatch.setattr(arguments_watch, "perf_counter_ns", lambda: recorder.step.number * pace_ms * 1_000_000)
+            recorder.at_step.run_pending()
+            if recorder.step.watcher is watch:
+                break
+        watch.leave()
+        recorder.at_step.run_pending()
+        return recorder.step.number
+
+    for asked_at in (20, 22):
+        monkeypatch.setattr(arguments_watch, "perf_counter_ns", lambda at=asked_at: at * pace_ms * 1_000_000)
+        assert begin(asked_at + 1) == begins
 
 
 class Own(list):  # type: ignore[type-arg]

@@ -49,6 +49,14 @@ def test_what_was_switched_on_in_code_is_named_with_how_to_switch_it_off(judged:
     assert "set_detect_anomaly(False)" in found.try_first
 
 
+def test_a_compiler_that_traces_a_backward_has_left_nothing_on(judged: Judged) -> None:
+    anomaly, checks_nan = "torch.is_anomaly_enabled()", "torch.is_anomaly_check_nan_enabled()"
+    traced = [setting(anomaly, "True"), setting(checks_nan, "False")]
+
+    assert judged("debug-flags", {"process.env": traced}) == []
+    assert judged("debug-flags", {"process.env": [setting(anomaly, "True"), setting(checks_nan, "True")]})
+
+
 def test_deterministic_algorithms_may_be_wanted(judged: Judged) -> None:
     rows = [setting("torch.are_deterministic_algorithms_enabled()", "True")]
 

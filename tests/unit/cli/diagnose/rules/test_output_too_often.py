@@ -31,6 +31,12 @@ PRINTS_A_TENSOR = Stack(
         Frame("train", "/job/train.py", 92, 2, "python", "    print(logits)"),
     )
 )
+LOGS_A_METRIC = Stack(
+    (
+        Frame("compute", "/x/site-packages/torchmetrics/functional/roc.py", 46, 0, "python", "return preds.sort()"),
+        Frame("training_step", "/job/train.py", 87, 1, "python", "    self.log('auc', self.auc.compute())"),
+    )
+)
 SUSPECTED = Finding("", Certainty.SUSPECTED, cost_s=0.1, ranks=(0,))
 
 
@@ -42,6 +48,12 @@ def test_the_lines_that_print_are_named_with_their_share() -> None:
     assert found.share == 0.5
     assert found.where == "train (train.py:88): log.info(loss)"
     assert any("17 % of the stacks: train (train.py:90): print(step)" in text for text in found.evidence)
+
+
+def test_a_metric_that_is_computed_for_a_log_is_no_output() -> None:
+    told = Told(stacks_of_0=[LOGS_A_METRIC] * 11 + [TRAINS], more_stacks_of_0=[])
+
+    assert looked("output-too-often", told, [SUSPECTED]) == []
 
 
 def test_a_tensor_that_is_printed_is_output_and_no_value_that_is_read() -> None:

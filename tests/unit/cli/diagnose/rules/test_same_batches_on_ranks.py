@@ -84,6 +84,26 @@ def test_ranks_whose_models_are_given_the_same_are_named_without_a_sampler(judge
     assert found.evidence[1] == "the values of tokens of GPT that were read are the same in 4 calls"
 
 
+def test_ranks_that_drop_at_random_are_named_by_what_they_are_given(judged: Judged, rank: Rank) -> None:
+    asked = [rank(at, **given(at, tokens=True, output=False)) for at in range(3)]  # losses of their own
+    other = rank(9, **given(3, tokens=False))
+
+    (found,) = judged("same-batches-on-ranks", *asked, other)
+
+    assert found.ranks == (0, 1, 2)
+    assert found.evidence[0] == "their losses differ: what is random in the model does"
+
+
+def test_a_common_validation_set_is_fine(judged: Judged, rank: Rank) -> None:
+    def told(at: int) -> Tables:
+        batches = given(0, images=True)["torch.arguments"]
+        trained = given(at, tokens=False)["torch.arguments"] if at < 2 else []
+        return {"torch.dataloaders": [], "torch.arguments": [*({**one, "module": None} for one in batches), *trained]}
+
+    assert judged("same-batches-on-ranks", *(rank(at, **told(at)) for at in range(2))) == []
+    assert judged("same-batches-on-ranks", *(rank(at, **told(at)) for at in range(2, 4))) == []
+
+
 @pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
 def test_noise_that_is_seeded_alike_is_not_the_data(judged: Judged, rank: Rank, seeds: tuple[int, int]) -> None:
     asked = [rank(seed, **given(at, noise=True, images=False)) for at, seed in enumerate(seeds)]
