@@ -218,6 +218,21 @@ def an_average_in_bfloat16(healthy: bool) -> None:
     train(model, optimizer, regression(), after_step=follow, pause_s=0.01)
 
 
+@fault("penalty-without-gradient")
+def a_gradient_penalty_without_its_graph(healthy: bool) -> None:
+    critic = nn.Sequential(nn.Linear(8, 64), nn.LeakyReLU(0.1), nn.Linear(64, 1))
+    optimizer = torch.optim.Adam(critic.parameters(), 1e-4, betas=(0.5, 0.9))
+    while True:
+        real, fake = torch.randn(32, 8), torch.randn(32, 8) * 0.5 + 1
+        mixed = torch.lerp(real, fake, torch.rand(32, 1)).requires_grad_()
+        (slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=healthy)
+        penalty = (slope.norm(dim=1) - 1).square().mean()
+        optimizer.zero_grad()
+        (critic(fake).mean() - critic(real).mean() + 10 * penalty).backward()
+        optimizer.step()
+        time.sleep(0.01)
+
+
 @fault("loss-broadcast")
 def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

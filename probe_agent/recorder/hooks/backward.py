@@ -72,8 +72,12 @@ class Source(BaseSource):
                 step.watcher.loss(self._unscaled(outputs))
             if evaluations.unsure is not None:
                 self._guarded("phases", evaluations.before_backward)
-            if step.graph_readers and is_backward:
-                self._read_graph(outputs)
+            if is_backward:
+                if step.graph_readers:
+                    self._read_graph(outputs)
+                step.plain_grads = 0
+            elif args[2:3] == (False,):  # create_graph
+                step.plain_grads += 1
             step.in_backward = True
             step.micro_batches += is_backward
             began = perf_counter_ns()
@@ -142,7 +146,7 @@ class Source(BaseSource):
             loss = outputs[0] if len(outputs) == 1 else None
             if self.recorder.device.is_plain(loss) and not self.recorder.device.is_watched():
                 for reader in list(self.recorder.step.graph_readers):
-                    reader.note(loss)
+                    reader.note(loss, self.recorder.step.plain_grads)
         except Exception as error:
             if self.recorder.fail(self.name, error):
                 raise

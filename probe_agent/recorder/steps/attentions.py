@@ -49,7 +49,7 @@ class Attentions(GraphReader):
         self.num_losses = 0
         self._is_plain = is_plain
 
-    def note(self, loss: Any) -> None:
+    def note(self, loss: Any, plain_grads: int = 0) -> None:
         """Note the attentions of a loss, those next to it first."""
         if self.num_losses == MAX_LOSSES:
             return
@@ -95,13 +95,21 @@ class Attentions(GraphReader):
                 mask = getattr(node, f"_raw_saved_{name}").data
                 if mask is None:
                     return True
-                return _at_last(mask, lambda value: value > float("-inf")) if self._is_plain(mask) else None
+                if not self._is_plain(mask):
+                    return None
+                is_open = bool if str(mask.dtype) == "torch.bool" else _is_added_little
+                return _at_last(mask, is_open)
         return True  # a kernel that takes no mask
 
     def _saved(self, node: Any, name: str) -> Any:
         """Return a tensor that a node has saved, if it is one of torch's own class and not kept by somebody's hook."""
         saved = getattr(getattr(node, f"_raw_saved_{name}", None), "data", None)
         return saved if self._is_plain(saved) else None
+
+
+def _is_added_little(value: float) -> bool:
+    """Return whether what a mask adds to a score leaves it: others add -inf, the least number of a type, or -1e4."""
+    return value > -1_000
 
 
 def _at_last(values: Any, is_open: Callable[[float], bool]) -> bool | None:

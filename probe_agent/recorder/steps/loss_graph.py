@@ -30,6 +30,7 @@ class Operation(NamedTuple):
     operands: int
     constants: int
     dim: int | None
+    plain_grads: int
 
 
 class LossGraph(GraphReader):
@@ -39,7 +40,7 @@ class LossGraph(GraphReader):
         self.operations: list[Operation] = []
         self.num_losses = 0
 
-    def note(self, loss: Any) -> None:
+    def note(self, loss: Any, plain_grads: int = 0) -> None:
         """Note the operations next to a loss, nearest first."""
         if self.num_losses == MAX_LOSSES:
             return
@@ -55,7 +56,9 @@ class LossGraph(GraphReader):
             name, constants = _SUFFIX.sub("", type(node).__name__), above.count(None)
             shape = _shape(node)
             dim = _dim(node, shape) if name in _SOFTMAXES else None
-            row = Operation(self.num_losses, number, user, operand, name, shape, len(above), constants, dim)
+            row = Operation(
+                self.num_losses, number, user, operand, name, shape, len(above), constants, dim, plain_grads
+            )
             self.operations.append(row)
             if depth < MAX_DEPTH:
                 waiting += [(one, number, place, depth + 1) for place, one in enumerate(above)]

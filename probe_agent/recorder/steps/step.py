@@ -48,8 +48,9 @@ class GraphReader(Protocol):
 
     num_losses: int
 
-    def note(self, loss: Any) -> None:
-        """Note what a loss is made of, before the backward that takes its graph apart."""
+    def note(self, loss: Any, plain_grads: int = 0) -> None:
+        """Note what a loss is made of, before the backward that takes its graph apart, and how often
+        `torch.autograd.grad` was called without `create_graph` since the backward before."""
 
 
 class Step:
@@ -83,6 +84,8 @@ class Step:
         self.watcher: Watcher | None = None
         #: Read the graphs of the losses before backward, while somebody asks for that.
         self.graph_readers: list[GraphReader] = []
+        #: Calls of `torch.autograd.grad` without `create_graph` since the last backward.
+        self.plain_grads = 0
         #: Whether hooks on all modules report the calls of this step.
         self.calls_are_seen = False
         #: Whether an optimizer has stepped: calls without gradients are then not steps.

@@ -151,6 +151,12 @@ class LossGraphs(RecorderTable):
         Column("operands", "int", "", "number of its operands"),
         Column("constants", "int", "", "of these, those without a gradient"),
         Column("dim", "int", "", "dimension that adds up to 1 after a softmax, from 0; NULL of others"),
+        Column(
+            "plain_grads",
+            "int",
+            "",
+            "calls of torch.autograd.grad without create_graph since the backward before; the same for all of a loss",
+        ),
     )
 
 

@@ -110,10 +110,11 @@ def _judge(delay: float, added: float, num_ranks: int, rows: Sequence[Row], limi
     lost = added * newest["usual"]
     if lost >= limits["delay"] * (newest["usual"] - best["usual"]) or delay >= limits["busy"]:
         return  # the host took the cores away
-    more = newest["elements"] / best["elements"] - 1 if newest["elements"] and best["elements"] else 0.0
+    sizes = [(newest[name], best[name]) for name in ("elements", "batch_size") if newest[name] and best[name]]
+    more = max((now / then - 1 for now, then in sizes), default=0.0)
     is_expected = more >= limits["inputs"] * slower
     if is_expected and not grows:
-        return  # there is more to compute: longer sequences, larger pictures
+        return  # there is more to compute: longer sequences, larger pictures, more samples
     grown = max(PHASES, key=lambda name: newest[name] - best[name])
     is_shared = num_ranks > 1 or (grown == "data_wait" and newest["children"])
     if is_shared and (newest["pressure"] or 0.0) >= limits["pressure"]:

@@ -191,3 +191,25 @@ def test_the_gradients_are_those_of_a_backward_whose_graph_nobody_reads(recordin
             assert all(map(torch.equal, alone, gradients()))
         assert it.recorder.step.graph_readers == []
     assert answers[0]["rows"]
+
+
+@pytest.mark.parametrize(("has_graph", "told"), [(False, 2), (True, 0)])
+def test_gradients_that_are_taken_without_a_graph_are_counted_until_the_next_backward(recording, has_graph, told):
+    net = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    inputs = torch.ones(2, 4, requires_grad=True)
+
+    def step():
+        for _ in range(2):
+            torch.autograd.grad(net(inputs).square().sum(), inputs, create_graph=has_graph)
+        optimizer.zero_grad()
+        net(inputs).sum().backward()
+        optimizer.step()
+
+    graph = loss_graph.LossGraph()
+    with recording(trace_every=0) as it:
+        step()
+        it.recorder.step.graph_readers = [graph]
+        step()
+        it.recorder.step.graph_readers = []
+    assert {one.plain_grads for one in graph.operations} == {told}

@@ -51,6 +51,7 @@ CAUSAL = {
     "is_causal": fused(is_causal=True),
     "a mask of bool": fused(attn_mask=EARLIER),
     "a mask of numbers": fused(attn_mask=torch.zeros(L, L).masked_fill(~EARLIER, INF)),
+    "a mask of the least number": fused(attn_mask=torch.zeros(L, L).masked_fill(~EARLIER, torch.finfo().min)),
     "a mask of bfloat16": lambda heads: fused(attn_mask=torch.zeros(L, L).masked_fill(~EARLIER, INF).bfloat16())(
         heads.bfloat16()
     ).float(),

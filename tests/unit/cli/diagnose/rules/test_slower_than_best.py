@@ -83,6 +83,14 @@ def test_a_step_that_has_more_to_compute_may_take_longer(
     assert bool(found) == is_found
 
 
+def test_so_may_one_of_more_samples(judged: Judged, steps: Steps) -> None:
+    columns = {"duration": lambda step: 0.1 if step < 240 else 0.18}
+
+    assert judged("slower-than-best", {"python.steps": steps(400, **columns, batch_size=4)})
+    more = steps(400, **columns, batch_size=lambda step: 4 if step < 240 else 8)
+    assert judged("slower-than-best", {"python.steps": more}) == []
+
+
 def test_inputs_that_grow_with_each_step_are_told_with_what_they_cost(judged: Judged, steps: Steps) -> None:
     """A history that is put before each batch."""
     longer = steps(160, duration=lambda step: 0.02 + 0.002 * step)
