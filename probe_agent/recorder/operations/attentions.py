@@ -12,8 +12,8 @@ from typing import Any
 
 from ..source import Recorder
 from ..steps.attentions import MAX_LOSSES, Attentions, Tokens
+from ..steps.graph_reader import read_losses
 from ..steps.host_values import ROW
-from .loss_graph import read_losses
 
 __all__ = ["answer"]
 
@@ -26,7 +26,7 @@ _IGNORED = -100
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per attention."""
     found = Attentions(recorder.device.is_plain)
-    notes = read_losses(recorder, found, MAX_LOSSES)
+    notes = read_losses(recorder.step.graph_readers, found, MAX_LOSSES, lambda: recorder.num_steps)
     of_each = {call: _texts([one for one in found.tokens if one.backward_call == call]) for call in range(MAX_LOSSES)}
     rows = [[*one, *of_each[one.backward_call]] for one in found.attentions]
     return {"columns": COLUMNS, "rows": rows, "notes": notes if rows or notes else ["no loss has an attention"]}

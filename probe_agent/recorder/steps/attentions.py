@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from .graph_reader import GraphReader
 from .host_values import rows_of, start_of, value_at
-from .step import GraphReader
 
 __all__ = ["Attention", "Attentions", "Tokens"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from .step import GraphReader
+from .graph_reader import GraphReader
 
 __all__ = ["LossGraph", "Operation"]
 

@@ -13,10 +13,11 @@ from typing import Any, Callable, Protocol
 
 from ..ring.table import NULL_FLOAT
 from ..torch.device import Later
+from .graph_reader import GraphReader
 from .losses import Losses
 from .phase_spans import FORWARD, PhaseSpans
 
-__all__ = ["EVAL", "GENERATE", "LONG_STEP_NS", "OTHER", "TRAIN", "GraphReader", "Step", "Watcher"]
+__all__ = ["EVAL", "GENERATE", "LONG_STEP_NS", "OTHER", "TRAIN", "Step", "Watcher"]
 
 #: Duration after which the recorder's thread writes rows of an unfinished step, and those that wait for the device.
 LONG_STEP_NS = 500_000_000
@@ -41,16 +42,6 @@ class Watcher(Protocol):
 
     def loss(self, loss: Any) -> None:
         """Look at what backward was called on."""
-
-
-class GraphReader(Protocol):
-    """Reads the graphs of losses on the training thread."""
-
-    num_losses: int
-
-    def note(self, loss: Any, plain_grads: int = 0) -> None:
-        """Note what a loss is made of, before the backward that takes its graph apart, and how often
-        `torch.autograd.grad` was called without `create_graph` since the backward before."""
 
 
 class Step:
