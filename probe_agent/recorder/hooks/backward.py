@@ -76,7 +76,7 @@ class Source(BaseSource):
                 if step.graph_readers:
                     self._read_graph(outputs)
                 step.plain_grads = 0
-            elif args[2:3] == (False,):  # create_graph
+            elif len(args) > 2 and args[2] is False:  # create_graph
                 step.plain_grads += 1
             step.in_backward = True
             step.micro_batches += is_backward

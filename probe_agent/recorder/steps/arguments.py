@@ -18,7 +18,7 @@ from types import FunctionType
 from typing import Any, Callable, NamedTuple
 
 from ..torch.device import Device
-from .host_values import rows_of
+from .host_values import is_readable, rows_of
 from .queue import StepQueue
 from .step import Step
 
@@ -75,8 +75,6 @@ class Arguments:
         self._fail = fail
         self._is_tracing = torch._C._is_tracing
         self._has_grad = torch.is_grad_enabled
-        self._is_wrapped: Any = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
-        self._strided = torch.strided
         self._thread: int | None = None
         self._outermost: Any = None
         self._num_inside = self._num_calls = 0
@@ -179,11 +177,7 @@ class Arguments:
     def _tensors(self, value: Any, name: str, depth: int = MAX_DEPTH) -> Iterator[tuple[str, Any]]:
         """Yield the plain tensors in a value with their names: `labels` of a dict, `[1]` of a tuple."""
         if self._device.is_plain(value):
-            if (
-                value.layout is self._strided
-                and not getattr(value, "is_nested", False)
-                and not (self._is_wrapped and self._is_wrapped(value))
-            ):
+            if is_readable(value):
                 yield name or "[0]", value
         elif depth:
             # By their types, and past what a class of the job makes of them.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from .graph_reader import GraphReader
-from .host_values import rows_of, start_of, value_at
+from .host_values import is_readable, rows_of, start_of, value_at
 
 __all__ = ["Attention", "Attentions", "Tokens"]
 
@@ -64,6 +64,8 @@ class Attentions(GraphReader):
 
     def _note(self, node: Any) -> None:
         name = type(node).__name__
+        if type(node).__module__ != "builtins":
+            return  # a function of the job's own
         if name.startswith(_FUSED) or name in _SOFTMAXES:
             self.attentions += self._attention(node, name)
         elif name in ("NllLossBackward0", "NllLoss2DBackward0", "EmbeddingBackward0"):
@@ -95,7 +97,7 @@ class Attentions(GraphReader):
                 mask = getattr(node, f"_raw_saved_{name}").data
                 if mask is None:
                     return True
-                if not self._is_plain(mask):
+                if not self._is_plain(mask) or not is_readable(mask):
                     return None
                 is_open = bool if str(mask.dtype) == "torch.bool" else _is_added_little
                 return _at_last(mask, is_open)
@@ -104,7 +106,7 @@ class Attentions(GraphReader):
     def _saved(self, node: Any, name: str) -> Any:
         """Return a tensor that a node has saved, if it is one of torch's own class and not kept by somebody's hook."""
         saved = getattr(getattr(node, f"_raw_saved_{name}", None), "data", None)
-        return saved if self._is_plain(saved) else None
+        return saved if self._is_plain(saved) and is_readable(saved) else None
 
 
 def _is_added_little(value: float) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from struct import unpack
 from typing import Any
 
-__all__ = ["FORMATS", "MAX_ROWS", "ROW", "rows_of", "start_of", "value_at"]
+__all__ = ["FORMATS", "ROW", "is_readable", "rows_of", "start_of", "value_at"]
 
 #: Of each tensor at most as many rows of as many values, of longer ones as many parts.
 MAX_ROWS, ROW, PARTS = 8, 512, 4
@@ -13,6 +14,15 @@ FORMATS = {
     "int64": "q", "int32": "i", "int16": "h", "int8": "b", "uint8": "B", "bool": "B",
     "float64": "d", "float32": "f", "float16": "e",
 }  # fmt: skip
+
+
+def is_readable(tensor: Any) -> bool:
+    """Return whether a tensor of torch's own class has values that lie in memory as its strides say: none is nested or
+    sparse, or stands for another one inside `torch.func`."""
+    torch: Any = sys.modules["torch"]
+    is_wrapped: Any = getattr(getattr(torch._C, "_functorch", None), "is_functorch_wrapped_tensor", None)
+    is_own = tensor.layout is torch.strided and not getattr(tensor, "is_nested", False)
+    return is_own and not (is_wrapped and is_wrapped(tensor))
 
 
 def rows_of(tensor: Any) -> tuple[bytes, ...]:

@@ -128,6 +128,32 @@ def test_nothing_that_a_checkpoint_would_run_again_is_read() -> None:
     assert len(runs) == 2
 
 
+class ScaledDotProduct(torch.autograd.Function):
+    """A function of the job's own that is named as torch's are."""
+
+    @staticmethod
+    def forward(ctx: Any, heads: Any) -> Any:
+        return fused()(heads)
+
+    @staticmethod
+    def backward(ctx: Any, gradients: Any) -> Any:
+        return gradients
+
+
+def test_a_function_of_the_jobs_own_is_passed_over() -> None:
+    assert rows_of(loss_of(ScaledDotProduct.apply)) == []
+
+
+def test_samples_that_vmap_computes_together_are_read() -> None:
+    def of_one(inputs: Any) -> Any:
+        heads = embedding(inputs).unflatten(1, (2, 8)).transpose(0, 1)
+        return functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True).sum()
+
+    rows = rows_of(torch.func.vmap(of_one)(INPUTS).sum())
+
+    assert [row["sees_later"] for row in rows] == [False]
+
+
 def test_a_loss_without_tokens_or_attention_has_no_row() -> None:
     assert rows_of(nn.Linear(4, 1)(torch.ones(2, 4)).sum()) == []
     (row,) = rows_of(fused()(torch.randn(1, 2, 8, 4, requires_grad=True)).sum())
