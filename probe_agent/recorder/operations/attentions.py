@@ -25,7 +25,7 @@ _IGNORED = -100
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per attention."""
-    found = Attentions(recorder.device.is_plain)
+    found = Attentions(lambda value: recorder.device.is_plain(value))  # which is known with torch alone
     notes = read_losses(recorder.step.graph_readers, found, MAX_LOSSES, lambda: recorder.num_steps)
     of_each = {call: _texts([one for one in found.tokens if one.backward_call == call]) for call in range(MAX_LOSSES)}
     rows = [[*one, *of_each[one.backward_call]] for one in found.attentions]
