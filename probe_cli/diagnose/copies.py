@@ -7,7 +7,6 @@ is not counted, so before a copy is said to stay as it is, its values are looked
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,11 +16,7 @@ from .finding import NoEvidence
 from .job import Job
 from .rule import Row
 
-__all__ = ["FOLLOWS", "SQL", "as_large", "copies", "updates_without_change", "values_of"]
-
-_NAMES = r"(target|(?<![a-z])ema(?![a-z])|slow|shadow|momentum|averag)"
-#: In the name of a copy that follows: "attribute `target` of local `agent` of main()", "attribute `model` of `ema`".
-FOLLOWS = re.compile(rf"^[^`]*`(\w*?{_NAMES}|(model|module|net|network|copy|weights)`[^`]*`\w*?{_NAMES})", re.I)
+__all__ = ["SQL", "as_large", "copies", "updates_without_change", "values_of"]
 
 #: A row for each model, with how often its parameters were changed: the one of the least (`versions`), and of the most.
 SQL = """

@@ -2,9 +2,8 @@
 
 An average with a decay of 0.999 moves by a thousandth of its distance to the weights. bfloat16 has 8 bits for the
 digits of a number, so a change of less than 1/512 of it is lost (float16: 1/4096), and the average stays near the
-weights that it began with. Judged are copies of a trained model that are called such a thing (ema, average, shadow,
-target, slow, momentum), are changed with most updates, and have other values than the model: a copy of 16 bits that is
-made anew with each update has the same.
+weights that it began with. Judged are copies of a trained model that no optimizer holds, that are changed with most
+updates, and that have other values than the model: a copy of 16 bits that is made anew with each update has the same.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from probe_cli.diagnose.copies import FOLLOWS, SQL, copies, values_of
+from probe_cli.diagnose.copies import SQL, copies, values_of
 from probe_cli.diagnose.finding import Certainty, Finding, NoEvidence, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
@@ -24,9 +23,9 @@ SMALL = ("bfloat16", "float16")
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
-    found = [(copy, trained) for copy, trained in copies(rows) if FOLLOWS.search(copy["place"])]
+    found = list(copies(rows))
     if not found:
-        raise NotApplicable("no model is called a target or an average of a trained one")
+        raise NotApplicable("no model is a copy of a trained one")
     for copy, trained in found:
         kind = next((one for one in SMALL if one in (copy["dtype"] or "")), None)
         if kind is None:
@@ -35,7 +34,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             raise NoEvidence(f"{trained['module']} was updated fewer than {limits['updates']:.0f} times: ask again")
         if copy["versions"] >= limits["changed"] * trained["versions"]:
             yield Finding(
-                f"an average of {trained['module']} is kept in {kind}, which rounds away what is added to it",
+                f"a copy of {trained['module']} that follows it is of {kind}, which rounds away what is added to it",
                 Certainty.SUSPECTED,
                 share=1.0,
                 where=str(copy["place"]),

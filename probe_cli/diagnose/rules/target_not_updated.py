@@ -10,15 +10,20 @@ reference that is to stay as it is has other names; a copy that is replaced as a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from probe_cli.diagnose.copies import FOLLOWS, SQL, copies, updates_without_change
+from probe_cli.diagnose.copies import SQL, copies, updates_without_change
 from probe_cli.diagnose.finding import Certainty, Finding, NotApplicable
 from probe_cli.diagnose.job import Job
 from probe_cli.diagnose.rule import Limits, Row, Rule, Threshold, of_each_rank
 
 __all__ = ["RULE"]
+
+NAMES = r"(target|(?<![a-z])ema(?![a-z])|slow|shadow|momentum|averag)"
+#: In the name of a copy: "attribute `target` of local `agent` of main() at dqn.py:80", "attribute `model` of `ema`".
+FOLLOWS = re.compile(rf"^[^`]*`(\w*?{NAMES}|(model|module|net|network|copy|weights)`[^`]*`\w*?{NAMES})", re.I)
 
 
 def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
