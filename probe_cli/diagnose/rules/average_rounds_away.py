@@ -27,7 +27,7 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
     if not found:
         raise NotApplicable("no model is a copy of a trained one")
     for copy, trained in found:
-        kind = next((one for one in SMALL if one in (copy["dtype"] or "")), None)
+        kind = _kind(copy)
         if kind is None:
             continue
         if trained["versions"] < limits["updates"]:
@@ -51,13 +51,17 @@ def judge(rows: Sequence[Row], limits: Limits) -> Iterable[Finding]:
             return
 
 
+def _kind(copy: Row) -> str | None:
+    return next((one for one in SMALL if one in (copy["dtype"] or "")), None)
+
+
 async def look(job: Job, found: Sequence[Finding], limits: Limits) -> Iterable[Finding]:
     """See that the values of the copy are not those of the model."""
     told = []
     for one in found:
         rank = one.ranks[0]
         for copy, trained in copies(await job.rows(SQL, rank)):
-            if copy["place"] != one.where:
+            if _kind(copy) is None:  # not by its place, which is another one while it is updated
                 continue
             norms = [
                 {

@@ -14,8 +14,15 @@ from .looking import Answers, looked
 
 PLACE = "attribute `model` of local `ema` of main()"
 COPIES = [
-    {"module": name, "class": "UNet", "parameters": 500, "place": place, "optimizer": optimizer}
-    for name, place, optimizer in (("UNet", "local `net` of main()", "Adam"), ("UNet-2", PLACE, None))
+    {
+        "module": name,
+        "class": "UNet",
+        "parameters": 500,
+        "place": f"local `{place}` of follow()",
+        "dtype": dtype,
+        "optimizer": optimizer,
+    }
+    for name, place, dtype, optimizer in (("UNet", "model", "float32", "Adam"), ("UNet-2", "self", "bfloat16", None))
 ]
 
 
