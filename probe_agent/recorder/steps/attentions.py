@@ -41,7 +41,7 @@ class Tokens(NamedTuple):
 
 
 class Attentions(GraphReader):
-    """What the losses that backward is called on consist of, since somebody began to wait."""
+    """The attentions and the tokens of the losses that backward is called on while somebody waits for them."""
 
     def __init__(self, is_plain: Callable[[object], bool]) -> None:
         self.attentions: list[Attention] = []
