@@ -53,7 +53,8 @@ class Attentions(GraphReader):
         """Note the attentions of a loss, those next to it first."""
         if self.num_losses == MAX_LOSSES:
             return
-        waiting, seen = deque([loss.grad_fn]), {loss.grad_fn}
+        waiting = deque([loss.grad_fn] if loss.grad_fn is not None else [])
+        seen = set(waiting)
         while waiting and len(seen) < MAX_NODES:
             node = waiting.popleft()
             self._note(node)

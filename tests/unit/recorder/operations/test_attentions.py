@@ -156,5 +156,6 @@ def test_samples_that_vmap_computes_together_are_read() -> None:
 
 def test_a_loss_without_tokens_or_attention_has_no_row() -> None:
     assert rows_of(nn.Linear(4, 1)(torch.ones(2, 4)).sum()) == []
+    assert rows_of(torch.ones((), requires_grad=True)) == []
     (row,) = rows_of(fused()(torch.randn(1, 2, 8, 4, requires_grad=True)).sum())
     assert (row["tokens"], row["next_tokens"]) == (None, None)
