@@ -302,7 +302,7 @@ class Importer:
             return self._keep(name, self.load("posixpath"))
         there = sys.modules.get(name)
         if there is None and name in _LEFT_TO_THE_JOB:
-            self._between_iterations(sys.modules.get, name)
+            self._between_iterations(sys.modules.get, name)  # the import itself cannot be one call of C
             return self._keep(name, _imported(name))
         if name in _EMPTY:
             return self._keep(name, ModuleType(name))

@@ -7,6 +7,7 @@ The training thread notes them before a backward (steps/attentions.py); the thre
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from struct import unpack
 from typing import Any
 
@@ -55,7 +56,7 @@ def _next_part(tokens: Tokens, target: Tokens) -> Iterator[float]:
     num, length = tokens.shape
     values = [value for row in target.rows for value in unpack(f"{len(row) // 8}q", row)]
     # All positions, or without the last one, whose next token is not there.
-    width = next((one for one in (length, length - 1) if num * one == _product(target.shape)), 0)
+    width = next((one for one in (length, length - 1) if num * one == prod(target.shape)), 0)
     if not width or width > ROW:
         return
     pairs = [
@@ -66,10 +67,3 @@ def _next_part(tokens: Tokens, target: Tokens) -> Iterator[float]:
     ]
     if pairs:
         yield sum(value == token for value, token in pairs) / len(pairs)
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product

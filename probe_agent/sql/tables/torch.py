@@ -190,7 +190,7 @@ class Arguments(RecorderTable):
     doc = (
         "What the models and loss modules are called with in the next six steps, and what they return, and the batches"
         " that DataLoaders give meanwhile: one row per tensor. Some values are copied by the training thread, at most 8"
-        " rows of 512, of those on a CPU; without a row if no step ends in 1.5 s."
+        " rows of 512, of those on a CPU; without a row if no step ends in 1.5 s. Ranks begin at a common step."
     )
     operation = "arguments"
     columns = (
