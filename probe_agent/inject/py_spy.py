@@ -28,8 +28,10 @@ __all__ = ["Sampler", "gil_holder", "holder_text", "read_stacks"]
 
 #: A read takes a tenth of this on an idle machine. The holder of the GIL is not worth a long wait.
 READ_S, HOLDER_S = 3.0, 1.0
-#: It fails if what it reads changes meanwhile; then a second read succeeds.
-TRIES = 3
+#: If what it reads changes meanwhile, it fails or misses a stack's outer part; a second read mostly succeeds.
+TRIES = 5
+#: The outermost function of a main thread, unless Python is a part of another program.
+_BEGINNINGS = ("<module>", "_run_module_as_main")
 #: The outermost frame of the recorder's threads, whether it was carried in or imported; the job's threads have others.
 _OUR_BEGINNING = re.compile(
     r"(<probe>/\S*\.|/probe_agent/recorder/(?:\w+/)*)(boot(\.py)?:start|own_threads(\.py)?:_run)"
@@ -49,6 +51,7 @@ def read_stacks(pid: int, *, timeout_s: float = READ_S, with_locals: bool = Fals
     reader = _installed(pid)
     deadline = monotonic() + timeout_s
     said = ""
+    torn: tuple[ThreadStack, ...] = ()
     for _ in range(TRIES):
         try:
             done = subprocess.run(
@@ -58,13 +61,19 @@ def read_stacks(pid: int, *, timeout_s: float = READ_S, with_locals: bool = Fals
                 timeout=max(0.01, deadline - monotonic()),
             )
             if done.returncode == 0:
-                return _threads(pid, json.loads(done.stdout))
-            said = _complaint(done.stderr)
+                threads = _threads(pid, json.loads(done.stdout))
+                if _is_whole(threads):
+                    return threads
+                torn = threads
+            else:
+                said = _complaint(done.stderr)
         except subprocess.TimeoutExpired:
             said = said or f"not done within {timeout_s:g} s"
             break
         except (OSError, ValueError, KeyError, TypeError) as error:
             said = f"{type(error).__name__}: {error}"
+    if torn:
+        return torn
     raise NoAnswer(
         f"the stacks of pid {pid} cannot be read from outside: py-spy says: {said}",
         f"see if it is Python and may be read: probe doctor {pid}",
@@ -165,6 +174,11 @@ def _reader() -> str | None:
         if os.access(folder / "py-spy", os.X_OK):
             return str(folder / "py-spy")
     return shutil.which("py-spy")
+
+
+def _is_whole(threads: tuple[ThreadStack, ...]) -> bool:
+    """Return whether the stack of the main thread reaches down to its beginning."""
+    return all(thread.frames and thread.frames[-1].func in _BEGINNINGS for thread in threads if thread.is_main)
 
 
 def _complaint(stderr: bytes) -> str:
