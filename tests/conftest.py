@@ -1,8 +1,9 @@
-"""Rules for every test: nothing is written into the home of the user, few tests may run twice, and no two jobs of
-several ranks run at once."""
+"""Rules for every test: nothing is written into the home of the user, few tests may run twice, no two jobs of several
+ranks run at once, and none computes with more threads than it asks for."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,10 @@ from probe_agent.server.start import stop_server
 
 #: Folders of tests that run jobs of several ranks. Each such job takes all processors.
 SEVERAL_RANKS = {"dashboard", "diagnose", "distributed", "hangs", "ranks", "report", "stalls", "stragglers", "together"}
+
+# Before torch is imported. Threads that wait for one another while several tests share the processors make 300 steps of
+# a small model last 20 s instead of 3.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 #: Of each report of a failure, whether its test has the mark.
 _failures: list[bool] = []
