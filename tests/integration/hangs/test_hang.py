@@ -158,6 +158,7 @@ def test_one_rank_too_few_at_the_start_is_told_with_the_place_where_the_others_w
     assert "world size 4" in said["sentence"]
 
 
+@pytest.mark.long
 def test_a_rank_that_is_stopped_goes_on_and_is_killed_is_told_each_time(jobs: Path, probe: Probe) -> None:
     ranks = pids(jobs / "trains")
     hang = Hang(probe, ranks)

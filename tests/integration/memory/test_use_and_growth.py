@@ -63,6 +63,7 @@ def test_a_stopped_process_is_measured_from_outside(jobs: dict[str, Job]) -> Non
     assert "stopped" in " ".join(found["gaps"])
 
 
+@pytest.mark.long
 def test_growth_of_the_process_is_found(judged: Judged) -> None:
     found = judged("leaking", OWN)
 

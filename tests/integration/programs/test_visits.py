@@ -21,7 +21,7 @@ from .test_programs import OTHERS, TRAINING, all_there
 pytestmark = pytest.mark.torch
 
 #: Programs that have more to leave behind than a plain training loop: threads, signals, hooks, loops of other kinds.
-ODD = {"gevent_loop", "numpy_loop", "own_tools", "workers"}
+ODD = {"gevent_loop", "numpy_loop", "workers"}
 #: What the recorder answers for a live table.
 OPERATIONS = sorted({table.operation for table in live_tables().values() if issubclass(table, RecorderTable)})
 #: Not those whose second thread works while the first one looks around.

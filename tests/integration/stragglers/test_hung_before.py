@@ -47,6 +47,7 @@ def ranks(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
             process.wait()
 
 
+@pytest.mark.long
 def test_a_hang_is_reported_with_the_missing_rank(ranks: list[subprocess.Popen[str]]) -> None:
     named = [word for process in ranks for word in ("-t", str(process.pid))]
     out, err = StringIO(), StringIO()
