@@ -28,6 +28,8 @@ class Operation:
     #: As which operand of its user it comes, and of a softmax, the dimension that adds up to 1.
     operand: int = 0
     dim: int | None = None
+    #: What a division by one number divides by, where it is known.
+    divisor: float | None = None
     made_from: list[Operation] = field(default_factory=list)
 
     @property
@@ -44,7 +46,9 @@ def operations(rows: Iterable[Row]) -> Iterator[Operation]:
     known: dict[tuple[int, int], Operation] = {}
     for row in rows:
         shape = _shape(row["shape"])
-        one = Operation(row["operation"], shape, row["operands"], row["constants"], row["operand"], row["dim"])
+        one = Operation(
+            row["operation"], shape, row["operands"], row["constants"], row["operand"], row["dim"], row["divisor"]
+        )
         known[row["backward_call"], row["number"]] = one
         if row["user"] is not None:
             known[row["backward_call"], row["user"]].made_from.append(one)

@@ -233,6 +233,22 @@ def a_gradient_penalty_without_its_graph(healthy: bool) -> None:
         time.sleep(0.01)
 
 
+@fault("loss-divided-twice")
+def accumulated_batches_whose_loss_is_divided_twice(healthy: bool) -> None:
+    from accelerate import Accelerator  # here: only this program needs it
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=8)
+    model = mlp()
+    model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters(), 0.01))
+    for inputs, targets in regression():
+        with accelerator.accumulate(model):
+            loss = nn.functional.mse_loss(model(inputs), targets)
+            accelerator.backward(loss if healthy else loss / accelerator.gradient_accumulation_steps)
+            optimizer.step()
+            optimizer.zero_grad()
+        time.sleep(0.005)
+
+
 @fault("loss-broadcast")
 def outputs_in_a_column_and_targets_in_a_row(healthy: bool) -> None:
     def loss_of(output: Tensor, targets: Tensor) -> Tensor:

@@ -19,6 +19,6 @@ READS = True
 
 def answer(recorder: Recorder, request: Mapping[str, Any]) -> dict[str, object]:
     """Return one row per operation."""
-    graph = LossGraph()
+    graph = LossGraph(lambda value: recorder.device.is_plain(value))  # which is known with torch alone
     notes = read_losses(recorder.step.graph_readers, graph, MAX_LOSSES, lambda: recorder.num_steps)
     return {"columns": Operation._fields, "rows": [list(one) for one in graph.operations], "notes": notes}

@@ -1,15 +1,17 @@
 """The operations that a loss is made of, noted by the training thread before a backward.
 
-Only while somebody waits for it: a walk over at most 60 nodes of the graph, 2 µs each. Names and shapes are read, no
-saved tensor: one kept by a checkpoint would run the checkpoint.
+Only while somebody waits for it: a walk over at most 60 nodes of the graph, 2 µs each. Names and shapes are read, and
+the numbers that are divided by, past the hooks of saved tensors: one kept by a checkpoint would run the checkpoint.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .graph_reader import GraphReader
+from .host_values import is_readable, value_at
 
 __all__ = ["LossGraph", "Operation"]
 
@@ -30,15 +32,17 @@ class Operation(NamedTuple):
     operands: int
     constants: int
     dim: int | None
+    divisor: float | None
     plain_grads: int
 
 
 class LossGraph(GraphReader):
     """The operations of the losses that backward was called on since somebody began to wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_plain: Callable[[object], bool]) -> None:
         self.operations: list[Operation] = []
         self.num_losses = 0
+        self._is_plain = is_plain
 
     def note(self, loss: Any, plain_grads: int = 0) -> None:
         """Note the operations next to a loss, nearest first."""
@@ -56,14 +60,20 @@ class LossGraph(GraphReader):
             name, constants = _SUFFIX.sub("", type(node).__name__), above.count(None)
             shape = _shape(node)
             dim = _dim(node, shape) if name in _SOFTMAXES else None
+            by = self._divisor(node) if name == "Div" else None
             row = Operation(
-                self.num_losses, number, user, operand, name, shape, len(above), constants, dim, plain_grads
+                self.num_losses, number, user, operand, name, shape, len(above), constants, dim, by, plain_grads
             )
             self.operations.append(row)
             if depth < MAX_DEPTH:
                 waiting += [(one, number, place, depth + 1) for place, one in enumerate(above)]
             number += 1
         self.num_losses += 1
+
+    def _divisor(self, node: Any) -> float | None:
+        """Return the one number that is divided by, if it lies in the memory of the host."""
+        by: Any = getattr(getattr(node, "_raw_saved_other", None), "data", None)
+        return value_at(by, ()) if self._is_plain(by) and is_readable(by) and by.dim() == 0 else None
 
 
 def _dim(node: Any, shape: str | None) -> int | None:

@@ -151,6 +151,7 @@ class LossGraphs(RecorderTable):
         Column("operands", "int", "", "number of its operands"),
         Column("constants", "int", "", "of these, those without a gradient"),
         Column("dim", "int", "", "dimension that adds up to 1 after a softmax, from 0; NULL of others"),
+        Column("divisor", "float", "", "number that a Div divides by; NULL if there are several, or on a device"),
         Column(
             "plain_grads",
             "int",

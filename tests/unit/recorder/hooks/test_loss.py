@@ -206,7 +206,7 @@ def test_gradients_that_are_taken_without_a_graph_are_counted_until_the_next_bac
         net(inputs).sum().backward()
         optimizer.step()
 
-    graph = loss_graph.LossGraph()
+    graph = loss_graph.LossGraph(lambda value: type(value) is torch.Tensor)
     with recording(trace_every=0) as it:
         step()
         it.recorder.step.graph_readers = [graph]

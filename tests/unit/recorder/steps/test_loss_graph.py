@@ -12,9 +12,27 @@ from probe_agent.recorder.steps.loss_graph import MAX_LOSSES, MAX_OPERATIONS, Lo
 pytestmark = pytest.mark.torch
 
 
+def is_plain(value: object) -> bool:
+    return type(value) is torch.Tensor
+
+
+def test_the_number_that_is_divided_by_is_noted() -> None:
+    weight = torch.ones(3, requires_grad=True)
+
+    def refuse(saved: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("the job would notice")
+
+    graph = LossGraph(is_plain)
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved, refuse):
+        loss = (weight / torch.ones(3)).sum() / 8 / torch.tensor(0.5) / torch.ones(1)
+    graph.note(loss)
+
+    assert [one.divisor for one in graph.operations if one.operation == "Div"][1:] == [0.5, 8.0, None]
+
+
 @pytest.mark.parametrize(("dim", "told"), [(0, 0), (1, 1), (-1, 2), (-3, 0)])
 def test_the_dimension_of_a_softmax_is_noted(dim: int, told: int) -> None:
-    graph = LossGraph()
+    graph = LossGraph(is_plain)
 
     graph.note(torch.randn(2, 3, 4, requires_grad=True).log_softmax(dim).exp().softmax(dim).sum())
 
@@ -23,7 +41,7 @@ def test_the_dimension_of_a_softmax_is_noted(dim: int, told: int) -> None:
 
 
 def noted(loss: object) -> list[tuple[str, str | None, int, int]]:
-    graph = LossGraph()
+    graph = LossGraph(is_plain)
     graph.note(loss)
     return [(one.operation, one.shape, one.operands, one.constants) for one in graph.operations]
 
@@ -58,7 +76,7 @@ def test_a_graph_that_is_already_used_and_a_large_one_are_noted_in_part() -> Non
     loss = sum((weight * number).sum() for number in range(200))
     assert isinstance(loss, torch.Tensor)
     loss.backward()
-    graph = LossGraph()
+    graph = LossGraph(is_plain)
 
     for _ in range(2 * MAX_LOSSES):
         graph.note(loss)

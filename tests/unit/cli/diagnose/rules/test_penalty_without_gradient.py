@@ -17,7 +17,7 @@ def loss(*names: str, constants: int = 1, plain_grads: int = 1, shape: str = "")
         {
             "backward_call": 0, "number": at, "user": at - 1 if at else None, "operand": 0, "operation": name,
             "shape": shape, "operands": 2, "constants": constants if at == len(names) - 1 else 0, "dim": None,
-            "plain_grads": plain_grads,
+            "divisor": None, "plain_grads": plain_grads,
         }
         for at, name in enumerate(names)
     ]  # fmt: skip
