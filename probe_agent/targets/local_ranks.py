@@ -140,12 +140,16 @@ def _is_started_by_a_rank(environment: Mapping[str, str]) -> bool:
 
 
 def _program(process: Process) -> str:
-    """Return what it runs, the same for all ranks that one parent has started: without arguments and numbers."""
+    """Return what it runs, the same for all ranks that one parent has started: without arguments and numbers, and with
+    the folder of a script, which Lightning adds to the name that the first rank was started with."""
     try:
         command = process.command
+        kind, program = program_of(command)
+        if kind == "script":
+            program = os.path.normpath(os.path.join(os.readlink(f"{process.proc}/cwd"), program))
     except OSError:
         return ""  # it has ended
-    return _NUMBER.sub("", " ".join((*command[:1], *program_of(command))))
+    return _NUMBER.sub("", " ".join((*command[:1], kind, program)))
 
 
 def _kind(process: Process) -> str:

@@ -116,11 +116,11 @@ def test_of_what_a_parent_has_started_only_the_same_program_is_of_the_job(tmp_pa
 
 @pytest.mark.parametrize("asked", [0, 1])
 def test_the_first_rank_of_a_host_and_those_that_it_has_started_are_found_from_each(tmp_path: Path, asked: int) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(STARTS_OTHERS)
+    (tmp_path / "train.py").write_text(STARTS_OTHERS)
     ours = {name: value for name, value in os.environ.items() if name not in ("RANK", "LOCAL_RANK")}
+    command = [sys.executable, "-S", "./train.py"]  # as one types it; the others are started with the whole path
     with subprocess.Popen(
-        [sys.executable, "-S", script], env=ours, stdout=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=tmp_path, env=ours, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as first:
         assert first.stdout is not None
         pids = {0: first.pid} | {int(rank): int(pid) for rank, pid in (first.stdout.readline().split() for _ in "12")}
