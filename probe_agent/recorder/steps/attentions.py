@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from .graph_reader import GraphReader
+from .graph_reader import GraphReader, saved_tensor
 from .host_values import is_readable, rows_of, start_of, value_at
 
 __all__ = ["Attention", "Attentions", "Tokens"]
@@ -105,9 +105,7 @@ class Attentions(GraphReader):
         return True  # a kernel that takes no mask
 
     def _saved(self, node: Any, name: str) -> Any:
-        """Return a tensor that a node has saved, if it is one of torch's own class and not kept by somebody's hook."""
-        saved = getattr(getattr(node, f"_raw_saved_{name}", None), "data", None)
-        return saved if self._is_plain(saved) and is_readable(saved) else None
+        return saved_tensor(node, name, self._is_plain)
 
 
 def _is_added_little(value: float) -> bool:

@@ -12,8 +12,9 @@ from time import monotonic, sleep
 from typing import Any, Protocol
 
 from ..torch import loaded
+from .host_values import is_readable
 
-__all__ = ["GraphReader", "read_losses"]
+__all__ = ["GraphReader", "read_losses", "saved_tensor"]
 
 WAIT_S, POLL_S = 1.0, 0.005
 #: The steps that are looked at: a whole one, and the rest of the one under way.
@@ -46,3 +47,9 @@ def read_losses(readers: list[GraphReader], reader: GraphReader, most: int, num_
         readers.remove(reader)
         _one_at_a_time.release()
     return [] if reader.num_losses else ["no backward has begun meanwhile"]
+
+
+def saved_tensor(node: Any, name: str, is_plain: Callable[[object], bool]) -> Any:
+    """Return a tensor that a node has saved, if it is one of torch's own class and not kept by somebody's hook."""
+    saved = getattr(getattr(node, f"_raw_saved_{name}", None), "data", None)
+    return saved if is_plain(saved) and is_readable(saved) else None

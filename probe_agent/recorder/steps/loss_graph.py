@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .graph_reader import GraphReader
-from .host_values import is_readable, value_at
+from .graph_reader import GraphReader, saved_tensor
+from .host_values import value_at
 
 __all__ = ["LossGraph", "Operation"]
 
@@ -72,8 +72,8 @@ class LossGraph(GraphReader):
 
     def _divisor(self, node: Any) -> float | None:
         """Return the one number that is divided by, if it lies in the memory of the host."""
-        by: Any = getattr(getattr(node, "_raw_saved_other", None), "data", None)
-        return value_at(by, ()) if self._is_plain(by) and is_readable(by) and by.dim() == 0 else None
+        by = saved_tensor(node, "other", self._is_plain)
+        return value_at(by, ()) if by is not None and by.dim() == 0 else None
 
 
 def _dim(node: Any, shape: str | None) -> int | None:
